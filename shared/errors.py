@@ -1,0 +1,44 @@
+"""Every error that the product raises itself, under one root.
+
+The docstring is the message; what it is about is an attribute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TaskQueueError(Exception):
+    """Something in the task queue went wrong."""
+
+    def __init__(self, message: str = "", **about: Any) -> None:
+        super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
+        self.about = about
+
+
+class SettingsError(TaskQueueError):
+    """Settings are wrong."""
+
+
+class StoreUnavailable(TaskQueueError):
+    """Redis does not answer."""
+
+
+class StoreRefused(StoreUnavailable):
+    """Redis answers but does not take writes: it is full, read-only or still loading."""
+
+
+class TaskNotFound(TaskQueueError):
+    """No task has this id; it never existed or its retention is over."""
+
+
+class IllegalTransition(TaskQueueError):
+    """The task is in a state that does not allow this."""
+
+
+class CorruptRecord(TaskQueueError):
+    """A stored record cannot be read."""
+
+
+class InvalidJSON(TaskQueueError):
+    """The text is not strict JSON."""

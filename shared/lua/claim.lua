@@ -1,0 +1,135 @@
+-- Takes pending tasks for one worker and gives it a lease on each.
+-- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most, how many bytes of data at
+--   most, then queue and quota in turns: first every queue gives up to its quota, then the rest is filled in order.
+-- Returns {now, found nothing readable: ids, then one list per task: id, queue, type, data, attempt, failures,
+--   crashes, losses, timeout, retry, meta, enqueued at ("" if not known)}.
+-- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
+local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
+  'expires_at', 'origin', 'token'}
+local stamp, until_ = iso(now), num(now + tonumber(lease))
+local tasks, unreadable, taken = {}, {}, {}
+write_even_when_full()
+
+local function describe(id, queue, v, attempt, enqueued)
+  return {id, queue, v[2], v[3], attempt, tonumber(v[5]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0, v[8] or '',
+    v[9] or '', v[10] or '', enqueued}
+end
+
+local claim_key = 'taskqueue:claim:' .. worker
+local last = redis.call('GET', claim_key)
+if last and string.sub(last, 1, #token) == token then
+  for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
+    local v = fields(id, unpack(NAMES))
+    if v and v[1] == 'running' and v[13] == token then
+      tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
+    end
+  end
+  return {NOW, unreadable, unpack(tasks)}
+end
+
+-- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
+local function set_aside(id, queue, v)
+  unreadable[#unreadable + 1] = id
+  if v and not (v[1] or v[2] or v[3]) then
+    redis.call('ZREM', TASKS, id)
+    return
+  end
+  if v then
+    redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
+      '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
+  end
+  enter_ended(id, 'failed', queue)
+  count('failed', 1)
+end
+
+local function expire(id, queue)
+  redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
+  redis.call('ZREM', DEADLINES, id)
+  enter_ended(id, 'expired', queue)
+  count('expired', 1)
+end
+
+-- Returns how many it started. Reading stops when the data would be more than the caller wants at once.
+local function start(queue, ids, scores)
+  local leases, started, gone, before = {}, {}, {}, #tasks
+  for i, id in ipairs(ids) do
+    if scores[i] and not taken[id] then
+      if room <= 0 then
+        redis.call('LPUSH', 'rq:queue:' .. queue, id)
+      else
+        taken[id] = true
+        gone[#gone + 1] = id
+        local v = fields(id, unpack(NAMES))
+        if not (v and v[2] and v[3]) then
+          set_aside(id, queue, v)
+        elseif v[11] and tonumber(v[11]) <= now then
+          expire(id, queue)
+        else
+          local attempt = (tonumber(v[4]) or 0) + 1
+          redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp,
+            'worker_name', worker, 'attempt', attempt, 'token', token)
+          if v[11] then redis.call('ZREM', DEADLINES, id) end
+          leases[#leases + 1] = until_
+          leases[#leases + 1] = id
+          started[#started + 1] = '+inf'
+          started[#started + 1] = id .. ':' .. token
+          tasks[#tasks + 1] = describe(id, queue, v, attempt, scores[i])
+          room = room - #v[3]
+        end
+      end
+    end
+  end
+  if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end
+  if #leases > 0 then
+    redis.call('ZADD', LEASES, unpack(leases))
+    redis.call('ZADD', 'rq:wip:' .. queue, unpack(started))
+  end
+  return #tasks - before
+end
+
+-- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty.
+local empty = {}
+local function take(queue, n)
+  local got = 0
+  for _ = 1, 20 do
+    if got >= n or room <= 0 or empty[queue] then return end
+    local ids = redis.call('LPOP', 'rq:queue:' .. queue, n - got)
+    if not ids or #ids == 0 then
+      empty[queue] = true
+      return
+    end
+    got = got + start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)))
+  end
+end
+
+local queues = {}
+for at = 7, #ARGV, 2 do queues[#queues + 1] = {name = ARGV[at], quota = tonumber(ARGV[at + 1])} end
+if redis.call('EXISTS', PAUSED) == 1 then
+  local open = {}
+  for _, queue in ipairs(queues) do
+    if redis.call('HEXISTS', PAUSED, queue.name) == 0 then open[#open + 1] = queue end
+  end
+  queues = open
+end
+for _, queue in ipairs(queues) do
+  if queue.quota > 0 then take(queue.name, math.min(queue.quota, want - #tasks)) end
+end
+for _, queue in ipairs(queues) do
+  if #tasks < want then take(queue.name, want - #tasks) end
+end
+
+if #tasks > 0 then
+  local ids = {}
+  for i, task in ipairs(tasks) do ids[i] = task[1] end
+  redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
+end
+if #tasks == want then
+  for _, queue in ipairs(queues) do
+    if redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
+      ring(1)
+      break
+    end
+  end
+end
+return {NOW, unreadable, unpack(tasks)}

@@ -1,0 +1,21 @@
+-- Keeps leases alive and says what their holder does not know yet.
+-- ARGV: now, lease in microseconds, then four per task: id, token, "1" when its handler has begun (else "0"),
+--   progress (JSON, "" when there is nothing new).
+-- Returns per task: 0 extended, 1 lost (the holder must stop), 2 extended, but somebody wants it cancelled.
+local until_ = num(now + tonumber(ARGV[2]))
+write_even_when_full()
+local answer = {}
+
+local function extend(id, token, begun, progress)
+  local v = fields(id, 'token', 'state', 'begun', 'cancel')
+  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end
+  redis.call('ZADD', LEASES, until_, id)
+  if begun == '1' and v[3] ~= token then redis.call('HSET', job_key(id), 'begun', token) end
+  if progress ~= '' then redis.call('HSET', job_key(id), 'progress', progress) end
+  return v[4] and 2 or 0
+end
+
+for at = 3, #ARGV, 4 do
+  answer[#answer + 1] = extend(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+end
+return answer

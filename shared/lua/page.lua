@@ -1,0 +1,102 @@
+-- Reads one page of a list; changes nothing.
+-- ARGV: now (not used), "" or the score and "" or the id of the last task of the page before, how many to return, how
+--   many to look at, then "" or the wanted: state, type, queue, tag, earliest and latest score; then the index keys.
+-- Returns {score, id (of the last task looked at, both "" at the end), one list per task: id, score, fields...}.
+-- Several indexes are merged, newest first. What a page costs is bounded by how many it may look at, however many
+-- tasks there are: when few match, the page is short and its cursor leads on.
+local limit, budget = tonumber(ARGV[4]), tonumber(ARGV[5])
+local state, task_type, queue, tag = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local earliest = ARGV[10] ~= '' and ARGV[10] or '-inf'
+local latest = ARGV[11] ~= '' and ARGV[11] or '+inf'
+local NAMES = {'state', 'description', 'origin', 'attempt', 'failures', 'crashes', 'created_at', 'started_at', 'ended_at',
+  'due_at', 'worker_name', 'tags', 'error', 'progress'}
+local CHUNK = math.min(budget, math.max(limit, 16)) + 1
+
+-- Reads on in one index behind (score, id); entries of one score are ordered by id.
+local function refill(source)
+  local most = CHUNK
+  while true do
+    local top = source.score or latest
+    local reply = redis.call('ZREVRANGEBYSCORE', source.key, top, earliest, 'WITHSCORES', 'LIMIT', 0, most)
+    source.entries, source.at = {}, 1
+    for at = 1, #reply, 2 do
+      if not source.score or reply[at + 1] ~= source.score or reply[at] < source.id then
+        table.insert(source.entries, {id = reply[at], score = reply[at + 1]})
+      end
+    end
+    source.finished = #reply < 2 * most
+    if #source.entries > 0 or source.finished then return end
+    most = most * 2
+  end
+end
+
+local function head(source)
+  if source.at > #source.entries then
+    if source.finished then return nil end
+    refill(source)
+  end
+  return source.entries[source.at]
+end
+
+local function newer(a, b)
+  local x, y = tonumber(a.score), tonumber(b.score)
+  return x > y or (x == y and a.id > b.id)
+end
+
+local sources = {}
+for at = 12, #ARGV do
+  local source = {key = ARGV[at]}
+  if ARGV[2] ~= '' then source.score, source.id = ARGV[2], ARGV[3] end
+  refill(source)
+  sources[#sources + 1] = source
+end
+
+local function next_entry()
+  local best
+  for _, source in ipairs(sources) do
+    local entry = head(source)
+    if entry and (not best or newer(entry, best.entries[best.at])) then best = source end
+  end
+  if not best then return nil end
+  local entry = best.entries[best.at]
+  best.at = best.at + 1
+  best.score, best.id = entry.score, entry.id
+  return entry
+end
+
+local function has_tag(tags)
+  if not tags then return false end
+  for _, each in ipairs(cjson.decode(tags)) do
+    if each == tag then return true end
+  end
+  return false
+end
+
+local function matches(v)
+  return (state == '' or v[1] == state) and (task_type == '' or v[2] == task_type) and (queue == '' or v[3] == queue)
+    and (tag == '' or has_tag(v[12]))
+end
+
+local items, looked, last, more = {}, 0, nil, true
+while #items < limit and looked < budget do
+  local entry = next_entry()
+  if not entry then
+    more = false
+    break
+  end
+  looked = looked + 1
+  last = entry
+  local v = fields(entry.id, unpack(NAMES))
+  if not v then
+    if state == '' or state == 'failed' then items[#items + 1] = {entry.id, entry.score} end
+  elseif matches(v) then
+    items[#items + 1] = {entry.id, entry.score, unpack(v)}
+  end
+end
+if more then
+  more = false
+  for _, source in ipairs(sources) do
+    if head(source) then more = true end
+  end
+end
+return {more and last.score or '', more and last.id or '', unpack(items)}

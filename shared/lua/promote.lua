@@ -1,0 +1,44 @@
+-- Moves the due tasks of one queue to where workers take them.
+-- ARGV: now, queue, how many at most.
+-- Returns {moved, lateness in microseconds of the latest of them, when the next one is due ("" for never)}.
+local queue, limit = ARGV[2], tonumber(ARGV[3])
+write_even_when_full()
+local stamp = iso(now)
+local moved, latest = 0, 0
+
+local function promote(state, most)
+  local key = index_key(state, queue)
+  local due = redis.call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, most)
+  local ids, scores = {}, {}
+  for at = 1, #due, 2 do
+    local id = due[at]
+    latest = math.max(latest, now - tonumber(due[at + 1]))
+    local written = redis.pcall('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)
+    if type(written) ~= 'table' then
+      ids[#ids + 1] = id
+      scores[#scores + 1] = num(now + #ids)
+      scores[#scores + 1] = id
+    else
+      enter_ended(id, 'failed', queue)
+      redis.call('ZREM', key, id)
+    end
+  end
+  if #ids == 0 then return end
+  redis.call('ZREM', key, unpack(ids))
+  redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(scores))
+  redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids))
+  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+  moved = moved + #ids
+end
+
+promote('retrying', limit)
+if moved < limit then promote('scheduled', limit - moved) end
+ring(moved)
+
+local next_due = ''
+for _, state in ipairs({'retrying', 'scheduled'}) do
+  local first = redis.call('ZRANGE', index_key(state, queue), 0, 0, 'WITHSCORES')[2]
+  if first and (next_due == '' or tonumber(first) < tonumber(next_due)) then next_due = first end
+end
+return {moved, num(latest), next_due}

@@ -1,0 +1,15 @@
+-- Removes ended tasks for good, by id. ARGV: now, the state they must be in, then the ids.
+-- Returns per task {state found ("" for unknown), 1 when it was removed}. A record that is no hash has no state and is
+-- removed when the index of the state holds it.
+local wanted = ARGV[2]
+local answer = {}
+for at = 3, #ARGV do
+  local id = ARGV[at]
+  local v = fields(id, 'state', 'origin')
+  local state = v and v[1] or ''
+  local listed = redis.call('ZSCORE', 'taskqueue:' .. wanted, id)
+  local gone = listed and (state == wanted or not v or not v[1])
+  if gone then remove(id, wanted, v and v[2] or '', '') end
+  answer[#answer + 1] = {gone and wanted or state, gone and 1 or 0}
+end
+return answer

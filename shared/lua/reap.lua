@@ -1,0 +1,83 @@
+-- Ends attempts whose lease ran out: their worker died, froze, or lost its way to Redis.
+-- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES).
+-- A task known to have begun is charged with a crash. One that its worker may only have held is not: otherwise a task
+-- that kills workers would drag its honest neighbours into the dead letters. It is marked as a suspect (losses), and
+-- a suspect's next start is noted before it happens, so a killer is charged from its second time on.
+-- Returns one list per task: id, type, queue, worker, "pending" | "failed" | "cancelled", crashes.
+local limit, max_crashes = tonumber(ARGV[2]), tonumber(ARGV[3])
+write_even_when_full()
+local MAX_LOSSES = 20
+local stamp = iso(now)
+local answer, wake = {}, 0
+
+local function microseconds(stamp_text)
+  local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z$')
+  if not y then return nil end
+  y, mo = tonumber(y), tonumber(mo)
+  if mo <= 2 then y = y - 1 end
+  local era = math.floor(y / 400)
+  local yoe = y - era * 400
+  local doy = math.floor((153 * (mo > 2 and mo - 3 or mo + 9) + 2) / 5) + tonumber(d) - 1
+  local days = era * 146097 + yoe * 365 + math.floor(yoe / 4) - math.floor(yoe / 100) + doy - 719468
+  return ((days * 24 + h) * 60 + mi) * 60000000 + s * 1000000 + tonumber(us)
+end
+
+local function record(v, why)
+  return cjson.encode({
+    worker = v[7], enqueued_at = microseconds(v[9]), started_at = microseconds(v[8]), ended_at = now, outcome = 'lost',
+    error = {type = 'LeaseLost', message = why},
+  })
+end
+
+local function dead(id, queue, why)
+  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
+    cjson.encode({type = 'PoisonTask', message = why}))
+  enter_ended(id, 'failed', queue)
+  count('failed', 1)
+  return 'failed'
+end
+
+local function again(id, queue, v)
+  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued')
+  redis.call('LPUSH', 'rq:queue:' .. queue, id)
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
+  watch_deadline(id, v[10])
+  wake = wake + 1
+  return 'pending'
+end
+
+local function reap(id)
+  redis.call('ZREM', LEASES, id)
+  local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
+    'enqueued_at', 'expires_at', 'cancel')
+  if not v or v[1] ~= 'running' or not v[2] or not v[3] then return end
+  local queue, token, worker = v[3], v[2], v[7] or '?'
+  local begun = v[6] == token
+  redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
+  redis.call('HSET', job_key(id), 'token', '')
+  local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
+  remember(id, tonumber(v[5]) or 1, record(v, why))
+  local crashes = redis.call('HINCRBY', job_key(id), 'crashes', begun and 1 or 0)
+  local losses = redis.call('HINCRBY', job_key(id), 'losses', 1)
+  local state
+  if v[11] then
+    redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)
+    enter_ended(id, 'cancelled', queue)
+    count('cancelled', 1)
+    state = 'cancelled'
+  elseif crashes >= max_crashes then
+    state = dead(id, queue, 'its worker died ' .. crashes .. ' times while it ran; the last: ' .. why)
+  elseif losses >= MAX_LOSSES then
+    state = dead(id, queue, 'its worker died ' .. losses .. ' times while it held the task; the last: ' .. why)
+  else
+    state = again(id, queue, v)
+  end
+  count('lost', 1)
+  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes}
+end
+
+-- Latest first, because each goes to the front of its queue.
+local ids = redis.call('ZRANGEBYSCORE', LEASES, '-inf', NOW, 'LIMIT', 0, limit)
+for at = #ids, 1, -1 do reap(ids[at]) end
+ring(wake)
+return answer

@@ -1,0 +1,34 @@
+-- Gives pending tasks that lost their ticket a new one: a list deleted by hand, a ticket popped by a stranger.
+-- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
+-- front of the list. Only one that is not there is searched for in the whole list, and few of those a round.
+-- ARGV: now, queue, grace in microseconds, how many to look at. Returns how many tickets were put back.
+local queue, most = ARGV[2], tonumber(ARGV[4])
+local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
+local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)
+if #old == 0 then return 0 end
+
+-- Stale tickets in front would hide the living ones.
+for _ = 1, most do
+  local first = redis.call('LINDEX', list, 0)
+  if not first or redis.call('ZSCORE', pend, first) then break end
+  redis.call('LPOP', list)
+end
+
+local window = most * 2
+local length, near, lost, searched = redis.call('LLEN', list), {}, {}, 0
+for _, id in ipairs(redis.call('LRANGE', list, 0, window - 1)) do near[id] = true end
+for _, id in ipairs(old) do
+  if not near[id] then
+    local found = false
+    if length > window then
+      searched = searched + 1
+      if searched > 10 then break end
+      found = redis.call('LPOS', list, id)
+    end
+    if not found then lost[#lost + 1] = id end
+  end
+end
+for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end
+if #lost > 0 then redis.call('SADD', 'rq:queues', list) end
+ring(#lost)
+return #lost

@@ -1,0 +1,28 @@
+-- Gives back tasks that were claimed and never begun: they wait again, in front, and no attempt is spent.
+-- ARGV: now, then three per task in the order they were claimed: id, token, enqueued at (microseconds).
+-- Returns how many were given back; one whose lease was lost is left alone.
+local given, wake = 0, 0
+write_even_when_full()
+
+local function give_back(id, token, enqueued)
+  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel')
+  if not v or v[1] ~= token or v[2] ~= 'running' then return end
+  local queue = v[3]
+  leave(id, 'running', queue, token)
+  redis.call('HINCRBY', job_key(id), 'attempt', -1)
+  given = given + 1
+  if v[5] then
+    redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
+    enter_ended(id, 'cancelled', queue)
+    return
+  end
+  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  redis.call('LPUSH', 'rq:queue:' .. queue, id)
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
+  watch_deadline(id, v[4])
+  wake = wake + 1
+end
+
+for at = #ARGV - 2, 2, -3 do give_back(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end
+ring(wake)
+return given

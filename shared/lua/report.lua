@@ -1,0 +1,107 @@
+-- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
+-- ARGV: now, worker, then seven per attempt:
+--   id, token, kind, delay in microseconds, record (JSON), error (JSON or ""), payload.
+-- Kinds: completed (payload: the result for RQ, base64 of JSON, "" for null), retrying, crashed (a retry counted as a
+--   crash), failed (to the dead letters; payload: the traceback for RQ), poisoned (failed by crashing), cancelled,
+--   interrupted (given back although it had begun; costs the task neither a retry nor a crash; in place of a delay it
+--   brings the moment when the task was enqueued).
+-- A results key that somebody turned into another type loses its entry and stops nothing.
+-- Returns per attempt 1 (written, now or by the same report before) or 0 (the lease was lost, nothing written).
+local worker = ARGV[2]
+write_even_when_full()
+local stamp = iso(now)
+local answer, counts = {}, {}
+local done, finished, leases, started = {}, {}, {}, {}
+
+local function end_as(id, queue, state, attempt, record, error)
+  redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
+    'attempt:' .. attempt, record)
+  if error ~= '' then redis.call('HSET', job_key(id), 'error', error) end
+end
+
+local kinds = {}
+
+function kinds.completed(id, queue, attempt, record, payload)
+  end_as(id, queue, 'completed', attempt, record, '')
+  redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
+  done[#done + 1] = NOW
+  done[#done + 1] = id
+  finished[queue] = finished[queue] or {}
+  table.insert(finished[queue], '+inf')
+  table.insert(finished[queue], id)
+end
+
+function kinds.failed(id, queue, attempt, record, payload, error)
+  end_as(id, queue, 'failed', attempt, record, error)
+  redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
+  enter_ended(id, 'failed', queue)
+end
+
+function kinds.poisoned(id, queue, attempt, record, payload, error)
+  redis.call('HINCRBY', job_key(id), 'crashes', 1)
+  kinds.failed(id, queue, attempt, record, payload, error)
+end
+
+function kinds.cancelled(id, queue, attempt, record, payload, error)
+  end_as(id, queue, 'cancelled', attempt, record, error)
+  enter_ended(id, 'cancelled', queue)
+end
+
+local function retry(id, queue, attempt, record, error, delay, counted, expires_at)
+  local due = now + delay
+  redis.call('HINCRBY', job_key(id), counted, 1)
+  redis.call('HSET', job_key(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
+  remember(id, attempt, record)
+  enter_due(id, 'retrying', queue, due)
+  watch_deadline(id, expires_at)
+end
+
+function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at)
+  retry(id, queue, attempt, record, error, delay, 'failures', expires_at)
+end
+
+function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
+  retry(id, queue, attempt, record, error, delay, 'crashes', expires_at)
+end
+
+-- Back to the front: it was in front when it was claimed.
+function kinds.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
+  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  remember(id, attempt, record)
+  redis.call('LPUSH', 'rq:queue:' .. queue, id)
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, delay > 0 and num(delay) or NOW, id)
+  watch_deadline(id, expires_at)
+  ring(1)
+end
+
+-- A wish to cancel is stronger than another try or the dead letters, but not than a success.
+local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true}
+
+local function write(id, token, kind, delay, record, error, payload)
+  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at')
+  if not v or v[1] ~= token then return 0 end
+  if v[2] ~= 'running' then return 1 end
+  if v[5] and OVERRULED[kind] then kind = 'cancelled' end
+  local queue = v[3]
+  leases[#leases + 1] = id
+  started[queue] = started[queue] or {}
+  table.insert(started[queue], id .. ':' .. token)
+  kinds[kind](id, queue, tonumber(v[4]), record, payload, error, tonumber(delay), v[6])
+  counts[kind] = (counts[kind] or 0) + 1
+  return 1
+end
+
+for at = 3, #ARGV, 7 do
+  answer[#answer + 1] = write(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5],
+    ARGV[at + 6])
+end
+
+if #leases > 0 then redis.call('ZREM', LEASES, unpack(leases)) end
+for queue, members in pairs(started) do redis.call('ZREM', 'rq:wip:' .. queue, unpack(members)) end
+if #done > 0 then redis.call('ZADD', 'taskqueue:completed', unpack(done)) end
+for queue, members in pairs(finished) do redis.call('ZADD', 'rq:finished:' .. queue, unpack(members)) end
+for kind, n in pairs(counts) do
+  if kind == 'poisoned' then kind = 'failed' end
+  count(kind, n)
+end
+return answer

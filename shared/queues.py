@@ -1,0 +1,148 @@
+"""Putting tasks in, taking them out again before they run, and what the queues look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from shared import keys, wire
+from shared.clock import instant, instant_us, to_us
+from shared.errors import IllegalTransition, TaskNotFound
+from shared.redis_client import translated
+from shared.tasks import NewTask, TaskState
+
+if TYPE_CHECKING:
+    from shared.scripts import Argument, Scripts
+
+CHUNK = 500
+"""Tasks a submit script stores at once: about 5 ms of Redis, so that nobody else waits longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """What became of one task: its state, or None when its queue had no room."""
+
+    id: str
+    state: TaskState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued."""
+
+    name: str
+    weight: int
+    pending: int
+    scheduled: int
+    retrying: int
+    oldest_at: datetime | None
+    paused: Mapping[str, str] | None
+
+
+class Queues:
+    """The queues, one per priority, as the gateway and the dashboard use them."""
+
+    def __init__(self, scripts: Scripts, weights: Mapping[str, int], max_length: int = 0) -> None:
+        self.scripts = scripts
+        self.weights = weights
+        self.max_length = max_length
+
+    def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """Stores tasks, each at most once however often this is sent; the answer is in their order.
+
+        Raises StoreUnavailable when Redis does not answer: then a chunk may have been stored, and sending the same
+        tasks (with the same ids) again is safe.
+        """
+        answer: list[Submitted] = []
+        with translated():
+            for at in range(0, len(tasks), CHUNK):
+                chunk = tasks[at : at + CHUNK]
+                states = self.scripts.submit(self.max_length, map(_arguments, chunk))
+                answer += map(_submitted, chunk, states)
+        return answer
+
+    def cancel(self, task_id: str, reason: str) -> TaskState:
+        """Cancels a waiting task at once, asks the worker of a running one to stop it; the state it is in now.
+
+        Raises TaskNotFound, and IllegalTransition when the task has ended otherwise.
+        """
+        with translated():
+            state, happened = self.scripts.cancel(task_id, reason)
+        if happened == "unknown":
+            raise TaskNotFound(id=task_id)
+        if happened == "ended":
+            raise IllegalTransition(f"the task is {state}: only a task that has not ended can be cancelled", state=state)
+        return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
+
+    def pause(self, queue: str, reason: str) -> None:
+        """Workers take nothing more from this queue until it is resumed; what runs goes on."""
+        with translated():
+            self.scripts.redis.hset(keys.PAUSED, queue, json.dumps({"reason": reason}))
+
+    def resume(self, queue: str) -> None:
+        """Workers take tasks from this queue again."""
+        with translated():
+            self.scripts.redis.hdel(keys.PAUSED, queue)
+            self.scripts.redis.rpush(keys.BELL, "1")
+
+    def overview(self) -> list[QueueInfo]:
+        """All queues by weight, the heaviest first, in one round trip."""
+        names = sorted(self.weights, key=lambda name: -self.weights[name])
+        with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(keys.PAUSED)
+            for name in names:
+                pipeline.zcard(keys.pending(name))
+                pipeline.zcard(keys.scheduled(name))
+                pipeline.zcard(keys.retrying(name))
+                pipeline.zrange(keys.pending(name), 0, 0, withscores=True)
+            paused, *numbers = pipeline.execute()
+        rows = zip(*[iter(numbers)] * 4, strict=True)
+        return [
+            QueueInfo(
+                name=name,
+                weight=self.weights[name],
+                pending=pending,
+                scheduled=scheduled,
+                retrying=retrying,
+                oldest_at=instant(first[0][1]) if first else None,
+                paused=json.loads(paused[name.encode()]) if name.encode() in paused else None,
+            )
+            for name, (pending, scheduled, retrying, first) in zip(names, rows, strict=True)
+        ]
+
+
+def _submitted(task: NewTask, state: bytes) -> Submitted:
+    return Submitted(id=task.id, state=None if state == b"full" else TaskState(state.decode()))
+
+
+def _arguments(task: NewTask) -> tuple[Argument, ...]:
+    """A task as `submit.lua` wants it."""
+    return (
+        task.id,
+        task.queue,
+        task.type,
+        wire.encode(task.type, task.data),
+        _moment(task.delay, task.run_at),
+        _moment(task.expires_in, None),
+        json.dumps(task.tags) if task.tags else "",
+        _extra(task),
+    )
+
+
+def _moment(after: timedelta | None, at: datetime | None) -> str:
+    if after is not None:
+        return f"+{to_us(after)}"
+    return str(instant_us(at)) if at is not None else ""
+
+
+def _extra(task: NewTask) -> str:
+    pairs: Iterable[tuple[str, str]] = (
+        ("timeout", str(task.timeout.total_seconds()) if task.timeout else ""),
+        ("retry", json.dumps(task.retry) if task.retry else ""),
+        ("meta", json.dumps(task.meta) if task.meta else ""),
+    )
+    flat = [part for name, value in pairs if value for part in (name, value)]
+    return json.dumps(flat) if flat else ""

@@ -1,0 +1,325 @@
+"""Reading tasks back: one with everything on record, or a page of many. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import ResponseError
+
+from shared import keys, wire
+from shared.clock import instant, instant_us
+from shared.errors import CorruptRecord, TaskNotFound
+from shared.redis_client import translated
+from shared.tasks import Attempt, ErrorInfo, Outcome, Progress, TaskDetail, TaskState, TaskSummary
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from shared.scripts import Scripts
+
+LOOK_AT = 1000
+"""Tasks that one page may look at while it filters: about 3 ms of Redis, whatever the number stored."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which tasks to list. Without a state the order is by creation, else by when the task came into that state.
+
+    Newest first: pending by when they were enqueued, scheduled and retrying by when they are due, running by the end
+    of their lease, ended ones by their end. `since` and `until` bound that same moment.
+    """
+
+    state: TaskState | None = None
+    type: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some tasks, and where the next page begins (None at the end). A page may be short and still not the last."""
+
+    items: tuple[TaskSummary, ...]
+    next_cursor: str | None
+
+
+class Records:
+    """The tasks as they are stored."""
+
+    def __init__(self, scripts: Scripts, queues: Sequence[str]) -> None:
+        self.scripts = scripts
+        self.queues = tuple(queues)
+
+    @property
+    def redis(self) -> Redis:
+        return self.scripts.redis
+
+    def get(self, task_id: str) -> TaskDetail:
+        """Everything on record about a task.
+
+        Raises TaskNotFound, or CorruptRecord when the key of the task holds no hash.
+        """
+        with translated():
+            try:
+                raw = self.redis.hgetall(keys.rq_job(task_id))
+            except ResponseError as error:
+                raise CorruptRecord("the key of this task does not hold a record", id=task_id) from error
+            if not raw:
+                raise TaskNotFound(id=task_id)
+            result = self._result(task_id) if raw.get(b"state") == b"completed" else None
+        return read_detail(task_id, {k.decode(errors="replace"): v for k, v in raw.items()}, result)
+
+    def state(self, task_id: str) -> TaskState:
+        """Only the state. Raises TaskNotFound."""
+        with translated():
+            raw = self.redis.hget(keys.rq_job(task_id), "state")
+        if raw is None:
+            raise TaskNotFound(id=task_id)
+        return TaskState(raw.decode())
+
+    def wait(self, task_id: str, seconds: float) -> TaskState:
+        """Waits until the task has ended, at most `seconds`; its state then. Raises TaskNotFound.
+
+        A result arrives in RQ's stream in the same step that ends the task, so the wait is a blocking read of that
+        stream; a task that ends without one (cancelled, expired) is noticed within a second.
+        """
+        end = time.monotonic() + seconds
+        stream = keys.rq_results(task_id)
+        with translated():
+            # Read first, so that a result written between the two steps is not slept through.
+            seen = self.redis.xrevrange(stream, count=1)
+        last = seen[0][0] if seen else b"0"
+        state = self.state(task_id)
+        while not state.ended and (left := end - time.monotonic()) > 0:
+            with translated():
+                self.redis.xread({stream: last}, block=max(1, int(min(left, 0.5) * 1000)))
+            state = self.state(task_id)
+        return state
+
+    def page(self, wanted: Filter, *, limit: int, cursor: str | None = None) -> Page:
+        """One page, newest first. Raises ValueError when the cursor is not one that a page gave out."""
+        score, last_id = read_cursor(cursor)
+        with translated():
+            reply = self.scripts.page(
+                [score, last_id, limit, LOOK_AT, *_filter_arguments(wanted), *self._indexes(wanted)]
+            )
+        next_score, next_id, *rows = reply
+        items = tuple(read_summary(row[0].decode(), row[2:]) for row in rows)
+        return Page(items=items, next_cursor=f"{next_score.decode()}_{next_id.decode()}" if next_id else None)
+
+    def counts(self) -> dict[TaskState, int]:
+        """How many tasks are in each state, in one round trip."""
+        indexes = {state: self._state_indexes(state) for state in TaskState}
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for names in indexes.values():
+                for name in names:
+                    pipeline.zcard(name)
+            numbers = iter(pipeline.execute())
+        return {state: sum(next(numbers) for _ in names) for state, names in indexes.items()}
+
+    def _indexes(self, wanted: Filter) -> list[str]:
+        """The narrowest indexes that hold every match."""
+        if wanted.state is not None:
+            queues = (wanted.queue,) if wanted.queue else self.queues
+            return self._state_indexes(wanted.state, queues)
+        if wanted.tag:
+            return [keys.tasks_with_tag(wanted.tag)]
+        return [keys.tasks_of_type(wanted.type)] if wanted.type else [keys.TASKS]
+
+    def _state_indexes(self, state: TaskState, queues: Sequence[str] | None = None) -> list[str]:
+        per_queue: Mapping[TaskState, Callable[[str], str]] = {
+            TaskState.PENDING: keys.pending,
+            TaskState.SCHEDULED: keys.scheduled,
+            TaskState.RETRYING: keys.retrying,
+        }
+        if state in per_queue:
+            return [per_queue[state](queue) for queue in (queues or self.queues)]
+        if state is TaskState.RUNNING:
+            return [keys.LEASES]
+        return [keys.BLOCKED if state is TaskState.BLOCKED else keys.ended(state)]
+
+    def _result(self, task_id: str) -> Any:
+        entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
+        if not entries:
+            return None
+        value = entries[0][1].get(b"return_value")
+        return json.loads(base64.b64decode(value)) if value else None
+
+
+def read_cursor(cursor: str | None) -> tuple[str, str]:
+    """The score and id that a cursor stands for. Raises ValueError for one that no page gave out."""
+    if cursor is None:
+        return "", ""
+    score, _, task_id = cursor.partition("_")
+    if len(score) > 32 or not task_id or len(task_id) > 128 or not task_id.replace("-", "").isalnum():
+        raise ValueError("not a cursor of this list")
+    float(score)
+    return score, task_id
+
+
+def _filter_arguments(wanted: Filter) -> list[str]:
+    return [
+        wanted.state or "",
+        wanted.type or "",
+        wanted.queue or "",
+        wanted.tag or "",
+        str(instant_us(wanted.since)) if wanted.since else "",
+        str(instant_us(wanted.until)) if wanted.until else "",
+    ]
+
+
+_SUMMARY_FIELDS = (
+    "state",
+    "description",
+    "origin",
+    "attempt",
+    "failures",
+    "crashes",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "due_at",
+    "worker_name",
+    "tags",
+    "error",
+    "progress",
+)
+"""In the order in which `page.lua` answers them."""
+
+
+def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
+    """A task from the fields of its record; one that cannot be read is shown as broken instead of raising."""
+    raw = {name: value for name, value in zip(_SUMMARY_FIELDS, values, strict=False) if value is not None}
+    try:
+        return _summary(task_id, raw)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return TaskSummary(
+            id=task_id,
+            type="?",
+            state=TaskState.FAILED,
+            queue="?",
+            attempt=0,
+            failures=0,
+            crashes=0,
+            created_at=None,
+            corrupt=f"this record cannot be read: {type(error).__name__} {error}",
+        )
+
+
+def _summary(task_id: str, raw: Mapping[str, bytes]) -> TaskSummary:
+    state = TaskState(raw["state"].decode())
+    due = state in (TaskState.SCHEDULED, TaskState.RETRYING)
+    return TaskSummary(
+        id=task_id,
+        type=raw["description"].decode(),
+        state=state,
+        queue=raw["origin"].decode(),
+        attempt=int(raw.get("attempt", 0)),
+        failures=int(raw.get("failures", 0)),
+        crashes=int(raw.get("crashes", 0)),
+        created_at=_moment(raw.get("created_at")),
+        started_at=_moment(raw.get("started_at")),
+        ended_at=_moment(raw.get("ended_at")) if state.ended else None,
+        due_at=instant(float(raw["due_at"])) if due and "due_at" in raw else None,
+        worker=raw["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in raw else None,
+        tags=tuple(json.loads(raw["tags"])) if "tags" in raw else (),
+        error=_error(raw.get("error")) if state is not TaskState.COMPLETED else None,
+        progress=Progress(**json.loads(raw["progress"])) if "progress" in raw else None,
+    )
+
+
+def read_detail(task_id: str, raw: Mapping[str, bytes], result: Any) -> TaskDetail:
+    """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
+    summary = read_summary(task_id, [raw.get(name) for name in _SUMMARY_FIELDS])
+    wrong: list[str] = [summary.corrupt] if summary.corrupt else []
+
+    def attempt_read(what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (ValueError, KeyError, TypeError, AttributeError, CorruptRecord) as error:
+            wrong.append(f"{what} cannot be read: {error}")
+            return otherwise
+
+    detail = TaskDetail(
+        summary=summary,
+        data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, raw["data"])), None),
+        result=result,
+        attempts=attempt_read("the attempts", lambda: _attempts(raw), ()),
+        timeout=attempt_read("the time limit", lambda: _seconds(raw.get("timeout")), None),
+        retry=attempt_read("the retry policy", lambda: dict(json.loads(raw.get("retry", b"{}"))), {}),
+        expires_at=attempt_read(
+            "the expiry", lambda: instant(float(raw["expires_at"])) if "expires_at" in raw else None, None
+        ),
+        cancel_requested=raw["cancel"].decode(errors="replace") if "cancel" in raw else None,
+        meta=attempt_read("the metadata", lambda: dict(json.loads(raw.get("meta", b"{}"))), {}),
+    )
+    return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
+
+
+def _attempts(raw: Mapping[str, bytes]) -> tuple[Attempt, ...]:
+    """Every attempt on record, and the one that runs now."""
+    numbers = sorted(int(name[8:]) for name in raw if name.startswith("attempt:"))
+    attempts = [read_attempt(number, raw[f"attempt:{number}"]) for number in numbers]
+    current = int(raw.get("attempt", 0))
+    if raw.get("state") == b"running" and current not in numbers:
+        attempts.append(
+            Attempt(
+                number=current,
+                worker=raw.get("worker_name", b"").decode() or None,
+                enqueued_at=_moment(raw.get("enqueued_at")),
+                started_at=_moment(raw.get("started_at")),
+            )
+        )
+    return tuple(attempts)
+
+
+def read_attempt(number: int, record: bytes) -> Attempt:
+    """One attempt from its JSON. Raises ValueError or KeyError when it is not an attempt's."""
+    fields = json.loads(record)
+    return Attempt(
+        number=number,
+        worker=fields.get("worker"),
+        enqueued_at=_instant(fields.get("enqueued_at")),
+        started_at=_instant(fields.get("started_at")),
+        ended_at=_instant(fields.get("ended_at")),
+        outcome=Outcome(fields["outcome"]),
+        error=_error_info(fields.get("error")),
+        retry_delay=timedelta(seconds=fields["retry_delay"]) if fields.get("retry_delay") is not None else None,
+        trace_id=fields.get("trace_id"),
+        logs=tuple(fields.get("logs", ())),
+    )
+
+
+def _instant(us: float | None) -> datetime | None:
+    return instant(us) if us else None
+
+
+def _error(raw: bytes | None) -> ErrorInfo | None:
+    return _error_info(json.loads(raw)) if raw else None
+
+
+def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
+    if not fields:
+        return None
+    return ErrorInfo(type=fields["type"], message=fields["message"], traceback=fields.get("traceback"))
+
+
+def _moment(raw: bytes | None) -> datetime | None:
+    """An instant as RQ writes it."""
+    if not raw:
+        return None
+    return datetime.strptime(raw.decode(), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def _seconds(raw: bytes | None) -> timedelta | None:
+    return timedelta(seconds=float(raw)) if raw else None

@@ -1,0 +1,311 @@
+"""Every setting: its name, meaning, default and bounds. This file alone reads the environment.
+
+A value comes from the environment variable of the setting's name in capitals, else from the YAML file named by
+`CONFIG_FILE` (at the setting's `path`), else from the default here. Everything that is wrong is reported together;
+a part that finds mistakes ends with status 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+from urllib.parse import quote
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from shared.errors import SettingsError
+from shared.retry import RetryPolicy
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+
+
+def _seconds(value: object) -> object:
+    """Accepts 30, "30", "30s", "5m", "1h", "1.5d", "250ms"."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            raise ValueError('must be a number of seconds or a duration such as "30s", "5m", "1h"')
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    return value
+
+
+def _names(value: object) -> object:
+    """Accepts "a, b" or a list."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _weights(value: object) -> object:
+    """Accepts "critical:6, low:1" or a mapping."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.split(":") for part in value.split(",") if part.strip()]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError('must look like "critical:6, high:4, normal:3, low:1"')
+    return {name.strip(): weight.strip() for name, weight in pairs}
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], BeforeValidator(_weights)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
+    """A setting that the YAML file has at `path`."""
+    return Field(default, description=description, json_schema_extra={"path": path}, **bounds)
+
+
+class Settings(BaseModel):
+    """The settings of all parts; each part uses what concerns it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Redis
+    redis_url: str = _at("redis.url", "", "Address of Redis: redis://, rediss:// or unix://; wins over the next three.")
+    redis_host: str = _at("redis.host", "127.0.0.1", "Host of Redis.")
+    redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
+    redis_password: str = _at("redis.password", "", "Password of Redis.")
+
+    # Where the parts listen
+    bind_host: str = _at("bind_host", "127.0.0.1", "Address that every part listens on.")
+    allow_anonymous: bool = _at(
+        "allow_anonymous", False, "Allows listening on other addresses than loopback without keys or users."
+    )
+    gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
+    dashboard_port: Port = _at("dashboard.port", 5001, "Port of the dashboard.")
+    worker_metrics_port: Port = _at("worker.metrics_port", 9100, "Port of a worker's metrics and health; 0: any free.")
+    housekeeper_metrics_port: Port = _at(
+        "housekeeper.metrics_port", 9101, "Port of a housekeeper's metrics and health; 0: any free."
+    )
+
+    # Queues and limits
+    queues: Weights = _at(
+        "queues",
+        {"critical": 6, "high": 4, "normal": 3, "low": 1},
+        "Priorities and their weights: how many tasks a worker takes from each in turn.",
+        min_length=1,
+        max_length=32,
+    )
+    default_priority: str = _at("default_priority", "normal", "Priority of a task that names none, or `default`.")
+    max_queue_length: int = _at(
+        "limits.queue_length", 0, "Pending tasks a queue may hold before submissions get 429; 0: any number.", ge=0
+    )
+    max_body_bytes: int = _at("limits.body_bytes", 1 << 20, "Largest request body.", ge=1024, le=64 << 20)
+    max_json_depth: int = _at("limits.json_depth", 64, "Deepest nesting of a request body.", ge=4, le=200)
+    max_result_bytes: int = _at("limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20)
+    max_log_bytes: int = _at("limits.log_bytes", 16384, "Log lines kept per attempt, the last ones.", ge=0, le=1 << 20)
+    max_delay: Seconds = _at("limits.delay", 366 * 86400, "Furthest future a task may be submitted for.")
+
+    # Retries
+    max_retries: int = _at("retry.max_retries", 3, "Retries after the first attempt.", ge=0, le=1000)
+    initial_retry_delay: Seconds = _at("retry.initial_delay", 5, "Delay before the first retry.")
+    retry_backoff_multiplier: float = _at("retry.multiplier", 2.0, "Factor from one delay to the next.", ge=1, le=100)
+    max_retry_delay: Seconds = _at("retry.max_delay", 3600, "Longest delay between attempts.")
+    retry_jitter: float = _at("retry.jitter", 0.0, "Spreads each delay by up to this share of it, 0 to 1.", ge=0, le=1)
+    max_crashes: int = _at("retry.max_crashes", 3, "Crashes after which a task is dead-lettered.", ge=1, le=100)
+
+    # Workers
+    task_modules: Names = _at("worker.task_modules", ("worker.handlers.examples",), "Modules with handlers to import.")
+    worker_executors: int = _at("worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256)
+    worker_queues: Names = _at("worker.queues", (), "Queues this worker takes from; empty: all.")
+    task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
+    kill_grace: Seconds = _at("worker.kill_grace", 1.5, "From the time limit's exception to killing the executor.")
+    lease_time: Seconds = _at("worker.lease_time", 9, "Lease on a running task; extended at a third of it.", ge=1)
+    drain_grace: Seconds = _at("worker.drain_grace", 25, "On SIGTERM: how long running tasks may take to end.")
+    executor_max_tasks: int = _at("worker.executor_max_tasks", 0, "Tasks after which an executor is replaced; 0: never.", ge=0)
+    executor_recycle_memory_bytes: int = _at(
+        "worker.executor_recycle_memory_bytes", 512 << 20, "Memory above which an executor is replaced between tasks; 0: never.", ge=0
+    )
+    executor_max_memory_bytes: int = _at(
+        "worker.executor_max_memory_bytes", 2 << 30, "Memory above which an executor is killed; 0: never.", ge=0
+    )
+
+    # Housekeeping
+    housekeeper_distributed_execution_enabled: bool = _at(
+        "housekeeper.distributed_execution.enabled", False, "Several housekeepers share the work under locks."
+    )
+    housekeeper_distributed_execution_instance_id: str = _at(
+        "housekeeper.distributed_execution.instance_id", "", "Name of this housekeeper; empty: made from the host name."
+    )
+    housekeeper_distributed_execution_lock_ttl: Seconds = _at(
+        "housekeeper.distributed_execution.lock_ttl", 30, "Life of a housekeeping lock; renewed at a third of it.", ge=1
+    )
+    housekeeper_unlock_parallelism: int = _at(
+        "housekeeper.unlock.parallelism", 5, "Queues whose due tasks are moved at the same time.", ge=1, le=64
+    )
+    housekeeper_unlock_interval: Seconds = _at("housekeeper.unlock.interval", 0.25, "Pause between looks for due tasks.", gt=0)
+    housekeeper_timeout_interval: Seconds = _at("housekeeper.timeout.interval", 1, "Pause between looks for ended leases.", gt=0)
+    housekeeper_recovery_interval: Seconds = _at("housekeeper.recovery.interval", 5, "Pause between recovery rounds.", gt=0)
+    housekeeper_recovery_grace: Seconds = _at("housekeeper.recovery.grace", 10, "Age from which a pending task must have a ticket.")
+    housekeeper_ttl_interval: Seconds = _at("housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0)
+    retention_completed: Seconds = _at("retention.completed", 86400, "How long a completed task is kept.")
+    retention_failed: Seconds = _at("retention.failed", 30 * 86400, "How long a dead letter is kept.")
+    retention_cancelled: Seconds = _at("retention.cancelled", 86400, "How long a cancelled task is kept.")
+    retention_expired: Seconds = _at("retention.expired", 7 * 86400, "How long an expired task is kept.")
+
+    # What is seen from outside
+    log_level: str = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    jaeger_host: str = _at("tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* says so.")
+    jaeger_port: Port = _at("tracing.jaeger_port", 4318, "Port of Jaeger's OTLP over HTTP; 6831 is taken as 4318.")
+    metrics_sources: Names = _at(
+        "gateway.metrics_sources", (), "Addresses of /metrics of other parts that the gateway's /metrics shows too."
+    )
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _capitals(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("queues")
+    @classmethod
+    def _queue_names(cls, value: dict[str, int]) -> dict[str, int]:
+        for name in value:
+            if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
+                raise ValueError(f"{name!r} is no name for a priority: a-z, 0-9, _ and -, at most 32, not `default`")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Settings:
+        if self.default_priority not in self.queues:
+            raise ValueError(f"DEFAULT_PRIORITY: {self.default_priority!r} is none of QUEUES ({', '.join(self.queues)})")
+        unknown = set(self.worker_queues) - self.queues.keys()
+        if unknown:
+            raise ValueError(f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})")
+        return self
+
+    @property
+    def store_url(self) -> str:
+        """The address of Redis, whichever way it was given."""
+        if self.redis_url:
+            return self.redis_url
+        secret = f":{quote(self.redis_password, safe='')}@" if self.redis_password else ""
+        return f"redis://{secret}{self.redis_host}:{self.redis_port}/0"
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The policy of a task that overrides nothing."""
+        return RetryPolicy(
+            max_retries=self.max_retries,
+            initial_delay=self.initial_retry_delay,
+            multiplier=self.retry_backoff_multiplier,
+            max_delay=self.max_retry_delay,
+            jitter=self.retry_jitter,
+        )
+
+    @property
+    def executors(self) -> int:
+        """How many executor processes a worker has."""
+        return self.worker_executors or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (
+            self.worker_executors or os.cpu_count() or 1
+        )
+
+    @property
+    def claimed_queues(self) -> dict[str, int]:
+        """The queues a worker takes from, with their weights."""
+        return {name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues}
+
+    @property
+    def instance_id(self) -> str:
+        """The name of this housekeeper: given, else the host's (in Kubernetes: the pod's) with the process id."""
+        return self.housekeeper_distributed_execution_instance_id or f"{socket.gethostname()}-{os.getpid()}"
+
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.lease_time)
+
+
+def yaml_path(name: str) -> str:
+    """Where the YAML file has a setting."""
+    extra = Settings.model_fields[name].json_schema_extra
+    return str(extra["path"]) if isinstance(extra, dict) else name
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process.
+
+    Raises SettingsError with every mistake on a line of its own.
+    """
+    env = os.environ if environment is None else environment
+    mistakes: list[str] = []
+    values = _from_yaml(env.get("CONFIG_FILE", ""), mistakes)
+    sources = {name: f"{env.get('CONFIG_FILE')}: {yaml_path(name)}" for name in values}
+    for name in Settings.model_fields:
+        # An empty variable means "not set": compose and Kubernetes hand over empty ones.
+        if env.get(name.upper()):
+            values[name] = env[name.upper()]
+            sources[name] = name.upper()
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        mistakes += [_explain(item, sources) for item in error.errors()]
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return settings
+
+
+def load_or_exit() -> Settings:
+    """The settings, or the end of the process with status 2 and every mistake on standard error."""
+    try:
+        return load()
+    except SettingsError as error:
+        exit_with(f"these settings are wrong:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
+
+
+def exit_with(message: str) -> NoReturn:
+    """Ends the process with status 2 and a message for a person."""
+    print(message, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _explain(item: Any, sources: Mapping[str, str]) -> str:
+    location = [str(part) for part in item["loc"]]
+    text = item["msg"].removeprefix("Value error, ")
+    if not location:
+        return text
+    name = sources.get(location[0], location[0].upper())
+    inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
+    shown = "" if "password" in location[0] or "url" in location[0] else f", got {item['input']!r}"
+    return f"{name}{inner}: {text}{shown}"
+
+
+def _from_yaml(path: str, mistakes: list[str]) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        tree = yaml.safe_load(Path(path).read_text()) or {}
+    except OSError as error:
+        mistakes.append(f"CONFIG_FILE: {path} cannot be read: {error.strerror}")
+        return {}
+    except yaml.YAMLError as error:
+        mistakes.append(f"CONFIG_FILE: {path} is not YAML: {' '.join(str(error).split())}")
+        return {}
+    if not isinstance(tree, dict):
+        mistakes.append(f"CONFIG_FILE: {path} must hold a mapping")
+        return {}
+    paths = {yaml_path(name): name for name in Settings.model_fields}
+    found: dict[str, Any] = {}
+    _walk(tree, "", paths, found, mistakes, path)
+    return found
+
+
+def _walk(
+    node: Mapping[Any, Any], at: str, paths: Mapping[str, str], found: dict[str, Any], mistakes: list[str], file: str
+) -> None:
+    for key, value in node.items():
+        here = f"{at}{key}"
+        if here in paths:
+            found[paths[here]] = value
+        elif isinstance(value, dict) and any(path.startswith(f"{here}.") for path in paths):
+            _walk(value, f"{here}.", paths, found, mistakes, file)
+        else:
+            near = difflib.get_close_matches(here, paths, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            mistakes.append(f"{file}: {here} is no setting{hint}")

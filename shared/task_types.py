@@ -1,0 +1,57 @@
+"""The registered task types: workers publish them, the gateway checks against them.
+
+The gateway never imports a handler. It knows a type by its name and by the JSON Schema of its data, which a worker
+made from the handler's signature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.redis_client import translated
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskType:
+    """A type as it is published. `timeout` is in seconds; `retry` holds what differs from the general policy."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
+    timeout: float | None = None
+    retry: Mapping[str, float] = field(default_factory=dict)
+
+
+class TaskTypes:
+    """The register of types."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    def publish(self, types: Iterable[TaskType]) -> None:
+        """Adds types or replaces them by name."""
+        mapping = {each.name: json.dumps(asdict(each), sort_keys=True) for each in types}
+        if mapping:
+            with translated():
+                self.redis.hset(keys.TYPES, mapping=mapping)  # type: ignore[arg-type]
+
+    def all(self) -> list[TaskType]:
+        """Every published type by name; an entry that cannot be read is left out."""
+        with translated():
+            entries = self.redis.hgetall(keys.TYPES)
+        found = (_read(raw) for raw in entries.values())
+        return sorted((each for each in found if each), key=lambda each: each.name)
+
+
+def _read(raw: bytes) -> TaskType | None:
+    try:
+        return TaskType(**json.loads(raw))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,184 @@
+"""A task's life: its states, which may follow which, and what a task and its attempts look like when read.
+
+This file knows nothing of Redis. Every transition is carried out by one script in `shared/lua`; the table here
+is what those scripts are held to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+
+class TaskState(StrEnum):
+    """Where a task is, as the API spells it."""
+
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    PENDING = "pending"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more happens to it by itself."""
+        return self in ENDED
+
+
+S = TaskState
+ENDED = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.EXPIRED})
+WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
+
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    S.SCHEDULED: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
+    S.BLOCKED: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
+    S.PENDING: frozenset({S.RUNNING, S.CANCELLED, S.EXPIRED, S.FAILED}),
+    S.RUNNING: frozenset({S.COMPLETED, S.RETRYING, S.FAILED, S.CANCELLED, S.PENDING}),
+    S.RETRYING: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
+    S.COMPLETED: frozenset(),
+    S.FAILED: frozenset({S.PENDING}),
+    S.CANCELLED: frozenset(),
+    S.EXPIRED: frozenset(),
+}
+"""Pending to failed is the way of a record that nobody can read; running to pending is a lease given back or lost."""
+
+RQ_STATUS: Mapping[TaskState, str] = {
+    S.SCHEDULED: "scheduled",
+    S.BLOCKED: "deferred",
+    S.PENDING: "queued",
+    S.RUNNING: "started",
+    S.RETRYING: "scheduled",
+    S.COMPLETED: "finished",
+    S.FAILED: "failed",
+    S.CANCELLED: "canceled",
+    S.EXPIRED: "canceled",
+}
+"""What RQ's own tools show for each state; the scripts write it in the same step."""
+
+
+class Outcome(StrEnum):
+    """How one attempt ended, as the attempt's record says it."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+
+
+def new_task_id() -> str:
+    """A ULID: 26 characters, sortable by the millisecond it was made in, 80 random bits.
+
+    The layout is that of the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
+    Crockford), so ids of one minute stand together in every listing and never need escaping in a path.
+    """
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+    pairs = _PAIRS
+    return "".join([pairs[number >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """A task on its way in, already checked.
+
+    `data` is the JSON text of the payload. `delay` counts from the moment Redis takes the task; `run_at` is an
+    instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
+    `RetryPolicy`'s fields, durations in seconds.
+    """
+
+    id: str
+    type: str
+    data: str
+    queue: str
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    expires_in: timedelta | None = None
+    timeout: timedelta | None = None
+    retry: Mapping[str, float] | None = None
+    tags: tuple[str, ...] = ()
+    meta: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """Why an attempt did not succeed: the class name, the message and, where there is one, the traceback."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of a task. Instants are by Redis' clock; an attempt still running has no end and no outcome."""
+
+    number: int
+    worker: str | None
+    enqueued_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None = None
+    outcome: Outcome | None = None
+    error: ErrorInfo | None = None
+    retry_delay: timedelta | None = None
+    trace_id: str | None = None
+    logs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a running handler says it is: a fraction from 0 to 1 and a few words."""
+
+    fraction: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSummary:
+    """A task as a list shows it."""
+
+    id: str
+    type: str
+    state: TaskState
+    queue: str
+    attempt: int
+    failures: int
+    crashes: int
+    created_at: datetime | None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    due_at: datetime | None = None
+    worker: str | None = None
+    tags: tuple[str, ...] = ()
+    error: ErrorInfo | None = None
+    progress: Progress | None = None
+    corrupt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDetail:
+    """Everything that is on record about a task. `data` and `result` are parsed JSON."""
+
+    summary: TaskSummary
+    data: Any
+    result: Any = None
+    attempts: tuple[Attempt, ...] = ()
+    timeout: timedelta | None = None
+    retry: Mapping[str, float] = field(default_factory=dict)
+    expires_at: datetime | None = None
+    cancel_requested: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,47 @@
+"""What a task's payload looks like inside RQ's record.
+
+RQ stores a call: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
+function, which refuses to run: a stock RQ worker that pops one of our tickets cannot execute what a caller sent. The
+arguments are the task's type and its data; the data is kept as the text that came in, so that workers can hand it on
+without reading it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from shared.errors import CorruptRecord
+
+_FUNCTION = "shared.wire.run_by_taskqueue_worker"
+_HEAD = f'["{_FUNCTION}",null,["'
+_TAIL = "],{}]"
+
+
+def run_by_taskqueue_worker(task_type: str, data: object) -> None:
+    """What a stock RQ worker finds in a task of ours."""
+    raise RuntimeError(
+        f"a task of type {task_type!r} can only be run by `python -m worker`: stop the stock RQ worker on this Redis"
+    )
+
+
+def encode(task_type: str, data: str) -> str:
+    """RQ's call for a task; `data` is JSON text."""
+    return f'{_HEAD}{task_type}",{data}{_TAIL}'
+
+
+def decode(task_type: str, call: bytes) -> bytes:
+    """The JSON text of the data inside RQ's call.
+
+    Raises CorruptRecord when the record holds another call, or none.
+    """
+    head = f'{_HEAD}{task_type}",'.encode()
+    tail = _TAIL.encode()
+    if call.startswith(head) and call.endswith(tail):
+        return call[len(head) : -len(tail)]
+    try:
+        function, _, (_, data), _ = json.loads(call)
+        if function != _FUNCTION:
+            raise CorruptRecord(f"the record calls {function!r}, which no task of ours does")
+        return json.dumps(data).encode()
+    except (ValueError, TypeError) as error:
+        raise CorruptRecord("the record's data is not a task's call") from error

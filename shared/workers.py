@@ -1,0 +1,162 @@
+"""Who is working: workers announce themselves, to us and to RQ's own tools, and are gone when they fall silent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.clock import instant
+from shared.redis_client import translated
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.client import Pipeline
+
+LIFE = 60
+"""Seconds after its last heartbeat for which a worker's record is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningTask:
+    """What one executor is doing."""
+
+    id: str
+    type: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker as it last announced itself."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    executors: int
+    started_at: datetime
+    state: str = "idle"
+    held: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    crashed: int = 0
+    lost: int = 0
+    busy_seconds: float = 0.0
+    memory_bytes: int = 0
+    running: tuple[RunningTask, ...] = field(default=())
+    last_heartbeat_at: datetime | None = None
+
+
+class Workers:
+    """The register of workers."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    def announce(self, info: WorkerInfo) -> None:
+        """A heartbeat: two round trips, because Redis itself says what time it is."""
+        seconds, us = self.redis.time()
+        now = instant(seconds * 1_000_000 + us)
+        with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.zadd(keys.WORKERS, {info.name: seconds * 1_000_000 + us})
+            pipeline.set(keys.worker(info.name), json.dumps(asdict(info), default=_plain), ex=LIFE)
+            self._announce_to_rq(pipeline, info, now)
+            pipeline.execute()
+
+    def farewell(self, info: WorkerInfo) -> None:
+        """A worker that ends in order is gone at once."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.zrem(keys.WORKERS, info.name)
+            pipeline.delete(keys.worker(info.name), keys.rq_worker(info.name))
+            self._forget_in_rq(pipeline, info.name, info.queues)
+            pipeline.execute()
+
+    def all(self) -> list[WorkerInfo]:
+        """The live workers by name."""
+        with translated():
+            names = [name.decode() for name in self.redis.zrange(keys.WORKERS, 0, -1, withscores=False)]
+            if not names:
+                return []
+            beats = self.redis.zmscore(keys.WORKERS, names)
+            records = self.redis.mget([keys.worker(name) for name in names])
+        rows = zip(records, beats, strict=True)
+        return sorted((_read(raw, beat) for raw, beat in rows if raw and beat), key=lambda info: info.name)
+
+    def count(self, within_seconds: float = LIFE) -> int:
+        """How many have given a sign of life lately."""
+        with translated():
+            seconds, _ = self.redis.time()
+            return int(self.redis.zcount(keys.WORKERS, (seconds - within_seconds) * 1_000_000, "+inf"))
+
+    def reap(self, queues: Sequence[str]) -> int:
+        """Drops workers that have fallen silent, here and in RQ's register; how many."""
+        seconds, _ = self.redis.time()
+        silent = self.redis.zrangebyscore(keys.WORKERS, "-inf", (seconds - LIFE) * 1_000_000, start=0, num=100)
+        for name in (raw.decode() for raw in silent):
+            with self.redis.pipeline(transaction=False) as pipeline:
+                pipeline.zrem(keys.WORKERS, name)
+                self._forget_in_rq(pipeline, name, queues)
+                pipeline.execute()
+        return len(silent)
+
+    def _announce_to_rq(self, pipeline: Pipeline, info: WorkerInfo, now: datetime) -> None:
+        key = keys.rq_worker(info.name)
+        pipeline.hset(key, mapping=_rq_fields(info, now))
+        pipeline.expire(key, LIFE)
+        pipeline.sadd(keys.RQ_WORKERS, key)
+        for queue in info.queues:
+            pipeline.sadd(keys.rq_workers(queue), key)
+
+    def _forget_in_rq(self, pipeline: Pipeline, name: str, queues: Sequence[str]) -> None:
+        key = keys.rq_worker(name)
+        pipeline.srem(keys.RQ_WORKERS, key)
+        for queue in queues:
+            pipeline.srem(keys.rq_workers(queue), key)
+
+
+def _rq_fields(info: WorkerInfo, now: datetime) -> dict[str, str | int | float]:
+    """A worker as RQ's tools expect it; an empty current job reads as none."""
+    return {
+        "birth": _rq_time(info.started_at),
+        "last_heartbeat": _rq_time(now),
+        "queues": ",".join(info.queues),
+        "pid": info.pid,
+        "hostname": info.host,
+        "ip_address": "",
+        "version": info.version,
+        "python_version": "",
+        "state": "busy" if info.running else "idle",
+        "current_job": info.running[0].id if info.running else "",
+        "successful_job_count": info.completed,
+        "failed_job_count": info.failed + info.retried + info.crashed,
+        "total_working_time": info.busy_seconds,
+    }
+
+
+def _rq_time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value)} has no JSON form")
+
+
+def _read(raw: bytes, beat: float) -> WorkerInfo:
+    fields: Mapping[str, Any] = json.loads(raw)
+    return WorkerInfo(
+        **{
+            **fields,
+            "queues": tuple(fields["queues"]),
+            "running": tuple(RunningTask(**task) for task in fields["running"]),
+            "started_at": datetime.fromisoformat(fields["started_at"]),
+            "last_heartbeat_at": instant(beat),
+        }
+    )

@@ -1,0 +1,155 @@
+"""Task types for tests: each does one thing that a handler in the field may do."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import hashlib
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from worker import GiveUp, RetryLater, current_task, report_progress, task
+
+log = logging.getLogger(__name__)
+
+
+@task("noop")
+def noop(data: Any = None) -> None:
+    """Does nothing."""
+
+
+@task("echo")
+def echo(data: Any) -> Any:
+    """Gives back what it got."""
+    return data
+
+
+@task("note")
+def note(file: str, text: str = "ran", seconds: float = 0.0) -> str:
+    """Appends a line to a file when it starts, so that a test can count runs; then it takes its time."""
+    with open(file, "a") as out:
+        out.write(f"{current_task().id} {text}\n")
+    time.sleep(seconds)
+    return text
+
+
+@task("digest")
+def digest(file: str, must_contain: str = "") -> str:
+    """The digest of a real file; fails while the file lacks something."""
+    content = Path(file).read_bytes()
+    if must_contain.encode() not in content:
+        raise ValueError(f"{file} does not contain {must_contain!r} yet")
+    return hashlib.sha256(content).hexdigest()
+
+
+@task("fail")
+def fail(message: str = "no luck") -> None:
+    """Fails every time."""
+    raise RuntimeError(message)
+
+
+@task("flaky")
+def flaky(file: str, failures: int) -> int:
+    """Fails so many times, then succeeds."""
+    path = Path(file)
+    with path.open("a") as out:
+        out.write("x")
+    runs = len(path.read_text())
+    if runs <= failures:
+        raise ConnectionError(f"run {runs} fails")
+    return runs
+
+
+@task("stubborn", give_up_on=[KeyError])
+def stubborn(data: str) -> None:
+    """Raises an error that is declared not worth retrying, or gives up, or asks for a later try."""
+    if data == "key":
+        raise KeyError("no such thing")
+    if data == "give up":
+        raise GiveUp("it can never work")
+    if data == "later" and current_task().failures == 0:
+        raise RetryLater(0.3, "not yet")
+
+
+@task("crash")
+def crash(how: str) -> None:
+    """Ends its own process in one of several ways."""
+    if how == "exit":
+        os._exit(3)
+    if how == "exit0":
+        os._exit(0)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "worker":
+        os.kill(os.getppid(), signal.SIGKILL)
+    if how == "sys.exit":
+        sys.exit(1)
+
+
+@task("gobble")
+def gobble() -> int:
+    """Eats memory until it is stopped."""
+    eaten = []
+    while True:
+        eaten.append(bytearray(os.urandom(1 << 20)) * 16)
+        time.sleep(0.005)
+
+
+@task("hang", timeout=0.5)
+def hang(how: str) -> None:
+    """Runs past its time limit."""
+    if how == "python":
+        while True:
+            time.sleep(0.01)
+    if how == "deaf":
+        while True:
+            try:
+                time.sleep(10)
+            except BaseException:  # noqa: S112  # the point of this handler
+                continue
+    if how == "c":
+        # crypt-like work in C that does not look at signals and keeps the GIL: a regular expression without end.
+        import re
+
+        re.match(r"(a+)+$", "a" * 40 + "b")
+    if how == "child":
+        import subprocess
+
+        subprocess.run(["sleep", "60"], check=True)
+
+
+@task("async")
+async def asynchronous(data: float) -> str:
+    """A coroutine function."""
+    await asyncio.sleep(data)
+    return "awaited"
+
+
+@task("talk")
+def talk(lines: int) -> None:
+    """Logs, reports progress, and fails."""
+    for number in range(lines):
+        log.info("line %d of %d", number + 1, lines)
+    report_progress(0.4, "reading")
+    raise RuntimeError("after talking")
+
+
+@task("slowly")
+def slowly(seconds: float) -> str:
+    """Reports progress and takes its time."""
+    report_progress(0.4, "reading")
+    time.sleep(seconds)
+    return "done"
+
+
+@task("odd_result")
+def odd_result(data: str) -> Any:
+    """Returns what has no JSON form."""
+    return {"object": object(), "nan": float("nan"), "large": "x" * 2_000_000}[data]

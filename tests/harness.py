@@ -1,0 +1,163 @@
+"""Real processes for tests: a worker or housekeeper on a Redis of its own, and waiting for what they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from shared.dead_letters import DeadLetters
+from shared.queues import Queues
+from shared.records import Records
+from shared.scripts import Scripts
+from shared.task_types import TaskTypes
+from shared.tasks import NewTask, TaskDetail, TaskState, new_task_id
+from shared.workers import Workers
+
+ROOT = Path(__file__).resolve().parent.parent
+WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
+QUICK = {
+    "INITIAL_RETRY_DELAY": "0.05",
+    "LEASE_TIME": "3",
+    "HOUSEKEEPER_UNLOCK_INTERVAL": "0.05",
+    "HOUSEKEEPER_TIMEOUT_INTERVAL": "0.2",
+    "HOUSEKEEPER_RECOVERY_INTERVAL": "0.5",
+    "HOUSEKEEPER_RECOVERY_GRACE": "1",
+    "WORKER_METRICS_PORT": "0",
+    "HOUSEKEEPER_METRICS_PORT": "0",
+    "TASK_MODULES": "worker.handlers.examples,tests.handlers",
+    "WORKER_EXECUTORS": "2",
+    "LOG_LEVEL": "INFO",
+}
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+    """Waits for an event, with an end; what the condition gave then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if answer := condition():
+            return answer
+        time.sleep(0.01)
+    raise AssertionError(f"within {seconds:g} s it did not happen that {what}")
+
+
+@dataclass
+class System:
+    """A Redis with our parts on it."""
+
+    redis: Redis
+    url: str
+    log_dir: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scripts = Scripts(self.redis)
+        self.queues = Queues(self.scripts, WEIGHTS)
+        self.records = Records(self.scripts, list(WEIGHTS))
+        self.dead_letters = DeadLetters(self.scripts, self.records)
+        self.workers = Workers(self.redis)
+
+    # --- processes ---
+
+    def start(self, *module: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Starts `python -m ...` with quick settings; its log goes to a file."""
+        log = open(self.log_dir / f"{module[0]}-{len(self.processes)}.log", "wb")  # noqa: SIM115
+        process = subprocess.Popen(
+            [sys.executable, "-m", *module],
+            env={**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def start_worker(self, **environment: str) -> subprocess.Popen[bytes]:
+        """A worker that is ready to take tasks."""
+        process = self.start("worker", **environment)
+        wait_until(lambda: self._announced(process), "the worker announced itself")
+        return process
+
+    def _announced(self, process: subprocess.Popen[bytes]) -> bool:
+        assert process.poll() is None, self.logs()
+        ready = any(info.pid == process.pid and info.executors for info in self.workers.all())
+        return ready and bool(TaskTypes(self.redis).all())
+
+    def start_housekeeper(self, **environment: str) -> subprocess.Popen[bytes]:
+        return self.start("worker.housekeeping", **environment)
+
+    def executors(self, worker: subprocess.Popen[bytes]) -> list[int]:
+        """Process ids of a worker's executors."""
+        children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+    def stop(self) -> None:
+        """Ends what is left: first in order, then by force."""
+        living = [each for each in self.processes if each.poll() is None]
+        for each in living:
+            each.send_signal(signal.SIGCONT)
+            each.terminate()
+        time.sleep(0.05)
+        for each in living:
+            each.terminate()  # the second one stops a drain
+        end = time.monotonic() + 5
+        for each in living:
+            try:
+                each.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in self.log_dir.glob("*.log"))
+
+    # --- tasks ---
+
+    def submit(self, task_type: str, data: str = "null", queue: str = "normal", **options: Any) -> str:
+        """Submits one task with JSON data; its id."""
+        return self.submit_many([(task_type, data)], queue, **options)[0]
+
+    def submit_many(self, tasks: Sequence[tuple[str, str]], queue: str = "normal", **options: Any) -> list[str]:
+        new = [NewTask(id=new_task_id(), type=kind, data=data, queue=queue, **options) for kind, data in tasks]
+        self.queues.submit(new)
+        return [task.id for task in new]
+
+    def ended(self, task_id: str, seconds: float = 20.0) -> TaskDetail:
+        """The task once it has ended."""
+        wait_until(lambda: self.records.state(task_id).ended, f"task {task_id} ended", seconds)
+        return self.records.get(task_id)
+
+    def all_ended(self, seconds: float = 60.0) -> Mapping[TaskState, int]:
+        """The counts once nothing waits or runs any more."""
+
+        def counts() -> Mapping[TaskState, int] | None:
+            now = self.records.counts()
+            return now if not any(count for state, count in now.items() if not state.ended) else None
+
+        try:
+            answer: Mapping[TaskState, int] = wait_until(counts, "all tasks ended", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.records.counts()}\n{self.logs()[-4000:]}") from None
+        return answer
+
+
+@contextmanager
+def running_system(redis: Redis, url: str, log_dir: Path, **environment: str) -> Iterator[System]:
+    """A system whose processes are gone afterwards, whatever happened."""
+    system = System(redis, url, log_dir, environment)
+    try:
+        yield system
+    finally:
+        system.stop()

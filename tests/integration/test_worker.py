@@ -1,0 +1,356 @@
+"""What a worker does with tasks of all kinds, as real processes on a real Redis."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shared import keys
+from shared.clock import instant_us
+from shared.tasks import Outcome, TaskState
+from tests.harness import System, wait_until
+
+
+def test_a_task_runs_and_its_result_is_kept(system: System) -> None:
+    system.start_worker()
+    task = system.ended(system.submit("process", json.dumps("to be or not to be")))
+    assert task.summary.state is TaskState.COMPLETED
+    assert task.result["words"] == 6
+    [attempt] = task.attempts
+    assert attempt.outcome is Outcome.COMPLETED
+    assert attempt.enqueued_at is not None and attempt.started_at is not None and attempt.ended_at is not None
+    assert attempt.enqueued_at <= attempt.started_at <= attempt.ended_at
+
+
+def test_times_of_attempts_are_redis_times(system: System) -> None:
+    system.start_worker()
+    seconds, us = system.redis.time()
+    before = seconds * 1_000_000 + us
+    task = system.ended(system.submit("noop"))
+    seconds, us = system.redis.time()
+    started = task.attempts[0].started_at
+    assert started is not None
+    assert before - 1000 <= instant_us(started) <= seconds * 1_000_000 + us + 1000
+
+
+def test_a_failing_task_is_retried_with_growing_delays_and_then_dead_lettered(system: System) -> None:
+    system.start_worker(INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3")
+    system.start_housekeeper()
+    task = system.ended(system.submit("fail", '{"message": "disk on fire"}'))
+    assert task.summary.state is TaskState.FAILED
+    assert [attempt.number for attempt in task.attempts] == [1, 2, 3, 4]
+    delays = [attempt.retry_delay for attempt in task.attempts]
+    assert delays == [timedelta(seconds=0.05), timedelta(seconds=0.1), timedelta(seconds=0.2), None]
+    assert all(attempt.error and attempt.error.message == "disk on fire" for attempt in task.attempts)
+    error = task.attempts[-1].error
+    assert error is not None and error.traceback is not None
+    assert "raise RuntimeError(message)" in error.traceback
+    assert "executor.py" not in error.traceback
+
+
+def test_a_flaky_task_completes_and_keeps_its_failed_attempts(system: System, tmp_path: Path) -> None:
+    system.start_worker()
+    system.start_housekeeper()
+    data = json.dumps({"file": str(tmp_path / "runs"), "failures": 2})
+    task = system.ended(system.submit("flaky", data))
+    assert task.result == 3
+    assert [attempt.outcome for attempt in task.attempts] == [Outcome.FAILED, Outcome.FAILED, Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ('"key"', "KeyError", "no such thing"),
+        ('"give up"', "GiveUp", "it can never work"),
+    ],
+)
+def test_what_is_not_worth_retrying_is_dead_lettered_at_once(
+    system: System, data: str, error: str, message: str
+) -> None:
+    system.start_worker()
+    task = system.ended(system.submit("stubborn", data))
+    assert task.summary.state is TaskState.FAILED
+    [attempt] = task.attempts
+    assert attempt.error is not None
+    assert attempt.error.type == error
+    assert message in attempt.error.message
+
+
+def test_retry_later_uses_the_delay_that_the_handler_asks_for(system: System) -> None:
+    system.start_worker()
+    system.start_housekeeper()
+    task = system.ended(system.submit("stubborn", '"later"'))
+    assert task.summary.state is TaskState.COMPLETED
+    assert task.attempts[0].retry_delay == timedelta(seconds=0.3)
+
+
+def test_a_task_overrides_the_retry_policy(system: System) -> None:
+    system.start_worker()
+    system.start_housekeeper()
+    task = system.ended(system.submit("fail", "{}", retry={"max_retries": 1, "initial_delay": 0.01}))
+    assert len(task.attempts) == 2
+    assert task.attempts[0].retry_delay == timedelta(seconds=0.01)
+
+
+def test_a_coroutine_function_is_awaited(system: System) -> None:
+    system.start_worker()
+    assert system.ended(system.submit("async", "0.01")).result == "awaited"
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [("object", "ResultNotSerializable"), ("nan", "ResultNotSerializable"), ("large", "ResultTooLarge")],
+)
+def test_a_result_that_cannot_be_kept_is_a_failure_that_says_what_to_change(
+    system: System, data: str, error: str
+) -> None:
+    system.start_worker()
+    task = system.ended(system.submit("odd_result", json.dumps(data)))
+    assert task.summary.error is not None
+    assert task.summary.error.type == error
+
+
+def test_a_type_that_this_worker_lacks_fails_with_the_list_of_what_it_has(system: System) -> None:
+    system.start_worker(MAX_RETRIES="0")
+    task = system.ended(system.submit("nobody_knows_me"))
+    assert task.summary.error is not None
+    assert task.summary.error.type == "UnknownTaskType"
+    assert "calculate" in task.summary.error.message and "TASK_MODULES" in task.summary.error.message
+
+
+def test_data_that_does_not_fit_is_dead_lettered_naming_the_member(system: System) -> None:
+    system.start_worker()
+    task = system.ended(system.submit("note", '{"file": 5}'))
+    assert task.summary.error is not None
+    assert task.summary.error.type == "InvalidData"
+    assert "file" in task.summary.error.message
+
+
+def test_log_lines_and_progress_of_an_attempt_are_on_record(system: System) -> None:
+    system.start_worker(MAX_RETRIES="0")
+    task = system.ended(system.submit("talk", '{"lines": 3}'))
+    assert [line.split(" ", 1)[1] for line in task.attempts[0].logs] == [
+        "INFO line 1 of 3",
+        "INFO line 2 of 3",
+        "INFO line 3 of 3",
+    ]
+
+
+def test_log_lines_are_bounded_to_the_last(system: System) -> None:
+    system.start_worker(MAX_RETRIES="0", MAX_LOG_BYTES="1000")
+    task = system.ended(system.submit("talk", '{"lines": 500}'))
+    logs = task.attempts[0].logs
+    assert logs[-1].endswith("line 500 of 500")
+    assert sum(map(len, logs)) <= 1000
+
+
+def test_progress_is_visible_while_a_handler_runs(system: System) -> None:
+    system.start_worker()
+    task_id = system.submit("slowly", '{"seconds": 5}')
+    progress = wait_until(lambda: system.records.get(task_id).summary.progress, "progress was seen")
+    assert (progress.fraction, progress.message) == (0.4, "reading")
+
+
+@pytest.mark.parametrize("how", ["python", "deaf", "c", "child"])
+def test_a_handler_past_its_time_limit_is_stopped_and_the_reason_said(system: System, how: str) -> None:
+    worker = system.start_worker(MAX_RETRIES="0", KILL_GRACE="0.3")
+    beside = system.submit_many([("noop", "null")] * 20)
+    task = system.ended(system.submit("hang", json.dumps({"how": how})), seconds=5)
+    assert task.summary.state is TaskState.FAILED
+    [attempt] = task.attempts
+    assert attempt.outcome is Outcome.TIMED_OUT
+    assert attempt.error is not None and "time limit of 0.5 s" in attempt.error.message
+    assert all(system.ended(each).summary.state is TaskState.COMPLETED for each in beside)
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("exit", "ended with status 3"),
+        ("exit0", "ended with status 0"),
+        ("segfault", "SIGSEGV"),
+        ("kill", "SIGKILL"),
+    ],
+)
+def test_a_handler_that_kills_its_process_is_quarantined_and_its_neighbours_complete(
+    system: System, how: str, reason: str
+) -> None:
+    system.start_worker()
+    system.start_housekeeper()
+    beside = system.submit_many([("noop", "null")] * 100)
+    task = system.ended(system.submit("crash", json.dumps({"how": how})))
+    beside += system.submit_many([("noop", "null")] * 100)
+    assert task.summary.state is TaskState.FAILED
+    assert task.summary.crashes == 3
+    assert task.summary.failures == 0
+    assert [attempt.outcome for attempt in task.attempts] == [Outcome.CRASHED] * 3
+    assert task.summary.error is not None
+    assert task.summary.error.type == "PoisonTask" and reason in task.summary.error.message
+    neighbours = [system.ended(each) for each in beside]
+    assert {each.summary.state for each in neighbours} == {TaskState.COMPLETED}
+    assert {len(each.attempts) for each in neighbours} == {1}
+
+
+def test_sys_exit_in_a_handler_is_an_ordinary_failure(system: System) -> None:
+    system.start_worker(MAX_RETRIES="0")
+    task = system.ended(system.submit("crash", '{"how": "sys.exit"}'))
+    assert task.summary.error is not None and task.summary.error.type == "SystemExit"
+
+
+def test_a_handler_that_eats_memory_is_killed_with_the_limit_named(system: System) -> None:
+    system.start_worker(EXECUTOR_MAX_MEMORY_BYTES=str(300 << 20), MAX_CRASHES="1")
+    beside = system.submit_many([("noop", "null")] * 20)
+    task = system.ended(system.submit("gobble", "{}"))
+    assert task.summary.error is not None
+    assert "more than 300 MiB" in task.summary.error.message
+    assert all(system.ended(each).summary.state is TaskState.COMPLETED for each in beside)
+
+
+def test_a_fast_task_behind_a_slow_one_goes_elsewhere(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="2")
+    # Many fast ones teach the worker to claim ahead; then a slow one comes with fast ones right behind it.
+    for each in system.submit_many([("noop", "null")] * 500):
+        system.ended(each)
+    slow = system.submit_many([("slowly", '{"seconds": 4}')] + [("noop", "null")] * 50)
+    for each in slow[1:]:
+        assert system.ended(each, seconds=2).summary.state is TaskState.COMPLETED
+    assert system.records.state(slow[0]) is TaskState.RUNNING
+
+
+def test_what_was_claimed_ahead_is_given_back_when_all_executors_are_slow(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="1")
+    for each in system.submit_many([("noop", "null")] * 300):
+        system.ended(each)
+    tasks = system.submit_many([("slowly", '{"seconds": 30}')] + [("noop", "null")] * 20)
+    wait_until(lambda: system.records.state(tasks[0]) is TaskState.RUNNING, "the slow one runs")
+    wait_until(lambda: system.records.counts()[TaskState.PENDING] == 20, "the others wait in the queue again", 2)
+    other = system.start_worker(WORKER_EXECUTORS="1")
+    for each in tasks[1:]:
+        detail = system.ended(each)
+        assert detail.summary.state is TaskState.COMPLETED
+        assert len(detail.attempts) == 1, "giving back costs no attempt"
+    assert other.poll() is None
+
+
+def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, tmp_path: Path) -> None:
+    worker = system.start_worker()
+    ran = tmp_path / "ran"
+    data = json.dumps({"file": str(ran), "seconds": 1.0})
+    tasks = system.submit_many([("note", data)] * 6)
+    wait_until(lambda: ran.exists() and len(ran.read_text().splitlines()) == 2, "two run")
+    worker.terminate()
+    assert worker.wait(5) == 0
+    counts = system.records.counts()
+    assert (counts[TaskState.COMPLETED], counts[TaskState.PENDING]) == (2, 4)
+    system.start_worker()
+    details = [system.ended(each) for each in tasks]
+    assert {len(each.attempts) for each in details} == {1}
+    assert len(ran.read_text().splitlines()) == 6
+
+
+def test_a_second_sigterm_stops_at_once_and_loses_nothing(system: System) -> None:
+    worker = system.start_worker()
+    tasks = system.submit_many([("slowly", '{"seconds": 20}')] * 4)
+    wait_until(lambda: system.records.counts()[TaskState.RUNNING] == 2, "two run")
+    worker.send_signal(signal.SIGTERM)
+    wait_until(lambda: system.workers.all()[0].state == "draining" or worker.poll() is not None, "it drains", 8)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(3) == 0
+    assert system.records.counts()[TaskState.PENDING] == 4
+    interrupted = [each for each in map(system.records.get, tasks) if each.attempts]
+    assert {each.attempts[0].outcome for each in interrupted} == {Outcome.INTERRUPTED}
+    assert {each.summary.failures + each.summary.crashes for each in interrupted} == {0}
+
+
+def test_the_grace_period_ends_a_drain(system: System) -> None:
+    worker = system.start_worker(DRAIN_GRACE="0.5")
+    system.submit_many([("slowly", '{"seconds": 60}')] * 2)
+    wait_until(lambda: system.records.counts()[TaskState.RUNNING] == 2, "two run")
+    worker.terminate()
+    assert worker.wait(3) == 0
+    assert system.records.counts()[TaskState.PENDING] == 2
+
+
+def test_cancelling_a_running_task_stops_it(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="1")
+    task_id = system.submit("slowly", '{"seconds": 60}')
+    wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
+    assert system.queues.cancel(task_id, "no longer needed") is TaskState.RUNNING
+    task = system.ended(task_id, seconds=3)
+    assert task.summary.state is TaskState.CANCELLED
+    assert task.attempts[-1].outcome is Outcome.CANCELLED
+
+
+def test_a_deaf_handler_is_killed_when_it_is_cancelled(system: System) -> None:
+    system.start_worker(KILL_GRACE="0.3")
+    task_id = system.submit("hang", '{"how": "deaf"}', timeout=timedelta(seconds=60))
+    wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
+    system.queues.cancel(task_id, "")
+    assert system.ended(task_id, seconds=3).summary.state is TaskState.CANCELLED
+
+
+def test_an_executor_is_replaced_after_so_many_tasks(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_MAX_TASKS="50")
+    first = system.executors(worker)
+    for each in system.submit_many([("noop", "null")] * 200):
+        assert system.ended(each).summary.state is TaskState.COMPLETED
+    wait_until(lambda: set(system.executors(worker)).isdisjoint(first), "another executor works")
+
+
+def test_higher_priorities_go_first_and_none_starves(system: System, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    for queue in ("low", "normal", "high", "critical"):
+        system.submit_many([("note", json.dumps({"file": str(ran), "text": queue}))] * 140, queue)
+    system.start_worker(WORKER_EXECUTORS="1")
+    system.all_ended()
+    order = [line.split()[1] for line in ran.read_text().splitlines()]
+    first = order[:140]
+    assert len(order) == 560
+    assert first.count("critical") > first.count("high") > first.count("normal") > first.count("low") > 0
+
+
+def test_a_killed_executor_costs_only_the_task_that_it_ran(system: System) -> None:
+    worker = system.start_worker()
+    system.start_housekeeper()
+    slow = system.submit("slowly", '{"seconds": 1.5}')
+    wait_until(lambda: system.records.state(slow) is TaskState.RUNNING, "it runs")
+    beside = system.submit_many([("noop", "null")] * 100)
+    wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 100, "the others are done")
+    for pid in system.executors(worker):
+        os.kill(pid, signal.SIGKILL)
+    task = system.ended(slow)
+    assert task.summary.state is TaskState.COMPLETED
+    assert [attempt.outcome for attempt in task.attempts] == [Outcome.CRASHED, Outcome.COMPLETED]
+    assert "SIGKILL" in (task.attempts[0].error.message if task.attempts[0].error else "")
+    assert {len(system.records.get(each).attempts) for each in beside} == {1}
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(system: System) -> None:
+    system.start_worker()
+    system.queues.pause("normal", "maintenance")
+    paused, running = system.submit("noop"), system.submit("noop", queue="high")
+    system.ended(running)
+    assert system.records.state(paused) is TaskState.PENDING
+    system.queues.resume("normal")
+    assert system.ended(paused, seconds=2).summary.state is TaskState.COMPLETED
+
+
+def test_a_worker_that_cannot_import_its_handlers_says_which_and_ends_with_status_2(system: System) -> None:
+    worker = system.start("worker", TASK_MODULES="no_such_module")
+    assert worker.wait(20) == 2
+    assert "TASK_MODULES: no_such_module cannot be imported" in system.logs()
+
+
+def test_a_worker_leaves_the_register_when_it_ends(system: System) -> None:
+    worker = system.start_worker()
+    assert len(system.workers.all()) == 1
+    worker.terminate()
+    worker.wait(5)
+    assert system.workers.all() == []
+    assert system.redis.smembers(keys.RQ_WORKERS) == set()

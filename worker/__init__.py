@@ -1,0 +1,22 @@
+"""The worker runs tasks; this is what a module with handlers imports.
+
+    from worker import task
+
+    @task("greet")
+    def greet(name: str) -> str:
+        return f"Hello {name}"
+"""
+
+from worker.handlers.context import current_task, report_progress
+from worker.handlers.registry import task
+from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+
+__all__ = [
+    "GiveUp",
+    "RetryLater",
+    "TaskCancelled",
+    "TimeLimitExceeded",
+    "current_task",
+    "report_progress",
+    "task",
+]

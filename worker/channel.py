@@ -1,0 +1,157 @@
+"""How a worker and its executors talk: three pipes each.
+
+- *tasks*, to the executor: frames with tasks in the order in which they are to run.
+- *tickets*, to the executor: four bytes per task, its number. An executor begins a task only after it has read its
+  ticket. The worker keeps the reading end open too, so it can take tickets back: the kernel gives each ticket to
+  exactly one reader, which makes "has it begun?" a question with one answer, without locks.
+- *news*, from the executor: frames with outcomes, progress and log lines, each written at once, so that a crash takes
+  nothing with it but the task that ran.
+
+A frame is its length in four bytes and a value in Python's own marshal format: both ends are the same interpreter,
+and nothing that a caller sent is inside but bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import select
+import struct
+import termios
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, cast
+
+_LENGTH = struct.Struct("<I")
+TICKET = 4
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+
+class Assignment(NamedTuple):
+    """A task as it is handed to an executor. Times in microseconds; `limit` in seconds."""
+
+    number: int
+    id: bytes
+    type: bytes
+    call: bytes
+    attempt: int
+    failures: int
+    retry: bytes
+    meta: bytes
+    enqueued_us: int
+    limit: float
+
+
+class Outcome(NamedTuple):
+    """How a task ended, in the words of `report.lua`: what the worker passes on without reading it."""
+
+    number: int
+    kind: str
+    delay_us: int
+    record: bytes
+    error: bytes
+    payload: bytes
+    run_us: int
+    error_type: str
+
+
+HELLO, OUTCOME, PROGRESS, LOG = "hello", "outcome", "progress", "log"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorEnds:
+    """The file descriptors that an executor inherits."""
+
+    tasks: int
+    tickets: int
+    news: int
+
+    def as_argument(self) -> str:
+        return f"{self.tasks},{self.tickets},{self.news}"
+
+    @staticmethod
+    def from_argument(text: str) -> ExecutorEnds:
+        return ExecutorEnds(*map(int, text.split(",")))
+
+
+def frame(value: object) -> bytes:
+    """A value with its length in front."""
+    body = marshal.dumps(value)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
+        """The complete frames so far; the rest is kept for the next time."""
+        self._buffer += data
+        at, buffer = 0, self._buffer
+        while at + 4 <= len(buffer):
+            end = at + 4 + _LENGTH.unpack_from(buffer, at)[0]
+            if end > len(buffer):
+                break
+            yield marshal.loads(buffer[at + 4 : end])
+            at = end
+        del buffer[:at]
+
+
+def read_frame(file: BinaryIO) -> Any:
+    """The next frame from a blocking file, or None at its end."""
+    head = file.read(4)
+    if len(head) < 4:
+        return None
+    body = file.read(_LENGTH.unpack(head)[0])
+    return marshal.loads(body)
+
+
+def tickets(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def take_tickets(fd: int) -> Iterator[int]:
+    """The executor's side: one ticket after the other, until the worker closes the pipe.
+
+    The pipe does not block, because both sides read from it and only one gets each ticket.
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while True:
+        try:
+            ticket = os.read(fd, TICKET)
+        except BlockingIOError:
+            poll.poll()
+            continue
+        if not ticket:
+            return
+        yield int.from_bytes(ticket, "little")
+
+
+def take_back_tickets(fd: int, most: int) -> list[int]:
+    """The worker's side: the tickets that the executor has not read yet."""
+    try:
+        data = os.read(fd, most * TICKET)
+    except BlockingIOError:
+        return []
+    return list(struct.unpack(f"<{len(data) // TICKET}I", data))
+
+
+def unread(fd: int) -> int:
+    """How many bytes wait in a pipe."""
+    answer = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
+    return int.from_bytes(cast("bytes", answer), "little")
+
+
+def wide_pipe() -> tuple[int, int]:
+    """A pipe with room for many frames where the system allows it."""
+    reader, writer = os.pipe()
+    try:
+        fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        pass  # not Linux, or the user's quota of pipe pages is used up: the small default works too
+    return reader, writer

@@ -1,0 +1,94 @@
+"""The executors of one worker: how many there are, and who takes the place of one that is gone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import time
+from collections.abc import Iterator
+
+from shared.settings import Settings
+from shared.task_types import TaskType
+from worker.executor_process import ExecutorProcess
+
+log = logging.getLogger(__name__)
+
+_START_TRIES = 3
+
+
+class CannotStart(Exception):
+    """Executors die before they are ready; what they wrote on standard error says why."""
+
+
+class Crew:
+    """Starts executors, replaces those that died or grew, and knows the task types that they registered."""
+
+    def __init__(self, worker: str, settings: Settings) -> None:
+        self.worker = worker
+        self.settings = settings
+        self.members: list[ExecutorProcess] = []
+        self.types: dict[str, TaskType] = {}
+        self.hiring = True
+        self._failed_starts = 0
+        self._not_before = 0.0
+
+    def __iter__(self) -> Iterator[ExecutorProcess]:
+        return iter(self.members)
+
+    @property
+    def ready(self) -> bool:
+        """Whether any executor can take a task."""
+        return any(member.ready for member in self.members)
+
+    def fill(self) -> list[ExecutorProcess]:
+        """Starts as many executors as are missing; those that it started."""
+        if not self.hiring or time.monotonic() < self._not_before:
+            return []
+        missing = self.settings.executors - sum(not member.retiring for member in self.members)
+        started = [ExecutorProcess(self.worker) for _ in range(missing)]
+        self.members += started
+        return started
+
+    def greet(self, member: ExecutorProcess, hello: bytes) -> None:
+        """An executor is ready and says which types it knows."""
+        member.ready = True
+        self._failed_starts = 0
+        self.types = {fields["name"]: TaskType(**fields) for fields in json.loads(hello)}
+
+    def lost(self, member: ExecutorProcess) -> None:
+        """An executor is dead. Raises CannotStart when several in a row never got ready."""
+        self.members.remove(member)
+        if member.ready or member.killed_because:
+            return
+        self._failed_starts += 1
+        self._not_before = time.monotonic() + 0.5 * self._failed_starts
+        if self._failed_starts >= _START_TRIES and not any(each.ready for each in self.members):
+            raise CannotStart(
+                f"executors end before they are ready (status {member.process.returncode}); the lines above say why"
+            )
+
+    def retire_spent(self) -> None:
+        """Executors that ran enough tasks or grew too large get no more tasks and end."""
+        limit = self.settings.executor_max_tasks
+        memory = self.settings.executor_recycle_memory_bytes
+        for member in self.members:
+            if member.retiring or not member.ready:
+                continue
+            if (limit and member.done >= limit) or (memory and member.memory_bytes() > memory):
+                log.info("executor %d is replaced after %d tasks", member.pid, member.done)
+                member.retire()
+
+    def dismiss(self, patience: float = 1.0) -> None:
+        """Lets every executor end; those that do not are killed."""
+        self.hiring = False
+        for member in self.members:
+            member.dismiss()
+        until = time.monotonic() + patience
+        for member in self.members:
+            try:
+                member.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                member.kill("the worker stops")
+            member.bury()
+        self.members.clear()

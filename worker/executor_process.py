@@ -1,0 +1,189 @@
+"""An executor as its worker sees it: a process, three pipes and the tasks that were handed to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from worker import channel
+from worker.channel import ExecutorEnds, FrameReader
+from worker.held import Held
+from worker.process import memory_bytes
+
+log = logging.getLogger(__name__)
+
+
+class ExecutorProcess:
+    """One executor.
+
+    `assigned` holds its tasks in the order in which it runs them; the first is running once its ticket was read.
+    """
+
+    def __init__(self, worker: str) -> None:
+        tasks_read, self._tasks = channel.wide_pipe()
+        self._tickets_read, self._tickets = os.pipe()
+        self.news, news_write = channel.wide_pipe()
+        os.set_blocking(self._tasks, False)
+        os.set_blocking(self._tickets_read, False)
+        os.set_blocking(self.news, False)
+        ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "worker.executor", worker, str(os.getpid()), ends.as_argument()],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(ends.tasks, ends.tickets, ends.news),
+            start_new_session=True,
+        )
+        os.close(tasks_read)
+        os.close(news_write)
+        self.assigned: dict[int, Held] = {}
+        self.ready = False
+        self.hung_up = False
+        self.retiring = False
+        self.began_at = 0.0
+        self.done = 0
+        self.limit_signalled = False
+        self.killed_because: str | None = None
+        self.stop_by: float | None = None
+        self._unsent = bytearray()
+        self._reader = FrameReader()
+        self._dismissed = False
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    # --- handing out and taking back ---
+
+    def assign(self, tasks: Sequence[Held]) -> None:
+        """Hands over tasks, to be run after those that it has."""
+        if not self.assigned:
+            self._next_begins()
+        for task in tasks:
+            self.assigned[task.number] = task
+        self._unsent += channel.frame((tasks[0].clock_offset_us, [tuple(task.assignment()) for task in tasks]))
+        self.flush()
+        os.write(self._tickets, channel.tickets([task.number for task in tasks]))
+
+    def take_back(self) -> list[Held]:
+        """Takes back what it has not begun."""
+        numbers = channel.take_back_tickets(self._tickets_read, len(self.assigned) or 1)
+        return [self.assigned.pop(number) for number in numbers]
+
+    def waiting(self) -> int:
+        """How many of its tasks it has not begun."""
+        return channel.unread(self._tickets_read) // channel.TICKET
+
+    def running(self) -> Held | None:
+        """The task that it has begun."""
+        if len(self.assigned) <= self.waiting():
+            return None
+        return next(iter(self.assigned.values()))
+
+    def flush(self) -> bool:
+        """Writes what the pipe takes; whether all is written."""
+        while self._unsent:
+            try:
+                written = os.write(self._tasks, self._unsent)
+            except BlockingIOError:
+                return False
+            except BrokenPipeError:
+                return True  # it died; that is noticed elsewhere
+            del self._unsent[:written]
+        return True
+
+    # --- news ---
+
+    def read(self) -> Iterator[tuple[Any, ...]]:
+        """The frames that have arrived."""
+        while not self._closed:
+            try:
+                data = os.read(self.news, 1 << 18)
+            except BlockingIOError:
+                return
+            if not data:
+                self.hung_up = True
+                return
+            yield from self._reader.feed(data)
+            if len(data) < 1 << 16:
+                return
+
+    def finished(self, number: int) -> Held | None:
+        """Takes an ended task off the list; the next one has begun."""
+        self.done += 1
+        self._next_begins()
+        return self.assigned.pop(number, None)
+
+    def _next_begins(self) -> None:
+        self.began_at = time.monotonic()
+        self.limit_signalled = False
+        self.stop_by = None
+
+    def memory_bytes(self) -> int:
+        return memory_bytes(self.pid)
+
+    # --- the end ---
+
+    def signal(self, number: signal.Signals) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self, because: str | None = None) -> None:
+        """Ends it and every process that it started in its session; without a reason it counts as a crash."""
+        self.killed_because = self.killed_because or because
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def is_dead(self) -> bool:
+        return self.process.poll() is not None
+
+    def retire(self) -> None:
+        """No more tasks: it ends when it has read the last of its tickets."""
+        self.retiring = True
+
+    def dismiss(self) -> None:
+        """Closes the pipes to it, after which a living executor ends by itself."""
+        if not self._dismissed:
+            self._dismissed = True
+            os.close(self._tasks)
+            os.close(self._tickets)
+
+    def bury(self) -> None:
+        """Waits for the dead process and ends what it left behind."""
+        self._kill_group()
+        self.process.wait()
+        self.dismiss()
+        self._closed = True
+        os.close(self._tickets_read)
+        os.close(self.news)
+
+    def cause_of_death(self) -> str:
+        """What the operating system says, in words."""
+        code = self.process.returncode
+        if code is None:
+            return "it does not answer"
+        if code >= 0:
+            return f"the process ended with status {code} in the middle of the task (os._exit or the like)"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = "unknown"
+        hint = {
+            signal.SIGSEGV: ": a bug in C code",
+            signal.SIGABRT: ": C code gave up",
+            signal.SIGKILL: ": by the kernel because memory ran out, or by a person",
+        }.get(-code, "")
+        return f"the process was killed by signal {-code} ({name}){hint}"

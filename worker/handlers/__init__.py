@@ -1,0 +1,1 @@
+"""Handlers: the functions behind task types, and what they may use while they run."""

@@ -1,0 +1,45 @@
+"""What a handler can know and say while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+_NOWHERE: Callable[[float, str], None] = lambda fraction, message: None  # noqa: E731
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentTask:
+    """The task that runs now. `attempt` counts from 1; `failures` is how often it failed before."""
+
+    id: str
+    type: str
+    attempt: int
+    failures: int
+    traceparent: str | None = None
+    send_progress: Callable[[float, str], None] = field(default=_NOWHERE, repr=False)
+
+
+current: ContextVar[CurrentTask | None] = ContextVar("current_task", default=None)
+
+
+def current_task() -> CurrentTask:
+    """The task that runs now. Raises RuntimeError outside of a handler."""
+    task = current.get()
+    if task is None:
+        raise RuntimeError("current_task() works inside a handler only")
+    return task
+
+
+def report_progress(fraction: float, message: str = "") -> None:
+    """Says how far the handler is: a fraction from 0 to 1 and a few words, shown by GET /tasks/{id}.
+
+    Costs little: what is sent faster than a few times a second is joined. Outside of a handler it does nothing, so
+    that the function can be called in tests.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"report_progress needs a fraction from 0 to 1, not {fraction}")
+    task = current.get()
+    if task is not None:
+        task.send_progress(float(fraction), message[:500])

@@ -1,0 +1,180 @@
+"""The registered handlers, and how JSON becomes their arguments.
+
+The arguments' JSON Schema comes from the function's signature, by pydantic: what the gateway checks at the door and
+what a handler receives have one source.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+from shared.errors import TaskQueueError
+from shared.task_types import TaskType
+
+F = TypeVar("F", bound=Callable[..., Any])
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class HandlerError(TaskQueueError):
+    """A handler cannot be registered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A function behind a task type.
+
+    `read` turns the JSON text of the data into the arguments: a mapping for keyword arguments, or the one value.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    read: Callable[[bytes], Any]
+    whole: bool
+    is_async: bool
+    schema: Mapping[str, Any]
+    timeout: timedelta | None = None
+    retry: Mapping[str, float] = field(default_factory=dict)
+    give_up_on: tuple[type[BaseException], ...] = ()
+
+    def call(self, arguments: Any) -> Any:
+        """Runs the function; a coroutine function gives its coroutine."""
+        return self.function(arguments) if self.whole else self.function(**arguments)
+
+    def published(self) -> TaskType:
+        """What the gateway learns of this type."""
+        return TaskType(
+            name=self.name,
+            schema=self.schema,
+            description=inspect.getdoc(self.function) or "",
+            timeout=self.timeout.total_seconds() if self.timeout else None,
+            retry=self.retry,
+        )
+
+
+class Registry:
+    """Handlers by type name."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        """Raises HandlerError when another function has the name already."""
+        known = self.handlers.get(handler.name)
+        if known and known.function is not handler.function:
+            raise HandlerError(
+                f"two handlers are named {handler.name!r}: {_where(known.function)} and {_where(handler.function)}"
+            )
+        self.handlers[handler.name] = handler
+
+
+REGISTRY = Registry()
+"""Where the decorator puts handlers: the one global, because a decorator has nowhere else to put them."""
+
+
+def task(
+    name: str,
+    *,
+    timeout: float | timedelta | None = None,
+    max_retries: int | None = None,
+    initial_delay: float | None = None,
+    multiplier: float | None = None,
+    max_delay: float | None = None,
+    jitter: float | None = None,
+    give_up_on: Iterable[type[BaseException]] = (),
+    registry: Registry = REGISTRY,
+) -> Callable[[F], F]:
+    """Registers a function as the handler of a task type.
+
+    A function whose only parameter is named `data` gets the whole JSON value; any other gets the members of a JSON
+    object as its parameters. Annotations decide what is accepted (anything that pydantic knows). `timeout` is in
+    seconds; the retry fields override the general policy; errors of the types in `give_up_on` are not retried.
+
+    Raises HandlerError at import time when the name or the signature cannot be used.
+    """
+    overrides = {
+        "max_retries": max_retries,
+        "initial_delay": initial_delay,
+        "multiplier": multiplier,
+        "max_delay": max_delay,
+        "jitter": jitter,
+    }
+
+    def register(function: F) -> F:
+        registry.add(
+            _handler(
+                name,
+                function,
+                timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
+                retry={field: value for field, value in overrides.items() if value is not None},
+                give_up_on=tuple(give_up_on),
+            )
+        )
+        return function
+
+    return register
+
+
+def load(modules: Iterable[str]) -> Registry:
+    """Imports the modules that hold handlers. Raises HandlerError naming the module that cannot be imported."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except HandlerError:
+            raise
+        except Exception as error:
+            raise HandlerError(f"TASK_MODULES: {module} cannot be imported: {type(error).__name__}: {error}") from error
+    return REGISTRY
+
+
+def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:
+    if not NAME.fullmatch(name):
+        raise HandlerError(f"{name!r} cannot name a task type: use letters, digits, `.`, `_` and `-`, at most 100")
+    try:
+        adapter, whole = _adapter(name, function)
+        schema = adapter.json_schema()
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
+        raise HandlerError(f"{_where(function)}: its parameters have no JSON form: {error}") from error
+    return Handler(
+        name=name,
+        function=function,
+        read=adapter.validate_json if whole else _keywords(adapter),
+        whole=whole,
+        is_async=inspect.iscoroutinefunction(function),
+        schema=schema,
+        **options,
+    )
+
+
+def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:
+    """What reads the data, and whether the function takes it as a whole."""
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = typing.get_type_hints(function, include_extras=True)
+    if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise HandlerError(f"{_where(function)}: a handler has named parameters only, no *args, **kwargs or `/`")
+    if [p.name for p in parameters] == ["data"]:
+        return TypeAdapter(hints.get("data", Any)), True
+    members: dict[str, Any] = {
+        p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in parameters
+    }
+    return TypeAdapter(create_model(name, __config__=ConfigDict(extra="forbid"), **members)), False
+
+
+def _keywords(adapter: TypeAdapter[Any]) -> Callable[[bytes], dict[str, Any]]:
+    def read(text: bytes) -> dict[str, Any]:
+        return dict(adapter.validate_json(text))
+
+    return read
+
+
+def _where(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

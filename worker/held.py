@@ -1,0 +1,82 @@
+"""A task that this worker holds a lease on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.channel import Assignment
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """As the claim described it, and what has become of it here.
+
+    `clock_offset_us` added to this machine's monotonic clock gives Redis' time. The lease is trusted until
+    `lease_until` on the monotonic clock, in seconds, counted from before the claim was sent.
+    """
+
+    id: bytes
+    queue: bytes
+    type: bytes
+    call: bytes
+    attempt: int
+    failures: int
+    crashes: int
+    losses: int
+    timeout: bytes
+    retry: bytes
+    meta: bytes
+    enqueued_us: int
+    token: str
+    clock_offset_us: int
+    lease_until: float
+    number: int = 0
+    limit: float = 0.0
+    noted: bool = False
+    progress: bytes = b""
+    cancelled: bool = False
+    logs: deque[str] = field(default_factory=deque)
+
+    @property
+    def suspect(self) -> bool:
+        """A worker or an executor died while it held this task, so nothing else is put at risk with it."""
+        return self.losses > 0 or self.crashes > 0
+
+    def assignment(self) -> Assignment:
+        """What the executor is told."""
+        return Assignment(
+            self.number,
+            self.id,
+            self.type,
+            self.call,
+            self.attempt,
+            self.failures,
+            self.retry,
+            self.meta,
+            self.enqueued_us,
+            self.limit,
+        )
+
+    def log(self, line: str) -> None:
+        """Keeps the last lines, for the case that the executor dies with the rest."""
+        self.logs.append(line)
+        if len(self.logs) > 200:
+            self.logs.popleft()
+
+
+def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[Held]:
+    """The tasks in the answer of `claim.lua`."""
+    offset = int(reply[0]) - received_us
+    return [
+        Held(
+            *row[:11],
+            enqueued_us=int(float(row[11])) if row[11] else 0,
+            token=token,
+            clock_offset_us=offset,
+            lease_until=sent_at + lease,
+        )
+        for row in reply[2:]
+    ]

@@ -1,0 +1,199 @@
+"""The worker's one conversation with Redis: report, give back, extend and claim, together in one round trip.
+
+Batching changes no promise. Each attempt's outcome is written in one atomic step, together with others; one that
+was not answered is sent again, which changes nothing the second time. What batching does mean: a worker that dies
+takes the outcomes with it that it had not sent yet (at most a few milliseconds' worth), and those tasks run again,
+as at-least-once says.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shared.clock import monotonic_us
+from shared.redis_client import translated
+from worker.held import Held, read_claim
+
+if TYPE_CHECKING:
+    from shared.scripts import Argument, ScriptCall, Scripts
+
+_PER_CALL = 128
+"""Tasks that one script call writes: about 3 ms of Redis."""
+_CLAIM_BYTES = 4 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Report:
+    """How an attempt ended, in the words of `report.lua`."""
+
+    held: Held
+    kind: str
+    delay_us: int
+    record: bytes
+    error: bytes
+    payload: bytes
+
+
+@dataclass(slots=True)
+class News:
+    """What an exchange brought."""
+
+    claimed: list[Held] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    lost: list[Held] = field(default_factory=list)
+    cancelled: list[Held] = field(default_factory=list)
+    refused: list[Held] = field(default_factory=list)
+
+
+class Turns:
+    """Deals claims out to the queues by weight, so that none starves even when tasks are claimed one by one."""
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self.order = sorted(weights, key=lambda name: -weights[name])
+        total = sum(weights.values())
+        self.share = {name: weights[name] / total for name in weights}
+        self.credit = dict.fromkeys(weights, 0.0)
+
+    def deal(self, want: int) -> list[Argument]:
+        """Queue and quota in turns; the quotas add up to `want`."""
+        for name, share in self.share.items():
+            self.credit[name] += share * want
+        quotas = {name: max(0, int(self.credit[name])) for name in self.order}
+        left = want - sum(quotas.values())
+        for name in sorted(self.order, key=lambda each: quotas[each] - self.credit[each])[: max(0, left)]:
+            quotas[name] += 1
+        for name, quota in quotas.items():
+            self.credit[name] -= quota
+        return [part for name in self.order for part in (name, quotas[name])]
+
+
+class Link:
+    """Collects what Redis is to be told until the next exchange."""
+
+    def __init__(self, scripts: Scripts, worker: str, weights: Mapping[str, int], lease: float) -> None:
+        self.scripts = scripts
+        self.worker = worker
+        self.lease = lease
+        self.turns = Turns(weights)
+        self.reports: list[Report] = []
+        self.releases: list[Held] = []
+        self._token = _new_token()
+
+    def exchange(self, want: int, extending: Sequence[Held]) -> News:
+        """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.
+
+        The claim keeps its token until it is answered, so an answer that got lost is given again.
+        """
+        reports, releases = self.reports[:1024], self.releases[:1024]
+        calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
+        if want > 0:
+            calls.append(("claim", self._claim_arguments(want)))
+        sent_at = time.monotonic()
+        with translated():
+            replies = self.scripts.call_many(calls)
+        news = News()
+        if want > 0:
+            claim = replies.pop()
+            news.claimed = read_claim(claim, self._token, sent_at, monotonic_us(), self.lease)
+            news.unreadable = [each.decode() for each in claim[1]]
+            self._token = _new_token()
+        self._read_answers(calls, replies, reports, extending, sent_at, news)
+        del self.reports[: len(reports)]
+        del self.releases[: len(releases)]
+        return news
+
+    def note_begun(self, held: Held) -> bool:
+        """Writes down that a suspect is about to run, before it does; whether its lease still holds."""
+        sent_at = time.monotonic()
+        with translated():
+            answer = self.scripts.call("extend", _us(self.lease), held.id, held.token, "1", "")
+        held.lease_until = sent_at + self.lease
+        held.noted = True
+        return bool(answer[0] != 1)
+
+    def _report_calls(self, reports: Sequence[Report]) -> list[ScriptCall]:
+        calls: list[ScriptCall] = []
+        for at in range(0, len(reports), _PER_CALL):
+            arguments: list[Argument] = [self.worker]
+            for report in reports[at : at + _PER_CALL]:
+                held = report.held
+                arguments += (
+                    held.id,
+                    held.token,
+                    report.kind,
+                    report.delay_us,
+                    report.record,
+                    report.error,
+                    report.payload,
+                )
+            calls.append(("report", arguments))
+        return calls
+
+    def _release_calls(self, releases: Sequence[Held]) -> list[ScriptCall]:
+        # The last chunk first, because each task goes to the front of its queue.
+        return [
+            (
+                "release",
+                [
+                    part
+                    for held in releases[at : at + _PER_CALL]
+                    for part in (held.id, held.token, held.enqueued_us or "")
+                ],
+            )
+            for at in reversed(range(0, len(releases), _PER_CALL))
+        ]
+
+    def _extend_calls(self, extending: Sequence[Held]) -> list[ScriptCall]:
+        calls: list[ScriptCall] = []
+        for at in range(0, len(extending), _PER_CALL):
+            arguments: list[Argument] = [_us(self.lease)]
+            for held in extending[at : at + _PER_CALL]:
+                arguments += (held.id, held.token, "1" if held.noted else "0", held.progress)
+            calls.append(("extend", arguments))
+        return calls
+
+    def _claim_arguments(self, want: int) -> list[Argument]:
+        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want)]
+
+    def _read_answers(
+        self,
+        calls: Sequence[ScriptCall],
+        replies: Sequence[object],
+        reports: Sequence[Report],
+        extending: Sequence[Held],
+        sent_at: float,
+        news: News,
+    ) -> None:
+        written = _joined("report", calls, replies)
+        news.refused = [report.held for report, answer in zip(reports, written, strict=True) if answer == 0]
+        for held, answer in zip(extending, _joined("extend", calls, replies), strict=True):
+            if answer == 1:
+                news.lost.append(held)
+                continue
+            held.lease_until = sent_at + self.lease
+            held.progress = b""
+            if answer == 2:
+                news.cancelled.append(held)
+
+
+def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -> list[int]:
+    """The answers of all calls of one script."""
+    return [
+        answer
+        for (called, _), reply in zip(calls, replies, strict=False)
+        if called == name and isinstance(reply, list)
+        for answer in reply
+    ]
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1_000_000)
+
+
+def _new_token() -> str:
+    """New for every claim: a counter would repeat after Redis came back from an older file."""
+    return uuid.uuid4().hex

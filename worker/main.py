@@ -1,0 +1,219 @@
+"""Wires a worker together and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import rq
+from prometheus_client import CollectorRegistry
+from redis.exceptions import RedisError
+
+from shared import keys, logs
+from shared.errors import TaskQueueError
+from shared.probe import Check, Probe
+from shared.redis_client import connect
+from shared.scripts import Scripts
+from shared.settings import Settings, exit_with, load_or_exit
+from shared.task_types import TaskTypes
+from shared.workers import RunningTask, WorkerInfo, Workers
+from worker.crew import CannotStart, Crew
+from worker.ear import Ear
+from worker.engine import Engine, Hooks, forward_signals
+from worker.link import Link
+from worker.metrics import WorkerMetrics
+from worker.verdicts import Verdicts
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = 5.0
+PATIENCE = 2.0
+"""Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Tells Redis every few seconds that this worker lives and what it does."""
+
+    engine: Engine
+    name: str
+    workers: Workers
+    types: TaskTypes
+    started_at: datetime
+    published: object = None
+    said_draining: bool = False
+    stopped: bool = False
+    nudged: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        while not self.stopped:
+            self.nudged.clear()
+            try:
+                self.beat()
+            except (RedisError, OSError, TaskQueueError) as error:
+                log.debug("no heartbeat: %s", error)
+            # Until the types are known at the gateway nobody can submit anything: look again soon.
+            self.nudged.wait(HEARTBEAT if self.published else 0.05)
+
+    def say_draining(self) -> None:
+        """Lets everybody know at once."""
+        if not self.said_draining:
+            self.said_draining = True
+            self.nudged.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.nudged.set()
+
+    def beat(self) -> None:
+        types = self.engine.crew.types
+        if types and types != self.published:
+            self.types.publish(types.values())
+            self.published = types
+        self.workers.announce(self.info())
+
+    def info(self) -> WorkerInfo:
+        metrics, crew = self.engine.metrics, list(self.engine.crew.members)
+        now = time.monotonic()
+        running = [(executor, held) for executor in crew if (held := _first(executor.assigned))]
+        metrics.executors = len(crew)
+        metrics.held = len(self.engine.ready) + sum(len(executor.assigned) for executor in crew)
+        return WorkerInfo(
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=rq.__version__,
+            queues=tuple(self.engine.settings.claimed_queues),
+            executors=len(crew),
+            started_at=self.started_at,
+            state="draining" if self.engine.draining_until else "busy" if running else "idle",
+            held=metrics.held,
+            completed=metrics.total("completed"),
+            failed=metrics.total("failed"),
+            retried=metrics.retries,
+            crashed=metrics.crashes,
+            lost=metrics.leases_lost,
+            busy_seconds=round(metrics.busy_seconds, 3),
+            memory_bytes=sum(executor.memory_bytes() for executor in crew),
+            running=tuple(
+                RunningTask(id=held.id.decode(), type=held.type.decode(), seconds=round(now - executor.began_at, 3))
+                for executor, held in running
+            ),
+        )
+
+
+def _first(assigned: dict[int, object]) -> object | None:
+    """The first of a mapping that another thread may change."""
+    try:
+        return next(iter(assigned.values()), None)
+    except RuntimeError:
+        return None
+
+
+def main() -> int:
+    """`python -m worker`."""
+    settings = load_or_exit()
+    logs.configure("worker", settings.log_level)
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+    metrics = WorkerMetrics(name)
+    engine, bell, control = _build(settings, name, metrics)
+    heartbeat = Heartbeat(
+        engine=engine,
+        name=name,
+        workers=Workers(connect(settings.store_url, name=f"heartbeat-{name}")),
+        types=TaskTypes(connect(settings.store_url, name=f"types-{name}")),
+        started_at=datetime.now(UTC),
+    )
+    engine.hooks.draining = heartbeat.say_draining
+    probe = _probe(settings, engine, heartbeat, metrics)
+    forward_signals(engine, settings.drain_grace)
+    for part in (probe, bell, control, heartbeat):
+        part.start()
+    log.info("worker %s: %d executors, queues %s", name, settings.executors, ", ".join(settings.claimed_queues))
+    try:
+        engine.run()
+    except CannotStart as error:
+        exit_with(str(error))
+    finally:
+        _shut_down(heartbeat, bell, control)
+    log.info("worker %s ended in order", name)
+    return 0
+
+
+def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, Ear, Ear]:
+    """The engine and what wakes it: the bell that announces tasks, and orders to this worker."""
+    # An answer must come well within a lease, or the lease ends while we wait for it.
+    answer_within = min(2.0, settings.lease_time / 5)
+    redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
+    waiting = connect(settings.store_url, timeout=PATIENCE * 2 + 2, retries=0, name=f"waiting-{name}")
+
+    def hand_on(what: Callable[[bytes | None], bytes]) -> Callable[[bytes | None], None]:
+        def receive(heard: bytes | None) -> None:
+            engine.orders.append(what(heard))
+            engine.wake()
+
+        return receive
+
+    bell = Ear(waiting, keys.BELL, PATIENCE, hand_on(lambda heard: b"work"))
+    control = Ear(waiting, keys.control(name), PATIENCE * 2, hand_on(lambda heard: heard or b"nothing"))
+
+    def ring() -> None:
+        try:
+            redis.rpush(keys.BELL, "1")
+        except RedisError as error:
+            log.debug("the bell could not be rung: %s", error)
+
+    engine = Engine(
+        settings,
+        Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time),
+        Crew(name, settings),
+        Verdicts(name, settings.retry_policy, settings.max_crashes),
+        metrics,
+        Hooks(hungry=lambda yes: bell.open() if yes else bell.shut(), ring=ring, draining=lambda: None),
+    )
+    return engine, bell, control
+
+
+def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> Probe:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+
+    def live() -> Check:
+        silent = time.monotonic() - engine.last_pass
+        return Check(silent < 30, {"worker": heartbeat.name, "seconds_since_last_pass": round(silent, 1)})
+
+    def ready() -> Check:
+        well = engine.crew.ready and bool(heartbeat.published) and engine.outage_since is None
+        state = "draining" if engine.draining_until else "ready" if well else "starting or without Redis"
+        return Check(well and not engine.draining_until, {"worker": heartbeat.name, "state": state})
+
+    try:
+        return Probe(settings.bind_host, settings.worker_metrics_port, registry, live, ready)
+    except OSError as error:
+        exit_with(
+            f"port {settings.worker_metrics_port} for the worker's metrics cannot be used ({error.strerror}): "
+            "free it, or set WORKER_METRICS_PORT to another one (0 takes any free port)"
+        )
+
+
+def _shut_down(heartbeat: Heartbeat, bell: Ear, control: Ear) -> None:
+    heartbeat.stop()
+    bell.stop()
+    control.stop()
+    heartbeat.engine.crew.dismiss()
+    try:
+        heartbeat.workers.farewell(heartbeat.info())
+    except (RedisError, OSError) as error:
+        log.warning("could not say goodbye to Redis: %s", error)

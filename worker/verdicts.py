@@ -1,0 +1,95 @@
+"""What the worker itself writes about an attempt, when the executor that ran it cannot."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from shared.clock import monotonic_us, to_us
+from shared.retry import RetryPolicy
+from shared.task_types import TaskType
+from shared.tasks import Outcome
+from worker.held import Held
+from worker.link import Report
+
+
+class Verdicts:
+    """Decides what follows a crash, a kill or an interruption."""
+
+    def __init__(self, worker: str, policy: RetryPolicy, max_crashes: int) -> None:
+        self.worker = worker
+        self.policy = policy
+        self.max_crashes = max_crashes
+        self.types: Mapping[str, TaskType] = {}
+        self.random = Random()
+
+    def crashed(self, held: Held, began_at: float, why: str) -> Report:
+        """The executor died under it: another try after a pause, or the dead letters as a poison task."""
+        error = {"type": "ExecutorCrashed", "message": f"the executor died while it ran this task: {why}"}
+        crashes = held.crashes + 1
+        if crashes >= self.max_crashes:
+            error = {"type": "PoisonTask", "message": f"it crashed {crashes} times; the last: {error['message']}"}
+            return self._report(held, "poisoned", Outcome.CRASHED, began_at, error)
+        delay = self._policy(held).override({"max_retries": crashes}).delay(crashes, self.random)
+        return self._report(held, "crashed", Outcome.CRASHED, began_at, error, to_us(delay) if delay else 0)
+
+    def timed_out(self, held: Held, began_at: float) -> Report:
+        """It did not stop at its time limit and was killed."""
+        error = {
+            "type": "TimeLimitExceeded",
+            "message": f"it ran longer than its time limit of {held.limit:g} s, did not stop when asked, and was killed",
+        }
+        delay = self._policy(held).delay(held.failures + 1, self.random)
+        if delay is None:
+            return self._report(held, "failed", Outcome.TIMED_OUT, began_at, error)
+        return self._report(held, "retrying", Outcome.TIMED_OUT, began_at, error, to_us(delay))
+
+    def interrupted(self, held: Held, began_at: float, why: str) -> Report:
+        """Stopped for the worker's own reasons: given back at no cost."""
+        error = {"type": "Interrupted", "message": why}
+        return self._report(held, "interrupted", Outcome.INTERRUPTED, began_at, error, held.enqueued_us)
+
+    def cancelled(self, held: Held, began_at: float) -> Report:
+        """It did not stop when it was cancelled and was killed."""
+        error = {"type": "TaskCancelled", "message": "somebody cancelled the task while it ran; it was killed"}
+        return self._report(held, "cancelled", Outcome.CANCELLED, began_at, error)
+
+    def _policy(self, held: Held) -> RetryPolicy:
+        known = self.types.get(held.type.decode())
+        policy = self.policy.override(known.retry if known else None)
+        return policy.override(json.loads(held.retry) if held.retry else None)
+
+    def _report(
+        self,
+        held: Held,
+        kind: str,
+        outcome: Outcome,
+        began_at: float,
+        error: Mapping[str, str],
+        delay_us: int = 0,
+    ) -> Report:
+        record: dict[str, Any] = {
+            "worker": self.worker,
+            "enqueued_at": held.enqueued_us,
+            "started_at": int(began_at * 1_000_000) + held.clock_offset_us,
+            "ended_at": monotonic_us() + held.clock_offset_us,
+            "outcome": outcome,
+            "error": error,
+        }
+        if kind in ("retrying", "crashed"):
+            record["retry_delay"] = delay_us / 1_000_000
+        if held.logs:
+            record["logs"] = list(held.logs)
+        text = f"{error['type']}: {error['message']}".encode("utf-8", "backslashreplace")
+        return Report(
+            held,
+            kind,
+            delay_us,
+            json.dumps(record).encode(),
+            json.dumps(error).encode(),
+            base64.b64encode(zlib.compress(text)),
+        )
