@@ -1,0 +1,87 @@
+# Everything one does with a checkout. `make` alone lists it.
+#
+# The environment in .venv is made on first use, and again when pyproject.toml changes or the checkout was moved.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check format bench lock clean
+
+# A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
+PYTHON ?=
+PYTHONS := python3.13 python3.12 python3.11 python3
+# Test processes, each with a Redis of its own; 0 runs all tests in one.
+TEST_PROCESSES ?= 2
+# More for pytest: make test ARGS="-k lock -x"
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
+SOURCES := $(wildcard gateway worker dashboard shared tests)
+
+# An environment whose Python is gone, or that was made for another folder, would fail in puzzling ways.
+ifneq ($(wildcard $(VENV)/.made-in),)
+ifneq ($(shell cat $(VENV)/.made-in; $(PY) -c 'print("works")' 2>/dev/null),$(CURDIR) works)
+$(shell rm -rf $(VENV))
+endif
+endif
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  while IFS='|' read -r target text; do printf '%-16s%s\n' "$$target" "$$text"; done
+
+run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
+	@exec $(PY) -m shared.local
+
+test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not alone" $(ARGS)
+	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
+
+check: $(VENV)/.dev ## formatting, lint, types, and who may import whom
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev ## format the code and mend what can be mended
+	$(PY) -m ruff format $(SOURCES)
+	$(PY) -m ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.dev ## measure, side by side with other queues
+	$(PY) -m tests.bench $(ARGS)
+
+lock: $(VENV)/.dev ## refresh requirements.lock, which the image is built from
+	$(PIP) 'uv>=0.9,<1'
+	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+	  --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+
+clean: ## remove what was made here, but not the data in .data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.run: pyproject.toml | $(VENV)/.made-in
+	@echo "Installing what is needed to run (once) ..."
+	@$(PIP) --editable '.[local]'
+	@touch $@
+
+# Development includes everything that running needs.
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made-in
+	@echo "Installing what is needed to develop (once) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.run $@
+
+$(VENV)/.made-in:
+	@found=; without_venv=; \
+	for candidate in $(or $(PYTHON),$(PYTHONS)); do \
+	  "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	  if "$$candidate" -c 'import ensurepip, venv' 2>/dev/null; then found=$$candidate; break; fi; \
+	  without_venv=$$candidate; \
+	done; \
+	if [ -z "$$found" ] && [ -n "$$without_venv" ]; then \
+	  echo "$$without_venv lacks the venv module: install it (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; \
+	elif [ -z "$$found" ]; then \
+	  echo "no Python 3.11 or newer found among $(or $(PYTHON),$(PYTHONS)): install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$found ..."; \
+	"$$found" -m venv $(VENV)
+	@echo "$(CURDIR)" > $@

@@ -1,0 +1,80 @@
+"""`make run`: Redis, gateway, worker, housekeeper and dashboard on this machine, with one log and one Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from shared.errors import SettingsError, TaskQueueError
+from shared.local.banner import banner
+from shared.local.parts import Part, check_ports, parts_of, service_of
+from shared.local.service_log import ServiceLog, wants_colour
+from shared.local.store import Store, open_store
+from shared.local.supervisor import SUPERVISOR, Supervisor
+from shared.settings import Settings, exit_with, load_or_exit
+
+
+def main() -> int:
+    """Everything from the first check to the clean end; the result is the exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    settings = load_or_exit()
+    try:
+        parts = parts_of(settings)
+        check_ports(parts, settings.bind_host)
+        with open_store(settings, os.environ) as store:
+            _run(parts, settings, store)
+            _ignore_signals()
+    except SettingsError as error:
+        exit_with(str(error))
+    except TaskQueueError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _run(parts: Sequence[Part], settings: Settings, store: Store) -> None:
+    env = _environment(parts, settings, store)
+    # Ingress stops first, so that nothing new comes in while the workers end what they have.
+    groups = [
+        [service_of(part, settings, env) for part in parts if part.ingress],
+        [service_of(part, settings, env) for part in parts if not part.ingress],
+    ]
+    log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)], colour=wants_colour(sys.stdout))
+    log.line(SUPERVISOR, f"Redis is ready: {store.description}")
+    Supervisor(groups, log, on_ready=lambda: log.write(banner(parts, store)), watch=store.watch).run()
+    log.line(SUPERVISOR, "every service has stopped")
+
+
+def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Mapping[str, str]:
+    """What the services inherit. The address of Redis travels here, because anyone may read arguments."""
+    # A service writes into our pipe, so only we know whether a person is watching.
+    watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
+    replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
+    return {
+        **watched,
+        **{name: value for name, value in os.environ.items() if name not in replaced},
+        **{part.port_variable: str(part.port) for part in parts},
+        "REDIS_URL": store.url,
+        "BIND_HOST": settings.bind_host,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Lets SIGTERM unwind like Ctrl-C, so that a server which has just been started is stopped."""
+    raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    """From here on only Redis is left to stop; an impatient Ctrl-C must not come between it and its last write."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

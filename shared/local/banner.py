@@ -1,0 +1,49 @@
+"""What a person sees when everything is up: where to look, and what to try first."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.local.parts import Part
+from shared.local.store import Store
+
+
+def banner(parts: Sequence[Part], store: Store) -> str:
+    """The addresses of everything, and one command that submits a task."""
+    at = {part.name: f"http://localhost:{part.port}" for part in parts}
+    lines = [
+        "",
+        "Task Queue is running. Ctrl-C stops it; tasks are kept.",
+        "",
+        f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
+        f"  Dashboard   {at['dashboard']}",
+        f"  Metrics     {at['gateway']}/metrics    {at['worker']}/metrics    {at['housekeeper']}/metrics",
+        f"  Redis       {store.description}",
+        *_rq_hint(store),
+        "",
+        "Submit a task:",
+        _submission(at["gateway"]),
+        "",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _submission(gateway: str) -> str:
+    body = json.dumps({"type": "process", "data": "some text"})
+    return f"  curl -X POST {gateway}/tasks -H 'Content-Type: application/json' -d '{body}'"
+
+
+def _rq_hint(store: Store) -> list[str]:
+    """How RQ's own tools are pointed at a server whose password nobody has seen."""
+    if store.url_file is None:
+        return []
+    rq = Path(sys.executable).with_name("rq")
+    return [f'              {_as_typed(rq)} info --url "$(cat {_as_typed(store.url_file)})"']
+
+
+def _as_typed(path: Path) -> str:
+    """A path as one would type it in this folder."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,299 @@
+"""Keeps a handful of services running as one: up together, restarted when they die, down in a good order.
+
+Each service has one owner, the coroutine `_Runner.live`, which starts it, waits, restarts it and stops it; nobody
+else touches the process. The supervisor only says when to stop, group by group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared.errors import TaskQueueError
+from shared.local.processes import describe_exit, dies_with_us
+from shared.local.service_log import LineCutter, ServiceLog
+
+_POLL = 0.05
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+SUPERVISOR = "taskqueue"
+"""The name of the supervisor's own lines in the log."""
+
+
+class ServiceDidNotStart(TaskQueueError):
+    """A service did not become ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What to start, how to know that it is ready, and how long it may take to stop."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    ready_url: str
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How patient the supervisor is."""
+
+    start: timedelta = timedelta(seconds=60)
+    first_restart: timedelta = timedelta(seconds=1)
+    last_restart: timedelta = timedelta(seconds=30)
+    # A service that ran this long had a fault of the moment, not one that comes back at each start.
+    settled: timedelta = timedelta(seconds=60)
+    # Between a service's grace and SIGKILL: reminders by SIGTERM, which mean "stop at once".
+    nudge: timedelta = timedelta(milliseconds=500)
+    nudges: int = 10
+    watch: timedelta = timedelta(seconds=1)
+
+
+class Supervisor:
+    """Runs groups of services until a signal; groups stop one after the other in the order given.
+
+    `watch` is called about once a second while the services run, to look after what they stand on; what it answers
+    goes into the log. `on_ready` is called when every service is ready for the first time.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[Service]],
+        log: ServiceLog,
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        watch: Callable[[], str | None] = lambda: None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._log = log
+        self._on_ready = on_ready
+        self._watch = watch
+        self._timing = timing or Timing()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._groups = [[_Runner(service, log, self._timing, self._hurry) for service in group] for group in groups]
+
+    def run(self) -> None:
+        """Returns after a signal, when every service has ended.
+
+        Raises ServiceDidNotStart if one could not even start; the others have ended then too.
+        """
+        asyncio.run(self._run())
+
+    @property
+    def _runners(self) -> list[_Runner]:
+        return [runner for group in self._groups for runner in group]
+
+    async def _run(self) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        lives = {runner: asyncio.create_task(runner.live()) for runner in self._runners}
+        try:
+            await self._until_stopped([*lives.values(), asyncio.create_task(self._look_after())])
+        finally:
+            await self._stop_in_order(lives)
+
+    def _on_signal(self) -> None:
+        if not self._stop.is_set():
+            self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to have them given back")
+            self._stop.set()
+        elif not self._hurry.is_set():
+            self._log.line(SUPERVISOR, "stopping at once: running tasks are given back")
+            self._hurry.set()
+
+    async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Returns when asked to stop; a task that ends earlier can only have failed, and its error is raised."""
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+
+    async def _look_after(self) -> None:
+        await self._await_ready()
+        self._on_ready()
+        while True:
+            await asyncio.sleep(self._timing.watch.total_seconds())
+            if news := self._watch():
+                self._log.line(SUPERVISOR, news)
+
+    async def _await_ready(self) -> None:
+        try:
+            async with asyncio.timeout(self._timing.start.total_seconds()):
+                for runner in self._runners:
+                    await runner.ready.wait()
+        except TimeoutError:
+            late = ", ".join(runner.service.name for runner in self._runners if not runner.ready.is_set())
+            raise ServiceDidNotStart(f"not ready after {self._timing.start.total_seconds():g} s: {late}") from None
+
+    async def _stop_in_order(self, lives: Mapping[_Runner, asyncio.Task[None]]) -> None:
+        for group in self._groups:
+            for runner in group:
+                runner.stop.set()
+            # An error has been raised already; here all that counts is that each of them ends.
+            await asyncio.gather(*(lives[runner] for runner in group), return_exceptions=True)
+
+
+class _Runner:
+    """One service from its first start to its end."""
+
+    def __init__(self, service: Service, log: ServiceLog, timing: Timing, hurry: asyncio.Event) -> None:
+        self.service = service
+        self.ready = asyncio.Event()
+        self.stop = asyncio.Event()
+        self._hurry = hurry
+        self._log = log
+        self._timing = timing
+        self._delay = timing.first_restart
+
+    async def live(self) -> None:
+        """Runs the service until `stop` is set; raises ServiceDidNotStart if it dies before it ever was ready."""
+        while not self.stop.is_set():
+            status = await self._run_once()
+            if self.stop.is_set():
+                return
+            if not self.ready.is_set():
+                raise ServiceDidNotStart(self._last_words(status))
+            await self._pause(status)
+
+    async def _run_once(self) -> int:
+        started_at = asyncio.get_running_loop().time()
+        process = self._spawn()
+        companions = [asyncio.create_task(self._copy_output(process)), asyncio.create_task(self._await_ready())]
+        try:
+            await _within(_end_of(process), unless=self.stop)
+            if self.stop.is_set():
+                await self._shut_down(process)
+            self._reset_delay_after(asyncio.get_running_loop().time() - started_at)
+        finally:
+            _kill_group(process)
+            await self._dismiss(companions)
+        return process.wait()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                self.service.argv,
+                env=self.service.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # the terminal's Ctrl-C is for us; we pass it on in order
+                preexec_fn=dies_with_us(),
+            )
+        except OSError as error:
+            raise ServiceDidNotStart(f"{self.service.name} cannot be started: {error}") from error
+
+    async def _shut_down(self, process: subprocess.Popen[bytes]) -> None:
+        """Asks politely, then urgently, then not at all."""
+        process.terminate()
+        if await _within(_end_of(process), self.service.grace, unless=self._hurry):
+            return
+        # More than once, because signals that arrive together count as one.
+        for _ in range(self._timing.nudges):
+            process.terminate()
+            if await _within(_end_of(process), self._timing.nudge):
+                return
+        self._log.line(self.service.name, "did not stop in time and is killed")
+
+    async def _pause(self, status: int) -> None:
+        """The wait before a restart, which grows from one to the next."""
+        self._log.line(
+            self.service.name, f"{describe_exit(status)}; starting it again in {self._delay.total_seconds():g} s"
+        )
+        await _within(self.stop.wait(), self._delay)
+        self._delay = min(self._delay * 2, self._timing.last_restart)
+
+    def _reset_delay_after(self, seconds: float) -> None:
+        if seconds >= self._timing.settled.total_seconds():
+            self._delay = self._timing.first_restart
+
+    async def _await_ready(self) -> None:
+        while not await _answers_ok(self.service.ready_url):
+            await asyncio.sleep(_POLL)
+        if self.ready.is_set():
+            self._log.line(self.service.name, "is ready again")
+        self.ready.set()
+
+    async def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, process.stdout)
+        cutter = LineCutter()
+        try:
+            while data := await reader.read(65536):
+                self._write(cutter.feed(data))
+        finally:
+            self._write(cutter.rest())
+            transport.close()
+
+    def _write(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._log.line(self.service.name, line)
+
+    async def _dismiss(self, companions: Sequence[asyncio.Task[None]]) -> None:
+        """Lets the output run dry, but does not wait for a stranger who holds the pipe open."""
+        output, probe = companions
+        probe.cancel()
+        await asyncio.wait([output], timeout=1)
+        output.cancel()
+        await asyncio.gather(*companions, return_exceptions=True)
+
+    def _last_words(self, status: int) -> str:
+        head = f"{self.service.name} {describe_exit(status)} before it was ready; its last lines:"
+        return "\n  ".join([head, *self._log.last_lines(self.service.name)])
+
+
+async def _end_of(process: subprocess.Popen[bytes]) -> None:
+    # Asking again and again is the one way that works alike on every platform and Python version, whoever else
+    # holds the process's pipes open.
+    while process.poll() is None:
+        await asyncio.sleep(_POLL)
+
+
+async def _within(
+    happening: Coroutine[Any, Any, object], limit: timedelta | None = None, *, unless: asyncio.Event | None = None
+) -> bool:
+    """Whether something happens before the limit is over or an event is set."""
+    awaited = asyncio.create_task(happening)
+    waiting: set[asyncio.Task[Any]] = {awaited}
+    if unless is not None:
+        waiting.add(asyncio.create_task(unless.wait()))
+    done, pending = await asyncio.wait(
+        waiting, timeout=limit.total_seconds() if limit is not None else None, return_when=asyncio.FIRST_COMPLETED
+    )
+    for task in pending:
+        task.cancel()
+    return awaited in done
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends what is left of a service: itself if it would not stop, and children that outlived it."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _answers_ok(url: str) -> bool:
+    """Whether a GET is answered with status 200 soon."""
+    parts = urlsplit(url)
+    request = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"
+    try:
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(request.encode())
+                status_line = await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError):
+        return False
+    return status_line.split()[1:2] == [b"200"]

@@ -1,0 +1,1 @@
+"""The start on a single machine, with real processes and real signals."""

@@ -1,0 +1,99 @@
+"""The data folder keeps secrets, lets one server in at a time, and knows who wrote it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shared.errors import SettingsError
+from shared.local.data_folder import DataFolder
+from shared.local.server_binary import ServerBinary, Version
+
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    folder = DataFolder(tmp_path / "data")
+    folder.create()
+    return folder
+
+
+def server(engine: str, version: Version) -> ServerBinary:
+    return ServerBinary(path=Path("server"), engine=engine, version=version)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_password_is_made_once_and_kept(folder: DataFolder) -> None:
+    assert len(folder.password()) >= 32
+    assert DataFolder(folder.path).password() == folder.password()
+
+
+def test_only_the_owner_may_read_the_secrets(folder: DataFolder) -> None:
+    password = folder.password()
+    folder.configure({"requirepass": password})
+    assert mode(folder.path) == 0o700
+    holders = [path for path in folder.path.iterdir() if password in path.read_text()]
+    assert len(holders) == 2
+    assert {mode(path) for path in holders} == {0o600}
+
+
+def test_configuration_quotes_its_values(folder: DataFolder) -> None:
+    folder.configure({"save": "", "dir": '/a folder/with "quotes"'})
+    assert folder.config_file.read_text() == 'save ""\ndir "/a folder/with \\"quotes\\""\n'
+
+
+def test_folder_that_cannot_be_made_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"DATA_DIR: .*file/data cannot be made"):
+        DataFolder(tmp_path / "file" / "data").create()
+
+
+def test_locked_folder_is_refused_until_the_last_holder_is_gone(folder: DataFolder) -> None:
+    held = folder.lock(AT_ONCE)
+    inherited = os.dup(held)
+    os.close(held)
+    with pytest.raises(SettingsError, match=r"another server uses .*set DATA_DIR"):
+        folder.lock(AT_ONCE)
+    os.close(inherited)
+    os.close(folder.lock(AT_ONCE))
+
+
+@pytest.mark.parametrize(
+    ("wrote", "opens", "fits"),
+    [
+        (("valkey", (9, 1, 2)), ("redis", (6, 2, 14)), False),
+        (("redis", (7, 0, 15)), ("redis", (6, 2, 14)), False),
+        (("valkey", (9, 1, 2)), ("redis", (7, 0, 15)), True),
+        (("redis", (6, 2, 14)), ("redis", (6, 2, 7)), True),
+        (("redis", (6, 2, 14)), ("valkey", (9, 1, 2)), True),
+    ],
+)
+def test_server_that_would_start_empty_is_refused(
+    folder: DataFolder, wrote: tuple[str, Version], opens: tuple[str, Version], fits: bool
+) -> None:
+    folder.record(server(*wrote))
+    if fits:
+        folder.check(server(*opens))
+    else:
+        with pytest.raises(SettingsError, match=rf"written by {wrote[0]} .*would start empty"):
+            folder.check(server(*opens))
+
+
+def test_new_folder_takes_any_server(folder: DataFolder) -> None:
+    folder.check(server("redis", (6, 2, 0)))
+    assert folder.written_by() is None
+
+
+@pytest.mark.parametrize("note", ["", "{}", '{"engine": "redis", "version": 7}'])
+def test_damaged_note_is_reported_by_its_path(folder: DataFolder, note: str) -> None:
+    (folder.path / "written-by.json").write_text(note)
+    with pytest.raises(SettingsError, match=r"written-by\.json is damaged"):
+        folder.check(server("redis", (7, 0, 15)))

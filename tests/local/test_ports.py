@@ -1,0 +1,45 @@
+"""A port is asked about before anything is started on it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from shared.errors import SettingsError
+from shared.local.parts import Part, check_ports
+from shared.local.ports import free_port, port_problem
+
+
+def part(name: str, port: int) -> Part:
+    return Part(name=name, module=name, port=port, port_variable=f"{name.upper()}_PORT", ingress=True)
+
+
+def test_free_port_has_no_problem() -> None:
+    assert port_problem("127.0.0.1", free_port()) is None
+
+
+def test_port_with_a_listener_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert port_problem("127.0.0.1", listener.getsockname()[1]) == "is taken by another program"
+
+
+def test_address_of_another_machine_cannot_be_used() -> None:
+    assert "cannot be used" in (port_problem("192.0.2.1", 8000) or "")
+
+
+def test_every_taken_port_is_named_with_its_part_and_its_variable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        first, second = one.getsockname()[1], two.getsockname()[1]
+        with pytest.raises(SettingsError) as caught:
+            check_ports([part("gateway", first), part("worker", free_port()), part("dashboard", second)], "127.0.0.1")
+    assert str(caught.value).splitlines() == [
+        f"port {first}, wanted by gateway, is taken by another program: set GATEWAY_PORT to another one",
+        f"port {second}, wanted by dashboard, is taken by another program: set DASHBOARD_PORT to another one",
+    ]
+
+
+def test_two_parts_that_want_one_port_are_told_so() -> None:
+    port = free_port()
+    with pytest.raises(SettingsError, match=f"port {port} is wanted by gateway and by worker"):
+        check_ports([part("gateway", port), part("worker", port)], "127.0.0.1")
