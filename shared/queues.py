@@ -74,7 +74,9 @@ class Queues:
         if happened == "unknown":
             raise TaskNotFound(id=task_id)
         if happened == "ended":
-            raise IllegalTransition(f"the task is {state}: only a task that has not ended can be cancelled", state=state)
+            raise IllegalTransition(
+                f"the task is {state}: only a task that has not ended can be cancelled", state=state
+            )
         return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
 
     def pause(self, queue: str, reason: str) -> None:

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from shared import keys, wire
 from shared.clock import instant, instant_us
 from shared.errors import CorruptRecord, TaskNotFound
-from shared.redis_client import translated
+from shared.redis_client import raw, text, translated
 from shared.tasks import Attempt, ErrorInfo, Outcome, Progress, TaskDetail, TaskState, TaskSummary
 
 if TYPE_CHECKING:
@@ -71,21 +71,21 @@ class Records:
         """
         with translated():
             try:
-                raw = self.redis.hgetall(keys.rq_job(task_id))
+                fields = self.redis.hgetall(keys.rq_job(task_id))
             except ResponseError as error:
                 raise CorruptRecord("the key of this task does not hold a record", id=task_id) from error
-            if not raw:
+            if not fields:
                 raise TaskNotFound(id=task_id)
-            result = self._result(task_id) if raw.get(b"state") == b"completed" else None
-        return read_detail(task_id, {k.decode(errors="replace"): v for k, v in raw.items()}, result)
+            result = self._result(task_id) if fields.get(b"state") == b"completed" else None
+        return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
 
     def state(self, task_id: str) -> TaskState:
         """Only the state. Raises TaskNotFound."""
         with translated():
-            raw = self.redis.hget(keys.rq_job(task_id), "state")
-        if raw is None:
+            state = self.redis.hget(keys.rq_job(task_id), "state")
+        if state is None:
             raise TaskNotFound(id=task_id)
-        return TaskState(raw.decode())
+        return TaskState(text(state))
 
     def wait(self, task_id: str, seconds: float) -> TaskState:
         """Waits until the task has ended, at most `seconds`; its state then. Raises TaskNotFound.
@@ -98,7 +98,7 @@ class Records:
         with translated():
             # Read first, so that a result written between the two steps is not slept through.
             seen = self.redis.xrevrange(stream, count=1)
-        last = seen[0][0] if seen else b"0"
+        last = text(seen[0][0]) if seen else "0"
         state = self.state(task_id)
         while not state.ended and (left := end - time.monotonic()) > 0:
             with translated():
@@ -152,7 +152,7 @@ class Records:
         entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
         if not entries:
             return None
-        value = entries[0][1].get(b"return_value")
+        value = (entries[0][1] or {}).get(b"return_value")
         return json.loads(base64.b64decode(value)) if value else None
 
 
@@ -199,9 +199,9 @@ _SUMMARY_FIELDS = (
 
 def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
     """A task from the fields of its record; one that cannot be read is shown as broken instead of raising."""
-    raw = {name: value for name, value in zip(_SUMMARY_FIELDS, values, strict=False) if value is not None}
+    fields = {name: value for name, value in zip(_SUMMARY_FIELDS, values, strict=False) if value is not None}
     try:
-        return _summary(task_id, raw)
+        return _summary(task_id, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return TaskSummary(
             id=task_id,
@@ -216,31 +216,31 @@ def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
         )
 
 
-def _summary(task_id: str, raw: Mapping[str, bytes]) -> TaskSummary:
-    state = TaskState(raw["state"].decode())
+def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
+    state = TaskState(fields["state"].decode())
     due = state in (TaskState.SCHEDULED, TaskState.RETRYING)
     return TaskSummary(
         id=task_id,
-        type=raw["description"].decode(),
+        type=fields["description"].decode(),
         state=state,
-        queue=raw["origin"].decode(),
-        attempt=int(raw.get("attempt", 0)),
-        failures=int(raw.get("failures", 0)),
-        crashes=int(raw.get("crashes", 0)),
-        created_at=_moment(raw.get("created_at")),
-        started_at=_moment(raw.get("started_at")),
-        ended_at=_moment(raw.get("ended_at")) if state.ended else None,
-        due_at=instant(float(raw["due_at"])) if due and "due_at" in raw else None,
-        worker=raw["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in raw else None,
-        tags=tuple(json.loads(raw["tags"])) if "tags" in raw else (),
-        error=_error(raw.get("error")) if state is not TaskState.COMPLETED else None,
-        progress=Progress(**json.loads(raw["progress"])) if "progress" in raw else None,
+        queue=fields["origin"].decode(),
+        attempt=int(fields.get("attempt", 0)),
+        failures=int(fields.get("failures", 0)),
+        crashes=int(fields.get("crashes", 0)),
+        created_at=_moment(fields.get("created_at")),
+        started_at=_moment(fields.get("started_at")),
+        ended_at=_moment(fields.get("ended_at")) if state.ended else None,
+        due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
+        worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
+        tags=tuple(json.loads(fields["tags"])) if "tags" in fields else (),
+        error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
+        progress=Progress(**json.loads(fields["progress"])) if "progress" in fields else None,
     )
 
 
-def read_detail(task_id: str, raw: Mapping[str, bytes], result: Any) -> TaskDetail:
+def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskDetail:
     """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
-    summary = read_summary(task_id, [raw.get(name) for name in _SUMMARY_FIELDS])
+    summary = read_summary(task_id, [fields.get(name) for name in _SUMMARY_FIELDS])
     wrong: list[str] = [summary.corrupt] if summary.corrupt else []
 
     def attempt_read(what: str, read: Callable[[], T], otherwise: T) -> T:
@@ -252,32 +252,32 @@ def read_detail(task_id: str, raw: Mapping[str, bytes], result: Any) -> TaskDeta
 
     detail = TaskDetail(
         summary=summary,
-        data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, raw["data"])), None),
+        data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, fields["data"])), None),
         result=result,
-        attempts=attempt_read("the attempts", lambda: _attempts(raw), ()),
-        timeout=attempt_read("the time limit", lambda: _seconds(raw.get("timeout")), None),
-        retry=attempt_read("the retry policy", lambda: dict(json.loads(raw.get("retry", b"{}"))), {}),
+        attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
+        timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
+        retry=attempt_read("the retry policy", lambda: dict(json.loads(fields.get("retry", b"{}"))), {}),
         expires_at=attempt_read(
-            "the expiry", lambda: instant(float(raw["expires_at"])) if "expires_at" in raw else None, None
+            "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
         ),
-        cancel_requested=raw["cancel"].decode(errors="replace") if "cancel" in raw else None,
-        meta=attempt_read("the metadata", lambda: dict(json.loads(raw.get("meta", b"{}"))), {}),
+        cancel_requested=fields["cancel"].decode(errors="replace") if "cancel" in fields else None,
+        meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
 
 
-def _attempts(raw: Mapping[str, bytes]) -> tuple[Attempt, ...]:
+def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
     """Every attempt on record, and the one that runs now."""
-    numbers = sorted(int(name[8:]) for name in raw if name.startswith("attempt:"))
-    attempts = [read_attempt(number, raw[f"attempt:{number}"]) for number in numbers]
-    current = int(raw.get("attempt", 0))
-    if raw.get("state") == b"running" and current not in numbers:
+    numbers = sorted(int(name[8:]) for name in fields if name.startswith("attempt:"))
+    attempts = [read_attempt(number, fields[f"attempt:{number}"]) for number in numbers]
+    current = int(fields.get("attempt", 0))
+    if fields.get("state") == b"running" and current not in numbers:
         attempts.append(
             Attempt(
                 number=current,
-                worker=raw.get("worker_name", b"").decode() or None,
-                enqueued_at=_moment(raw.get("enqueued_at")),
-                started_at=_moment(raw.get("started_at")),
+                worker=fields.get("worker_name", b"").decode() or None,
+                enqueued_at=_moment(fields.get("enqueued_at")),
+                started_at=_moment(fields.get("started_at")),
             )
         )
     return tuple(attempts)
@@ -304,8 +304,8 @@ def _instant(us: float | None) -> datetime | None:
     return instant(us) if us else None
 
 
-def _error(raw: bytes | None) -> ErrorInfo | None:
-    return _error_info(json.loads(raw)) if raw else None
+def _error(value: bytes | None) -> ErrorInfo | None:
+    return _error_info(json.loads(value)) if value else None
 
 
 def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
@@ -314,12 +314,12 @@ def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
     return ErrorInfo(type=fields["type"], message=fields["message"], traceback=fields.get("traceback"))
 
 
-def _moment(raw: bytes | None) -> datetime | None:
+def _moment(value: bytes | None) -> datetime | None:
     """An instant as RQ writes it."""
-    if not raw:
+    if not value:
         return None
-    return datetime.strptime(raw.decode(), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    return datetime.strptime(value.decode(), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
-def _seconds(raw: bytes | None) -> timedelta | None:
-    return timedelta(seconds=float(raw)) if raw else None
+def _seconds(value: bytes | None) -> timedelta | None:
+    return timedelta(seconds=float(value)) if value else None

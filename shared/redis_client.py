@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -35,18 +34,25 @@ def connect(url: str, *, timeout: float = 0.9, retries: int = 1, name: str | Non
     """
     # Only broken connections are worth a second try; a time-out has used up the caller's patience already.
     retry = Retry(NoBackoff(), retries, supported_errors=(ConnectionError,))
-    return cast(
-        "Redis",
-        Redis.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            socket_keepalive=True,
-            retry=retry,
-            client_name=name,
-            protocol=2,
-        ),
+    return Redis.from_url(
+        url,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        socket_keepalive=True,
+        retry=retry,
+        client_name=name,
+        protocol=2,
     )
+
+
+def text(value: object) -> str:
+    """What Redis answered, as text; bytes that are no UTF-8 are shown, not refused."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def raw(value: object) -> bytes:
+    """What Redis answered, as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 @contextmanager

@@ -53,9 +53,9 @@ class Scripts:
         """Runs one script."""
         given = self.clock.script_argument()
         try:
-            return self.redis.evalsha(digest(name), 0, given, *arguments)  # type: ignore[arg-type]
+            return self.redis.evalsha(digest(name), 0, given, *arguments)
         except NoScriptError:
-            return self.redis.eval(source(name), 0, given, *arguments)  # type: ignore[arg-type]
+            return self.redis.eval(source(name), 0, given, *arguments)
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Runs several scripts, each atomic for itself, in one round trip; the first error is raised.
@@ -67,7 +67,7 @@ class Scripts:
         given = self.clock.script_argument()
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, arguments in calls:
-                pipeline.evalsha(digest(name), 0, given, *arguments)  # type: ignore[arg-type]
+                pipeline.evalsha(digest(name), 0, given, *arguments)
             replies = pipeline.execute(raise_on_error=False)
         for at, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):

@@ -101,7 +101,9 @@ class Settings(BaseModel):
     )
     max_body_bytes: int = _at("limits.body_bytes", 1 << 20, "Largest request body.", ge=1024, le=64 << 20)
     max_json_depth: int = _at("limits.json_depth", 64, "Deepest nesting of a request body.", ge=4, le=200)
-    max_result_bytes: int = _at("limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20)
+    max_result_bytes: int = _at(
+        "limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20
+    )
     max_log_bytes: int = _at("limits.log_bytes", 16384, "Log lines kept per attempt, the last ones.", ge=0, le=1 << 20)
     max_delay: Seconds = _at("limits.delay", 366 * 86400, "Furthest future a task may be submitted for.")
 
@@ -115,15 +117,22 @@ class Settings(BaseModel):
 
     # Workers
     task_modules: Names = _at("worker.task_modules", ("worker.handlers.examples",), "Modules with handlers to import.")
-    worker_executors: int = _at("worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256)
+    worker_executors: int = _at(
+        "worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256
+    )
     worker_queues: Names = _at("worker.queues", (), "Queues this worker takes from; empty: all.")
     task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
     kill_grace: Seconds = _at("worker.kill_grace", 1.5, "From the time limit's exception to killing the executor.")
     lease_time: Seconds = _at("worker.lease_time", 9, "Lease on a running task; extended at a third of it.", ge=1)
     drain_grace: Seconds = _at("worker.drain_grace", 25, "On SIGTERM: how long running tasks may take to end.")
-    executor_max_tasks: int = _at("worker.executor_max_tasks", 0, "Tasks after which an executor is replaced; 0: never.", ge=0)
+    executor_max_tasks: int = _at(
+        "worker.executor_max_tasks", 0, "Tasks after which an executor is replaced; 0: never.", ge=0
+    )
     executor_recycle_memory_bytes: int = _at(
-        "worker.executor_recycle_memory_bytes", 512 << 20, "Memory above which an executor is replaced between tasks; 0: never.", ge=0
+        "worker.executor_recycle_memory_bytes",
+        512 << 20,
+        "Memory above which an executor is replaced between tasks; 0: never.",
+        ge=0,
     )
     executor_max_memory_bytes: int = _at(
         "worker.executor_max_memory_bytes", 2 << 30, "Memory above which an executor is killed; 0: never.", ge=0
@@ -142,11 +151,21 @@ class Settings(BaseModel):
     housekeeper_unlock_parallelism: int = _at(
         "housekeeper.unlock.parallelism", 5, "Queues whose due tasks are moved at the same time.", ge=1, le=64
     )
-    housekeeper_unlock_interval: Seconds = _at("housekeeper.unlock.interval", 0.25, "Pause between looks for due tasks.", gt=0)
-    housekeeper_timeout_interval: Seconds = _at("housekeeper.timeout.interval", 1, "Pause between looks for ended leases.", gt=0)
-    housekeeper_recovery_interval: Seconds = _at("housekeeper.recovery.interval", 5, "Pause between recovery rounds.", gt=0)
-    housekeeper_recovery_grace: Seconds = _at("housekeeper.recovery.grace", 10, "Age from which a pending task must have a ticket.")
-    housekeeper_ttl_interval: Seconds = _at("housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0)
+    housekeeper_unlock_interval: Seconds = _at(
+        "housekeeper.unlock.interval", 0.25, "Pause between looks for due tasks.", gt=0
+    )
+    housekeeper_timeout_interval: Seconds = _at(
+        "housekeeper.timeout.interval", 1, "Pause between looks for ended leases.", gt=0
+    )
+    housekeeper_recovery_interval: Seconds = _at(
+        "housekeeper.recovery.interval", 5, "Pause between recovery rounds.", gt=0
+    )
+    housekeeper_recovery_grace: Seconds = _at(
+        "housekeeper.recovery.grace", 10, "Age from which a pending task must have a ticket."
+    )
+    housekeeper_ttl_interval: Seconds = _at(
+        "housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0
+    )
     retention_completed: Seconds = _at("retention.completed", 86400, "How long a completed task is kept.")
     retention_failed: Seconds = _at("retention.failed", 30 * 86400, "How long a dead letter is kept.")
     retention_cancelled: Seconds = _at("retention.cancelled", 86400, "How long a cancelled task is kept.")
@@ -176,10 +195,14 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if self.default_priority not in self.queues:
-            raise ValueError(f"DEFAULT_PRIORITY: {self.default_priority!r} is none of QUEUES ({', '.join(self.queues)})")
+            raise ValueError(
+                f"DEFAULT_PRIORITY: {self.default_priority!r} is none of QUEUES ({', '.join(self.queues)})"
+            )
         unknown = set(self.worker_queues) - self.queues.keys()
         if unknown:
-            raise ValueError(f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})")
+            raise ValueError(
+                f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})"
+            )
         return self
 
     @property
@@ -204,14 +227,18 @@ class Settings(BaseModel):
     @property
     def executors(self) -> int:
         """How many executor processes a worker has."""
-        return self.worker_executors or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (
-            self.worker_executors or os.cpu_count() or 1
+        return (
+            self.worker_executors or len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else (self.worker_executors or os.cpu_count() or 1)
         )
 
     @property
     def claimed_queues(self) -> dict[str, int]:
         """The queues a worker takes from, with their weights."""
-        return {name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues}
+        return {
+            name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues
+        }
 
     @property
     def instance_id(self) -> str:
@@ -242,11 +269,12 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         if env.get(name.upper()):
             values[name] = env[name.upper()]
             sources[name] = name.upper()
+    settings = None
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         mistakes += [_explain(item, sources) for item in error.errors()]
-    if mistakes:
+    if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
     return settings
 
@@ -267,7 +295,7 @@ def exit_with(message: str) -> NoReturn:
 
 def _explain(item: Any, sources: Mapping[str, str]) -> str:
     location = [str(part) for part in item["loc"]]
-    text = item["msg"].removeprefix("Value error, ")
+    text = str(item["msg"]).removeprefix("Value error, ")
     if not location:
         return text
     name = sources.get(location[0], location[0].upper())

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
-from shared.redis_client import translated
+from shared.redis_client import raw, translated
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -46,12 +46,12 @@ class TaskTypes:
         """Every published type by name; an entry that cannot be read is left out."""
         with translated():
             entries = self.redis.hgetall(keys.TYPES)
-        found = (_read(raw) for raw in entries.values())
+        found = (_read(raw(entry)) for entry in entries.values())
         return sorted((each for each in found if each), key=lambda each: each.name)
 
 
-def _read(raw: bytes) -> TaskType | None:
+def _read(entry: bytes) -> TaskType | None:
     try:
-        return TaskType(**json.loads(raw))
+        return TaskType(**json.loads(entry))
     except (ValueError, TypeError):
         return None

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shared import keys
 from shared.clock import instant
-from shared.redis_client import translated
+from shared.redis_client import raw, text, translated
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -80,13 +80,15 @@ class Workers:
     def all(self) -> list[WorkerInfo]:
         """The live workers by name."""
         with translated():
-            names = [name.decode() for name in self.redis.zrange(keys.WORKERS, 0, -1, withscores=False)]
+            names = [text(name) for name in self.redis.zrange(keys.WORKERS, 0, -1)]
             if not names:
                 return []
             beats = self.redis.zmscore(keys.WORKERS, names)
             records = self.redis.mget([keys.worker(name) for name in names])
         rows = zip(records, beats, strict=True)
-        return sorted((_read(raw, beat) for raw, beat in rows if raw and beat), key=lambda info: info.name)
+        return sorted(
+            (_read(raw(record), beat) for record, beat in rows if record and beat), key=lambda info: info.name
+        )
 
     def count(self, within_seconds: float = LIFE) -> int:
         """How many have given a sign of life lately."""
@@ -98,7 +100,7 @@ class Workers:
         """Drops workers that have fallen silent, here and in RQ's register; how many."""
         seconds, _ = self.redis.time()
         silent = self.redis.zrangebyscore(keys.WORKERS, "-inf", (seconds - LIFE) * 1_000_000, start=0, num=100)
-        for name in (raw.decode() for raw in silent):
+        for name in map(text, silent):
             with self.redis.pipeline(transaction=False) as pipeline:
                 pipeline.zrem(keys.WORKERS, name)
                 self._forget_in_rq(pipeline, name, queues)
@@ -107,7 +109,7 @@ class Workers:
 
     def _announce_to_rq(self, pipeline: Pipeline, info: WorkerInfo, now: datetime) -> None:
         key = keys.rq_worker(info.name)
-        pipeline.hset(key, mapping=_rq_fields(info, now))
+        pipeline.hset(key, mapping={**_rq_fields(info, now)})
         pipeline.expire(key, LIFE)
         pipeline.sadd(keys.RQ_WORKERS, key)
         for queue in info.queues:
@@ -120,7 +122,7 @@ class Workers:
             pipeline.srem(keys.rq_workers(queue), key)
 
 
-def _rq_fields(info: WorkerInfo, now: datetime) -> dict[str, str | int | float]:
+def _rq_fields(info: WorkerInfo, now: datetime) -> dict[_Field, _Field]:
     """A worker as RQ's tools expect it; an empty current job reads as none."""
     return {
         "birth": _rq_time(info.started_at),
@@ -139,6 +141,9 @@ def _rq_fields(info: WorkerInfo, now: datetime) -> dict[str, str | int | float]:
     }
 
 
+_Field: TypeAlias = bytes | bytearray | memoryview | str | int | float
+
+
 def _rq_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -149,8 +154,8 @@ def _plain(value: Any) -> str:
     raise TypeError(f"{type(value)} has no JSON form")
 
 
-def _read(raw: bytes, beat: float) -> WorkerInfo:
-    fields: Mapping[str, Any] = json.loads(raw)
+def _read(record: bytes, beat: float) -> WorkerInfo:
+    fields: Mapping[str, Any] = json.loads(record)
     return WorkerInfo(
         **{
             **fields,

@@ -40,6 +40,14 @@ QUICK = {
 }
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; a dead one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
     """Waits for an event, with an end; what the condition gave then."""
     end = time.monotonic() + seconds

@@ -1,10 +1,10 @@
 """The worker runs tasks; this is what a module with handlers imports.
 
-    from worker import task
+from worker import task
 
-    @task("greet")
-    def greet(name: str) -> str:
-        return f"Hello {name}"
+@task("greet")
+def greet(name: str) -> str:
+    return f"Hello {name}"
 """
 
 from worker.handlers.context import current_task, report_progress

@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shared.settings import Settings
 from shared.task_types import TaskType
@@ -30,6 +30,8 @@ class Crew:
         self.members: list[ExecutorProcess] = []
         self.types: dict[str, TaskType] = {}
         self.hiring = True
+        self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
+        self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -41,14 +43,14 @@ class Crew:
         """Whether any executor can take a task."""
         return any(member.ready for member in self.members)
 
-    def fill(self) -> list[ExecutorProcess]:
-        """Starts as many executors as are missing; those that it started."""
+    def fill(self) -> None:
+        """Starts as many executors as are missing."""
         if not self.hiring or time.monotonic() < self._not_before:
-            return []
-        missing = self.settings.executors - sum(not member.retiring for member in self.members)
-        started = [ExecutorProcess(self.worker) for _ in range(missing)]
-        self.members += started
-        return started
+            return
+        for _ in range(self.settings.executors - sum(not member.retiring for member in self.members)):
+            member = ExecutorProcess(self.worker)
+            self.members.append(member)
+            self.on_start(member)
 
     def greet(self, member: ExecutorProcess, hello: bytes) -> None:
         """An executor is ready and says which types it knows."""
@@ -58,6 +60,8 @@ class Crew:
 
     def lost(self, member: ExecutorProcess) -> None:
         """An executor is dead. Raises CannotStart when several in a row never got ready."""
+        self.on_end(member)
+        member.bury()
         self.members.remove(member)
         if member.ready or member.killed_because:
             return
@@ -90,5 +94,6 @@ class Crew:
                 member.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 member.kill("the worker stops")
+            self.on_end(member)
             member.bury()
         self.members.clear()

@@ -33,15 +33,13 @@ from shared.retry import RetryPolicy
 from shared.settings import Settings, load
 from shared.tasks import Outcome as Ending
 from worker import channel
-from worker.channel import Assignment, ExecutorEnds, Outcome
+from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 from worker.process import die_with_parent
 
-TIME_LIMIT_SIGNAL = signal.SIGUSR1
-CANCEL_SIGNAL = signal.SIGUSR2
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACEBACK = 8000
 _PROGRESS_INTERVAL = 0.2
@@ -121,6 +119,7 @@ class Executor:
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes."""
+        self._send(_hello(self.handlers))
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
         for clock_offset_us, assignment in self._assignments():
@@ -176,6 +175,7 @@ class Executor:
 
     def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
         """The result of the handler, ready for RQ's stream."""
+        _parsed(assignment.retry, "retry policy")
         if handler is None:
             known = ", ".join(sorted(self.handlers))
             raise UnknownTaskType(
@@ -200,7 +200,7 @@ class Executor:
             raise InvalidData(_explain(error)) from error
 
     def _context(self, assignment: Assignment) -> CurrentTask:
-        meta = json.loads(assignment.meta) if assignment.meta else {}
+        meta = _parsed(assignment.meta, "metadata")
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(),
@@ -270,12 +270,19 @@ class Executor:
             return "cancelled", 0
         if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
             return "failed", 0
-        overrides = json.loads(assignment.retry) if assignment.retry else None
-        policy = self.policy.override(handler.retry if handler else None).override(overrides)
-        delay = policy.delay(assignment.failures + 1, self.random)
+        delay = self._policy(handler, assignment).delay(assignment.failures + 1, self.random)
         if delay is None:
             return "failed", 0
         return "retrying", to_us(error.delay if isinstance(error, RetryLater) else delay)
+
+    def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
+        """The general policy, changed by the type, changed by the task."""
+        policy = self.policy.override(handler.retry if handler else None)
+        try:
+            return policy.override(_parsed(assignment.retry, "retry policy"))
+        except (ValueError, TypeError) as error:
+            logging.getLogger(__name__).error("task %s: its retry policy is damaged: %s", assignment.id.decode(), error)
+            return policy
 
     # --- being stopped ---
 
@@ -311,6 +318,19 @@ class Executor:
 
 _NULL = base64.b64encode(b"null")
 _ENDINGS = {TimeLimitExceeded: Ending.TIMED_OUT, TaskCancelled: Ending.CANCELLED}
+
+
+def _parsed(text: bytes, what: str) -> dict[str, Any]:
+    """A JSON object out of the record; empty when there is none. Raises CorruptRecord."""
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise CorruptRecord(f"the record's {what} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptRecord(f"the record's {what} is no JSON object")
+    return value
 
 
 def _dump(value: object) -> bytes:
@@ -365,7 +385,6 @@ def main(arguments: list[str]) -> int:
         return 2
     executor = Executor(handlers, settings, worker, ends)
     logging.getLogger().addHandler(executor.log)
-    executor._send(_hello(handlers))
     executor.run()
     return 0
 

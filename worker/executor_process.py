@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -54,6 +55,11 @@ class ExecutorProcess:
         self._reader = FrameReader()
         self._dismissed = False
         self._closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could begin a task at once."""
+        return self.ready and not self.retiring and not self.assigned
 
     @property
     def pid(self) -> int:
@@ -131,10 +137,8 @@ class ExecutorProcess:
     # --- the end ---
 
     def signal(self, number: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
 
     def kill(self, because: str | None = None) -> None:
         """Ends it and every process that it started in its session; without a reason it counts as a crash."""
@@ -142,10 +146,8 @@ class ExecutorProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
 
     def is_dead(self) -> bool:
         return self.process.poll() is not None
@@ -178,12 +180,14 @@ class ExecutorProcess:
         if code >= 0:
             return f"the process ended with status {code} in the middle of the task (os._exit or the like)"
         try:
-            name = signal.Signals(-code).name
+            number = signal.Signals(-code)
         except ValueError:
-            name = "unknown"
-        hint = {
-            signal.SIGSEGV: ": a bug in C code",
-            signal.SIGABRT: ": C code gave up",
-            signal.SIGKILL: ": by the kernel because memory ran out, or by a person",
-        }.get(-code, "")
-        return f"the process was killed by signal {-code} ({name}){hint}"
+            return f"the process was killed by signal {-code}"
+        return f"the process was killed by signal {-code} ({number.name}){_HINTS.get(number, '')}"
+
+
+_HINTS = {
+    signal.SIGSEGV: ": a bug in C code",
+    signal.SIGABRT: ": C code gave up",
+    signal.SIGKILL: ": by the kernel because memory ran out, or by a person",
+}

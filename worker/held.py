@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from worker.channel import Assignment
 
@@ -67,16 +67,13 @@ class Held:
             self.logs.popleft()
 
 
+_Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
+
+
 def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[Held]:
     """The tasks in the answer of `claim.lua`."""
     offset = int(reply[0]) - received_us
     return [
-        Held(
-            *row[:11],
-            enqueued_us=int(float(row[11])) if row[11] else 0,
-            token=token,
-            clock_offset_us=offset,
-            lease_until=sent_at + lease,
-        )
+        Held(*cast("_Row", tuple(row[:11])), int(float(row[11])) if row[11] else 0, token, offset, sent_at + lease)
         for row in reply[2:]
     ]

@@ -81,7 +81,14 @@ class Link:
         self.turns = Turns(weights)
         self.reports: list[Report] = []
         self.releases: list[Held] = []
+        self.gathering_since = 0.0
         self._token = _new_token()
+
+    def report(self, report: Report) -> None:
+        """Puts an outcome among those that the next exchange reports."""
+        if not self.reports:
+            self.gathering_since = time.monotonic()
+        self.reports.append(report)
 
     def exchange(self, want: int, extending: Sequence[Held]) -> News:
         """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.

@@ -8,7 +8,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -27,9 +28,11 @@ from shared.workers import RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear
 from worker.engine import Engine, Hooks, forward_signals
+from worker.held import Held
 from worker.link import Link
 from worker.metrics import WorkerMetrics
 from worker.verdicts import Verdicts
+from worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ class Heartbeat:
         )
 
 
-def _first(assigned: dict[int, object]) -> object | None:
+def _first(assigned: Mapping[int, Held]) -> Held | None:
     """The first of a mapping that another thread may change."""
     try:
         return next(iter(assigned.values()), None)
@@ -175,11 +178,14 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         except RedisError as error:
             log.debug("the bell could not be rung: %s", error)
 
+    link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time)
+    crew = Crew(name, settings)
+    verdicts = Verdicts(name, settings.retry_policy, settings.max_crashes)
     engine = Engine(
         settings,
-        Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time),
-        Crew(name, settings),
-        Verdicts(name, settings.retry_policy, settings.max_crashes),
+        link,
+        crew,
+        Watch(settings, crew, link, verdicts, metrics, deque()),
         metrics,
         Hooks(hungry=lambda yes: bell.open() if yes else bell.shut(), ring=ring, draining=lambda: None),
     )

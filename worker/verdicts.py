@@ -41,7 +41,7 @@ class Verdicts:
         """It did not stop at its time limit and was killed."""
         error = {
             "type": "TimeLimitExceeded",
-            "message": f"it ran longer than its time limit of {held.limit:g} s, did not stop when asked, and was killed",
+            "message": f"it ran longer than its time limit of {held.limit:g} s, did not stop when asked and was killed",
         }
         delay = self._policy(held).delay(held.failures + 1, self.random)
         if delay is None:
@@ -61,7 +61,10 @@ class Verdicts:
     def _policy(self, held: Held) -> RetryPolicy:
         known = self.types.get(held.type.decode())
         policy = self.policy.override(known.retry if known else None)
-        return policy.override(json.loads(held.retry) if held.retry else None)
+        try:
+            return policy.override(json.loads(held.retry) if held.retry else None)
+        except (ValueError, TypeError, AttributeError):
+            return policy  # a damaged record; the executor says so when it runs the task
 
     def _report(
         self,

@@ -23,7 +23,9 @@ def test_a_task_runs_and_its_result_is_kept(system: System) -> None:
     assert task.result["words"] == 6
     [attempt] = task.attempts
     assert attempt.outcome is Outcome.COMPLETED
-    assert attempt.enqueued_at is not None and attempt.started_at is not None and attempt.ended_at is not None
+    assert attempt.enqueued_at is not None
+    assert attempt.started_at is not None
+    assert attempt.ended_at is not None
     assert attempt.enqueued_at <= attempt.started_at <= attempt.ended_at
 
 
@@ -48,7 +50,8 @@ def test_a_failing_task_is_retried_with_growing_delays_and_then_dead_lettered(sy
     assert delays == [timedelta(seconds=0.05), timedelta(seconds=0.1), timedelta(seconds=0.2), None]
     assert all(attempt.error and attempt.error.message == "disk on fire" for attempt in task.attempts)
     error = task.attempts[-1].error
-    assert error is not None and error.traceback is not None
+    assert error is not None
+    assert error.traceback is not None
     assert "raise RuntimeError(message)" in error.traceback
     assert "executor.py" not in error.traceback
 
@@ -120,7 +123,8 @@ def test_a_type_that_this_worker_lacks_fails_with_the_list_of_what_it_has(system
     task = system.ended(system.submit("nobody_knows_me"))
     assert task.summary.error is not None
     assert task.summary.error.type == "UnknownTaskType"
-    assert "calculate" in task.summary.error.message and "TASK_MODULES" in task.summary.error.message
+    assert "calculate" in task.summary.error.message
+    assert "TASK_MODULES" in task.summary.error.message
 
 
 def test_data_that_does_not_fit_is_dead_lettered_naming_the_member(system: System) -> None:
@@ -164,7 +168,8 @@ def test_a_handler_past_its_time_limit_is_stopped_and_the_reason_said(system: Sy
     assert task.summary.state is TaskState.FAILED
     [attempt] = task.attempts
     assert attempt.outcome is Outcome.TIMED_OUT
-    assert attempt.error is not None and "time limit of 0.5 s" in attempt.error.message
+    assert attempt.error is not None
+    assert "time limit of 0.5 s" in attempt.error.message
     assert all(system.ended(each).summary.state is TaskState.COMPLETED for each in beside)
     assert worker.poll() is None
 
@@ -191,7 +196,8 @@ def test_a_handler_that_kills_its_process_is_quarantined_and_its_neighbours_comp
     assert task.summary.failures == 0
     assert [attempt.outcome for attempt in task.attempts] == [Outcome.CRASHED] * 3
     assert task.summary.error is not None
-    assert task.summary.error.type == "PoisonTask" and reason in task.summary.error.message
+    assert task.summary.error.type == "PoisonTask"
+    assert reason in task.summary.error.message
     neighbours = [system.ended(each) for each in beside]
     assert {each.summary.state for each in neighbours} == {TaskState.COMPLETED}
     assert {len(each.attempts) for each in neighbours} == {1}
@@ -200,7 +206,8 @@ def test_a_handler_that_kills_its_process_is_quarantined_and_its_neighbours_comp
 def test_sys_exit_in_a_handler_is_an_ordinary_failure(system: System) -> None:
     system.start_worker(MAX_RETRIES="0")
     task = system.ended(system.submit("crash", '{"how": "sys.exit"}'))
-    assert task.summary.error is not None and task.summary.error.type == "SystemExit"
+    assert task.summary.error is not None
+    assert task.summary.error.type == "SystemExit"
 
 
 def test_a_handler_that_eats_memory_is_killed_with_the_limit_named(system: System) -> None:

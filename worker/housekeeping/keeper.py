@@ -38,7 +38,8 @@ class Housekeeper(Collector):
         self.records = {job.name: JobRecord() for job in jobs}
         self.stopped = threading.Event()
         self._threads = [
-            threading.Thread(target=self._keep, args=(job,), name=f"housekeeping {job.name}", daemon=True) for job in jobs
+            threading.Thread(target=self._keep, args=(job,), name=f"housekeeping {job.name}", daemon=True)
+            for job in jobs
         ]
 
     def start(self) -> None:

@@ -37,9 +37,7 @@ def build_jobs(settings: Settings, scripts: Scripts) -> list[HousekeepingJob]:
     queues = list(settings.queues)
     seconds = lambda value: timedelta(seconds=value)  # noqa: E731
     return [
-        Unlock(
-            scripts, queues, seconds(settings.housekeeper_unlock_interval), settings.housekeeper_unlock_parallelism
-        ),
+        Unlock(scripts, queues, seconds(settings.housekeeper_unlock_interval), settings.housekeeper_unlock_parallelism),
         Timeout(
             scripts,
             Workers(scripts.redis),

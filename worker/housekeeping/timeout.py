@@ -34,7 +34,9 @@ class Timeout:
         for _ in range(ROUNDS):
             reaped = self.scripts.reap(BATCH, self.max_crashes)
             for task_id, task_type, _, worker, state, _ in reaped:
-                log.warning("task %s (%s): the lease of worker %s ended; it is %s now", task_id, task_type, worker, state)
+                log.warning(
+                    "task %s (%s): the lease of worker %s ended; it is %s now", task_id, task_type, worker, state
+                )
             ended += len(reaped)
             if len(reaped) < BATCH:
                 break

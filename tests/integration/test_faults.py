@@ -1,0 +1,222 @@
+"""Processes and Redis die in the middle of 5,000 tasks: what was accepted ends, and the count is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.tasks import Outcome, TaskState
+from tests.harness import System, alive, running_system, wait_until
+
+TASKS = 5000
+
+
+def submit_load(system: System) -> list[str]:
+    """5,000 tasks of several kinds; 100 of them fail for good."""
+    kinds = [("noop", "null")] * (TASKS - 300) + [("slowly", '{"seconds": 0.02}')] * 200
+    ids = system.submit_many(kinds[: TASKS // 2])
+    ids += system.submit_many([("fail", '{"message": "as asked"}')] * 100, retry={"max_retries": 1})
+    return ids + system.submit_many(kinds[TASKS // 2 :])
+
+
+def check_all_ended(system: System, ids: list[str], *, failed: int) -> None:
+    """Every accepted task has exactly one final state, and no structure holds anything that is not running."""
+    counts = system.all_ended(90)
+    states = Counter(system.records.get(each).summary.state for each in ids)
+    assert states == {TaskState.COMPLETED: TASKS - failed, TaskState.FAILED: failed}
+    assert counts[TaskState.COMPLETED] == TASKS - failed
+    assert counts[TaskState.FAILED] == failed
+    assert system.redis.zcard(keys.LEASES) == 0
+    assert system.redis.zcard(keys.rq_started("normal")) == 0
+    assert system.redis.zcard(keys.rq_finished("normal")) == TASKS - failed
+    assert system.redis.zcard(keys.rq_failed("normal")) == failed
+
+
+def in_the_middle(system: System) -> None:
+    """Waits until part of the load is done."""
+    wait_until(lambda: 300 < system.records.counts()[TaskState.COMPLETED] < TASKS - 1000, "part of it is done")
+
+
+def test_executors_are_killed_in_the_middle(system: System) -> None:
+    worker = system.start_worker()
+    system.start_housekeeper()
+    system.queues.pause("normal", "until all is submitted")
+    ids = submit_load(system)
+    system.queues.resume("normal")
+    in_the_middle(system)
+    for pid in system.executors(worker):
+        os.kill(pid, signal.SIGKILL)
+    check_all_ended(system, ids, failed=100)
+    assert worker.poll() is None
+
+
+def test_a_worker_is_killed_in_the_middle(system: System) -> None:
+    first = system.start_worker()
+    system.start_worker()
+    system.start_housekeeper()
+    system.queues.pause("normal", "until all is submitted")
+    ids = submit_load(system)
+    system.queues.resume("normal")
+    in_the_middle(system)
+    executors = system.executors(first)
+    first.kill()
+    first.wait()
+    wait_until(lambda: not any(map(alive, executors)), "its executors are gone", 1)
+    check_all_ended(system, ids, failed=100)
+
+
+def test_the_whole_tree_is_killed_in_the_middle_and_started_again(system: System) -> None:
+    processes = [system.start_worker(), system.start_housekeeper()]
+    system.queues.pause("normal", "until all is submitted")
+    ids = submit_load(system)
+    system.queues.resume("normal")
+    in_the_middle(system)
+    for process in processes:
+        process.kill()
+        process.wait()
+    system.start_worker()
+    system.start_housekeeper()
+    check_all_ended(system, ids, failed=100)
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """A server that this test may kill, with its append-only file."""
+    with EmbeddedRedis(data_dir=tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_redis_restarts_in_the_middle(own_redis: EmbeddedRedis, tmp_path: Path, how: str) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        system.start_worker()
+        system.start_housekeeper()
+        system.queues.pause("normal", "until all is submitted")
+        ids = submit_load(system)
+        system.queues.resume("normal")
+        in_the_middle(system)
+        getattr(own_redis, how)()
+        own_redis.start()
+        check_all_ended(system, ids, failed=100)
+
+
+def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete(system: System) -> None:
+    def keep_a_worker() -> subprocess.Popen[bytes]:
+        return system.start_worker(LEASE_TIME="1", MAX_CRASHES="2")
+
+    worker = keep_a_worker()
+    system.start_housekeeper(MAX_CRASHES="2")
+    honest = system.submit_many([("noop", "null")] * 50)
+    poison = system.submit("crash", '{"how": "worker"}')
+    honest += system.submit_many([("noop", "null")] * 50)
+
+    def over(worker: subprocess.Popen[bytes]) -> str | None:
+        return "ended" if system.records.state(poison).ended else "died" if worker.poll() is not None else None
+
+    while wait_until(partial(over, worker), "the poison acts", 15) != "ended":
+        worker = keep_a_worker()
+    task = system.ended(poison)
+    assert task.summary.state is TaskState.FAILED
+    assert task.summary.error is not None
+    assert task.summary.error.type == "PoisonTask"
+    system.all_ended()
+    neighbours = [system.records.get(each) for each in honest]
+    assert {each.summary.state for each in neighbours} == {TaskState.COMPLETED}
+    assert max(each.summary.crashes for each in neighbours) <= 1
+
+
+def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: System, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    frozen = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1")
+    task_id = system.submit("note", json.dumps({"file": str(ran), "seconds": 0.5}))
+    wait_until(ran.exists, "it runs")
+    executors = system.executors(frozen)
+    for pid in (frozen.pid, *executors):
+        os.kill(pid, signal.SIGSTOP)
+    system.start_housekeeper()
+    other = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1")
+    first = system.ended(task_id)
+    assert first.summary.state is TaskState.COMPLETED
+    assert [attempt.outcome for attempt in first.attempts] == [Outcome.LOST, Outcome.COMPLETED]
+    for pid in (*executors, frozen.pid):
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: "lease was lost" in system.logs(), "the late report is refused")
+    assert system.records.get(task_id) == first
+    assert other.poll() is None
+    assert frozen.poll() is None
+
+
+def test_tickets_delivered_ten_times_run_once(system: System, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    ids = system.submit_many([("note", json.dumps({"file": str(ran)}))] * 50)
+    for _ in range(9):
+        system.redis.rpush(keys.rq_queue("normal"), *ids)
+    system.start_worker()
+    system.all_ended()
+    assert len(ran.read_text().splitlines()) == 50
+
+
+def test_a_queue_list_deleted_by_hand_is_rebuilt_and_every_task_runs_once(system: System, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    ids = system.submit_many([("note", json.dumps({"file": str(ran)}))] * 300)
+    system.redis.delete(keys.rq_queue("normal"))
+    system.start_worker()
+    system.start_housekeeper()
+    system.all_ended()
+    lines = ran.read_text().splitlines()
+    assert sorted(line.split()[0] for line in lines) == sorted(ids)
+
+
+def test_scripts_flushed_from_redis_are_taught_again(system: System) -> None:
+    system.start_worker()
+    system.redis.script_flush()
+    assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
+
+
+def test_records_damaged_by_hand_are_set_aside_and_the_queue_goes_on(system: System) -> None:
+    ids = system.submit_many([("noop", "null")] * 20)
+    system.redis.hdel(keys.rq_job(ids[3]), "data")
+    system.redis.hset(keys.rq_job(ids[5]), "data", b"\x80\x04not a call")
+    system.redis.hset(keys.rq_job(ids[7]), mapping={"attempt": "many", "timeout": "soon", "retry": "{", "meta": "["})
+    system.redis.delete(keys.rq_job(ids[9]))
+    system.redis.set(keys.rq_job(ids[11]), "a string")
+    worker = system.start_worker(MAX_RETRIES="0")
+    damaged = {ids[at] for at in (3, 5, 7, 9, 11)}
+    for each in ids:
+        if each not in damaged:
+            assert system.ended(each).summary.state is TaskState.COMPLETED
+    wait_until(lambda: system.records.counts()[TaskState.PENDING] == 0, "nothing waits")
+    assert system.records.get(ids[3]).summary.state is TaskState.FAILED
+    assert system.ended(ids[5]).summary.error is not None
+    assert worker.poll() is None
+    shown = system.dead_letters.page(limit=50)
+    assert {item.id for item in shown.items} >= {ids[3], ids[5], ids[11]}
+
+
+def test_a_full_redis_still_takes_outcomes(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker = system.start_worker()
+        ids = system.submit_many([("slowly", '{"seconds": 0.3}')] * 8)
+        client.config_set("maxmemory", "1mb")
+        for each in ids:
+            assert system.ended(each).summary.state is TaskState.COMPLETED
+        assert {len(system.records.get(each).attempts) for each in ids} == {1}
+        assert worker.poll() is None
+        client.config_set("maxmemory", "0")

@@ -1,0 +1,222 @@
+"""Watching over the executors: what they say, the limits of what they run, their deaths, and orders to stop them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from shared.settings import Settings
+from worker import channel
+from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from worker.crew import Crew
+from worker.executor_process import ExecutorProcess
+from worker.held import Held
+from worker.link import Link, Report
+from worker.metrics import WorkerMetrics
+from worker.pace import Pace
+from worker.verdicts import Verdicts
+
+log = logging.getLogger(__name__)
+
+SLOW = 0.1
+"""A task that runs for this many seconds gets nothing put behind it, and what was behind it goes to somebody else."""
+
+
+class Watch:
+    """Moves tasks out of executors: to the link as reports or releases, or back to `ready` for another executor."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        crew: Crew,
+        link: Link,
+        verdicts: Verdicts,
+        metrics: WorkerMetrics,
+        ready: deque[Held],
+    ) -> None:
+        self.settings = settings
+        self.crew = crew
+        self.link = link
+        self.verdicts = verdicts
+        self.metrics = metrics
+        self.ready = ready
+        self.pace = Pace()
+        self.look_soon: Callable[[], None] = lambda: None
+        self.progress_came = False
+
+    # --- what executors say ---
+
+    def read_news(self) -> None:
+        """Takes in everything that has arrived."""
+        for executor in self.crew:
+            for name, *fields in executor.read():
+                if name == channel.OUTCOME:
+                    self._on_outcome(executor, channel.Outcome(*fields))
+                elif name == channel.HELLO:
+                    self.crew.greet(executor, fields[0])
+                    self.verdicts.types = self.crew.types
+                else:
+                    self._on_remark(executor, name, fields)
+            if executor.hung_up:
+                # It died, or a handler closed its pipes, which is as good as dying.
+                executor.kill()
+                self.look_soon()
+
+    def _on_outcome(self, executor: ExecutorProcess, outcome: channel.Outcome) -> None:
+        began_at = executor.began_at
+        held = executor.finished(outcome.number)
+        if held is None:
+            return
+        if outcome.kind == "cancelled" and not held.cancelled:
+            # The order was for the task before this one.
+            report = self.verdicts.interrupted(held, began_at, "its executor was stopped for another task")
+            self.link.report(report)
+            return
+        run_seconds = outcome.run_us / 1_000_000
+        self.pace.learn(run_seconds)
+        self.metrics.ended(held.type.decode(), outcome.kind, run_seconds, outcome.error_type)
+        self.link.report(Report(held, outcome.kind, outcome.delay_us, outcome.record, outcome.error, outcome.payload))
+
+    def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
+        held = executor.assigned.get(fields[0])
+        if held is None:
+            return
+        if name == channel.PROGRESS:
+            held.progress = fields[1]
+            self.progress_came = True
+        else:
+            held.log(fields[1])
+
+    # --- limits ---
+
+    def look(self, now: float) -> None:
+        """Finds the dead, stops what is over its limits, lets go of what it may not hold any longer."""
+        for executor in list(self.crew):
+            if executor.is_dead():
+                self.bury(executor)
+                continue
+            executor.flush()
+            if executor.assigned:
+                self._keep_to_limits(executor, now)
+            elif executor.retiring:
+                executor.dismiss()
+        self._let_go(now)
+
+    def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
+        held = executor.running()
+        if held is None:
+            return
+        ran = now - executor.began_at
+        if ran > SLOW:
+            for waiting in executor.take_back():
+                self._pass_on(waiting)
+        if executor.stop_by is not None and now > executor.stop_by:
+            executor.kill("cancelled" if held.cancelled else "time limit")
+        elif ran > held.limit and not executor.limit_signalled:
+            executor.limit_signalled = True
+            executor.stop_by = now + self.settings.kill_grace
+            executor.signal(TIME_LIMIT_SIGNAL)
+        limit = self.settings.executor_max_memory_bytes
+        if limit and executor.memory_bytes() > limit:
+            executor.kill(f"memory: it used more than {limit >> 20} MiB (EXECUTOR_MAX_MEMORY_BYTES) and was killed")
+
+    def _pass_on(self, held: Held) -> None:
+        """To an idle executor here, or back to its queue for anybody."""
+        if self.crew.hiring and any(executor.idle for executor in self.crew):
+            self.ready.append(held)
+        else:
+            self.metrics.given_back += 1
+            self.link.releases.append(held)
+
+    def _let_go(self, now: float) -> None:
+        """Stops acting before a lease that could not be extended can end elsewhere."""
+        trusted = now + 0.1 * self.link.lease
+        for held in [each for each in self.ready if each.lease_until < trusted]:
+            self.ready.remove(held)
+            self.link.releases.append(held)
+        for executor in self.crew:
+            if any(held.lease_until < trusted for held in executor.assigned.values()):
+                self.link.releases += executor.take_back()
+                if executor.running() is not None:
+                    executor.kill("lease: it could not be extended in time")
+
+    # --- the death of an executor ---
+
+    def bury(self, executor: ExecutorProcess) -> None:
+        """What it had finished counts, what it had not begun goes on elsewhere, what it ran is reported."""
+        for name, *fields in executor.read():
+            if name == channel.OUTCOME:
+                self._on_outcome(executor, channel.Outcome(*fields))
+        for held in executor.take_back():
+            self._pass_on(held)
+        for held in executor.assigned.values():
+            self._on_death(executor, held)
+        executor.assigned.clear()
+        self.crew.lost(executor)
+
+    def _on_death(self, executor: ExecutorProcess, held: Held) -> None:
+        because = executor.killed_because or ""
+        report = self._obituary(executor, held, because)
+        error = because.split(":")[0] or "ExecutorCrashed"
+        self.metrics.ended(held.type.decode(), report.kind, time.monotonic() - executor.began_at, error)
+        self.link.report(report)
+
+    def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
+        began_at = executor.began_at
+        if because == "time limit" and time.monotonic() - began_at >= held.limit:
+            return self.verdicts.timed_out(held, began_at)
+        if because == "cancelled" and held.cancelled:
+            return self.verdicts.cancelled(held, began_at)
+        if because and not because.startswith("memory"):
+            return self.verdicts.interrupted(held, began_at, f"its executor was stopped ({because})")
+        self.metrics.crashes += 1
+        self.metrics.errors["executor_crash"] += 1
+        why = because.removeprefix("memory: ") or executor.cause_of_death()
+        log.warning("task %s: %s", held.id.decode(), why, extra={"task_id": held.id.decode()})
+        return self.verdicts.crashed(held, began_at, why)
+
+    # --- orders ---
+
+    def cancel(self, task_id: bytes) -> None:
+        """Stops a task of ours that somebody cancelled. What is not begun is given back, which ends it."""
+        for held in [each for each in self.ready if each.id == task_id]:
+            self.ready.remove(held)
+            self.link.releases.append(held)
+        for executor in self.crew:
+            if any(held.id == task_id for held in executor.assigned.values()):
+                self._cancel_at(executor, task_id)
+
+    def _cancel_at(self, executor: ExecutorProcess, task_id: bytes) -> None:
+        for held in executor.take_back():
+            if held.id == task_id:
+                self.link.releases.append(held)
+            else:
+                self.ready.appendleft(held)
+        running = executor.running()
+        if running is not None and running.id == task_id and not running.cancelled:
+            running.cancelled = True
+            executor.stop_by = time.monotonic() + self.settings.kill_grace
+            executor.signal(CANCEL_SIGNAL)
+
+    def abandon(self, held: Held) -> None:
+        """Somebody else has the task now: it must not go on here."""
+        self.metrics.leases_lost += 1
+        if held in self.ready:
+            self.ready.remove(held)
+            return
+        for executor in self.crew:
+            if executor.assigned.get(held.number) is held:
+                self.ready.extendleft(other for other in executor.take_back() if other is not held)
+                if executor.running() is held:
+                    log.warning("task %s: its lease was lost, so it is stopped here", held.id.decode())
+                    executor.kill("lease: it was lost")
+
+    def drain(self, grace_over: bool) -> None:
+        """Gives back what has not begun; when the grace is over, also what has."""
+        for executor in self.crew:
+            self.link.releases += executor.take_back()
+            if executor.assigned and grace_over:
+                executor.kill("the worker stops")
