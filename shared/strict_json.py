@@ -66,7 +66,7 @@ def _text(body: bytes) -> str:
         raise InvalidJSON("the body is empty: send a JSON object")
     if body.startswith(b"\xef\xbb\xbf"):
         raise InvalidJSON("the body begins with a byte order mark: send UTF-8 without one")
-    if body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body[:4]:
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body[:2]:
         raise InvalidJSON("the body looks like UTF-16 or UTF-32: send UTF-8")
     try:
         return body.decode()

@@ -1,0 +1,112 @@
+"""Wiring: builds the Flask app from settings and a Redis client. Nothing here is global."""
+
+from __future__ import annotations
+
+import threading
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+from flask import Flask, Response
+from redis import Redis
+from werkzeug.routing import BaseConverter
+
+from gateway import errors, middleware
+from gateway.breaker import Breaker
+from gateway.catalogue import Catalogue
+from gateway.endpoints import Limits, register
+from gateway.metrics import Metrics
+from gateway.openapi import document
+from gateway.routes.dead_letters import DeadLetterRoutes
+from gateway.routes.documentation import Documentation
+from gateway.routes.health import HealthRoutes
+from gateway.routes.metrics import MetricsRoutes
+from gateway.routes.queues import QueueRoutes
+from gateway.routes.tasks import Tasks
+from gateway.routes.types import TypeRoutes
+from gateway.routes.workers import WorkerRoutes
+from gateway.sources import Sources
+from shared.dead_letters import DeadLetters
+from shared.queues import Queues
+from shared.records import Records
+from shared.scripts import Scripts
+from shared.settings import Settings
+from shared.task_types import TaskTypes
+from shared.workers import Workers
+
+
+class TaskIdConverter(BaseConverter):
+    """Only what can be a task's id is looked up; everything else in its place is no path of ours."""
+
+    regex = r"[A-Za-z0-9_-]{1,64}"
+
+
+class NameConverter(BaseConverter):
+    """Names of types and queues."""
+
+    regex = r"[A-Za-z0-9._-]{1,100}"
+
+
+def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = None, waiters: int = 8) -> Flask:
+    """The gateway on one Redis client; at most `waiters` requests wait for results at a time."""
+    app = Flask("gateway", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    # Set by the server when it stops, so that nobody waits for a result any more.
+    app.config["STOPPING"] = threading.Event()
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    app.url_map.converters.update(id=TaskIdConverter, name=NameConverter)
+    metrics = metrics or Metrics()
+    middleware.install(app, metrics)
+    app.register_error_handler(Exception, _problem)
+    _add_routes(app, settings, redis, metrics, waiters)
+    return app
+
+
+def version() -> str:
+    """The version of this product."""
+    try:
+        return installed_version("taskqueue")
+    except PackageNotFoundError:
+        return "development"
+
+
+def _problem(error: Exception) -> Response:
+    return errors.respond(errors.refusal_of(error))
+
+
+def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, waiters: int) -> None:
+    scripts = Scripts(redis)
+    queues = Queues(scripts, settings.queues, settings.max_queue_length)
+    records = Records(scripts, tuple(settings.queues))
+    workers = Workers(redis)
+    catalogue = Catalogue(TaskTypes(redis))
+    policy = settings.retry_policy
+    routes = (
+        Tasks(
+            queues=queues,
+            records=records,
+            catalogue=catalogue,
+            metrics=metrics,
+            default_priority=settings.default_priority,
+            policy=policy,
+            waiters=waiters,
+            stopping=app.config["STOPPING"],
+        ),
+        DeadLetterRoutes(DeadLetters(scripts, records)),
+        WorkerRoutes(workers),
+        TypeRoutes(catalogue, policy),
+        QueueRoutes(queues, settings.default_priority),
+        HealthRoutes(redis, queues, workers, version()),
+        MetricsRoutes(metrics, Sources(settings.metrics_sources)),
+    )
+    limits, breaker = _limits(settings), Breaker()
+    declared = [each for part in routes for each in register(app, part, limits, breaker)]
+    documentation = Documentation(document(declared, version()))
+    register(app, documentation, limits, breaker)
+
+
+def _limits(settings: Settings) -> Limits:
+    priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
+    return Limits(
+        json_depth=settings.max_json_depth, context={"priorities": priorities, "max_delay": settings.max_delay}
+    )

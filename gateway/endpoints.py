@@ -1,0 +1,174 @@
+"""An endpoint says here what it takes and answers; that is checked on each request and printed by `openapi.py`.
+
+Why not flask-openapi3: it reads bodies with Flask's own JSON (broken JSON arrives as "no body", NaN and equal keys
+pass), and its answer to wrong input is a hook, not a document with a type. What we use of it would be less than this
+file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flask import Response, request
+from pydantic import BaseModel, ValidationError
+
+from gateway import errors, wording
+from gateway.errors import Kind, Refusal
+from shared import strict_json
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from gateway.breaker import Breaker
+
+JSON = "application/json"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One status that an endpoint may answer with."""
+
+    description: str
+    model: type[BaseModel] | None = None
+    media_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """What an endpoint takes, answers and refuses."""
+
+    method: str
+    path: str
+    tag: str
+    answers: Mapping[int, Answer]
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    problems: tuple[Kind, ...] = ()
+    store: bool = True
+    """Whether it talks to Redis, and so answers 503 while Redis is away."""
+
+    @property
+    def produces(self) -> str:
+        return next(iter(self.answers.values())).media_type
+
+
+@dataclass(slots=True, kw_only=True)
+class Reply:
+    """What an endpoint hands back: a document, or bytes that are sent as they are."""
+
+    content: BaseModel | Mapping[str, Any] | bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a body is read, and what wrong input is measured against."""
+
+    json_depth: int
+    context: Mapping[str, Any]
+    """Handed to the validators of the models."""
+
+
+def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
+    """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`."""
+
+    def declare(function: F) -> F:
+        function.endpoint = Endpoint(method=method, path=path, **about)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def endpoints_of(routes: object) -> list[tuple[Endpoint, Callable[..., Reply]]]:
+    """The declared endpoints of an object, in the order of the class."""
+    methods = [getattr(routes, name) for name in vars(type(routes)) if not name.startswith("__")]
+    return [(method.endpoint, method) for method in methods if hasattr(method, "endpoint")]
+
+
+def register(app: Flask, routes: object, limits: Limits, breaker: Breaker) -> list[tuple[Endpoint, str]]:
+    """Adds an object's endpoints to the app; what was added, with what each docstring says."""
+    added = []
+    for about, function in endpoints_of(routes):
+        rule = about.path.replace("{task_id}", "<id:task_id>").replace("{name}", "<name:name>")
+        view = _view(about, function, limits, breaker)
+        app.add_url_rule(rule, f"{about.method} {about.path}", view, methods=[about.method])
+        added.append((about, function.__doc__ or ""))
+    return added
+
+
+def _view(about: Endpoint, function: Callable[..., Reply], limits: Limits, breaker: Breaker) -> Callable[..., Response]:
+    def view(**arguments: Any) -> Response:
+        _check_accept(about.produces)
+        if about.query is not None:
+            arguments["query"] = _read_query(about.query, limits)
+        if about.body is not None:
+            arguments["body"] = _read_body(about.body, limits)
+        if not about.store:
+            return _respond(function(**arguments))
+        with breaker.guarding():
+            return _respond(function(**arguments))
+
+    return view
+
+
+def _respond(reply: Reply) -> Response:
+    response = Response(_bytes(reply.content), reply.status, content_type=reply.media_type)
+    for name, value in reply.headers.items():
+        response.headers[name] = value
+    return response
+
+
+def _bytes(content: BaseModel | Mapping[str, Any] | bytes) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    plain = content.model_dump(mode="json", by_alias=True) if isinstance(content, BaseModel) else content
+    return strict_json.dump_anything(plain) + b"\n"
+
+
+def _check_accept(produced: str) -> None:
+    accepted = request.environ.get("HTTP_ACCEPT", "*/*")
+    if "*/*" in accepted or produced in accepted:
+        return
+    # A client that only lists the problem type for errors still wants the answer.
+    if not request.accept_mimetypes.best_match([produced.partition(";")[0], errors.MEDIA_TYPE]):
+        wanted = produced.partition(";")[0]
+        raise Refusal(errors.NOT_ACCEPTABLE, f"this address answers {wanted}: name it in Accept, or leave Accept out")
+
+
+def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
+    double = [name for name, values in request.args.lists() if len(values) > 1]
+    if double:
+        raise errors.invalid([errors.parameter_error(name, "is given more than once: keep one") for name in double])
+    try:
+        return model.model_validate(request.args.to_dict(), context=limits.context)
+    except ValidationError as error:
+        raise errors.invalid(
+            [errors.parameter_error(str(path[0]), text) for path, text in wording.explain(error, model)]
+        ) from None
+
+
+def _read_body(model: type[BaseModel], limits: Limits) -> BaseModel:
+    _check_media_type()
+    value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
+    if not isinstance(value, dict):
+        raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
+    try:
+        return model.model_validate(value, context=limits.context)
+    except ValidationError as error:
+        raise errors.invalid([errors.field_error(path, text) for path, text in wording.explain(error, model)]) from None
+
+
+def _check_media_type() -> None:
+    given = request.content_type or ""
+    if request.mimetype != JSON:
+        raise Refusal(errors.MEDIA, f"the body must be {JSON}: set the header Content-Type, got {given[:80]!r}")
+    if request.mimetype_params.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
+        raise Refusal(errors.MEDIA, f"the charset of {JSON} is utf-8: leave the charset out, got {given[:80]!r}")
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise Refusal(errors.MEDIA, f"compressed bodies are not read: send it without {encoding[:40]!r}")

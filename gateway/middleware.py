@@ -1,0 +1,92 @@
+"""What happens around every request: its id, its trace, its headers, its line in the log, its place in the metrics."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from flask import Response, g, request
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from gateway.metrics import Metrics
+
+log = logging.getLogger("gateway.access")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+)
+_LOCKED_DOWN = "default-src 'none'; frame-ancestors 'none'"
+_QUIET = ("/health", "/metrics")
+
+
+def install(app: Flask, metrics: Metrics) -> None:
+    """Puts it around every request of the app."""
+
+    @app.before_request
+    def begin() -> None:
+        g.started = time.perf_counter()
+        g.request_id = _request_id(request.headers.get("X-Request-ID"))
+        g.trace_parent = _trace_parent(request.headers.get("traceparent"))
+
+    @app.after_request
+    def end(response: Response) -> Response:
+        _add_headers(response)
+        seconds = time.perf_counter() - g.started
+        metrics.answered(_route(), _method(), response.status_code, seconds)
+        _write_line(response.status_code, seconds)
+        return response
+
+
+def _request_id(given: str | None) -> str:
+    return given if given and _REQUEST_ID.fullmatch(given) else token_hex(8)
+
+
+def _trace_parent(given: str | None) -> str | None:
+    """The header of W3C Trace Context, if it is one; a broken one is ignored, as the standard says."""
+    return given if given and _TRACE_PARENT.fullmatch(given) else None
+
+
+def _add_headers(response: Response) -> None:
+    headers = response.headers
+    headers.add("X-Request-ID", g.request_id)
+    headers.extend(_HEADERS)
+    if "Content-Security-Policy" not in headers:
+        headers.add("Content-Security-Policy", _LOCKED_DOWN)
+
+
+def _route() -> str:
+    """The path as it is declared, so that a label never holds what a caller made up."""
+    rule = request.url_rule
+    return rule.rule if rule is not None else "none"
+
+
+def _method() -> str:
+    return request.method if request.method in ("GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS") else "other"
+
+
+def _write_line(status: int, seconds: float) -> None:
+    quiet = status < 400 and request.path.startswith(_QUIET)
+    level = logging.DEBUG if quiet else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    about = {
+        "request_id": g.request_id,
+        "method": request.method[:16],
+        "path": request.path[:256],
+        "status": status,
+        "ms": round(seconds * 1000, 2),
+    }
+    task_id = g.get("task_id") or (request.view_args or {}).get("task_id")
+    if task_id:
+        about["task_id"] = task_id
+    log.log(level, "request", extra=about)

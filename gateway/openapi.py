@@ -1,0 +1,150 @@
+"""The OpenAPI 3.1 document, made from what the endpoints declare and from the models that check and answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gateway import errors, schemas
+from gateway.endpoints import JSON, Answer, Endpoint
+from gateway.errors import Kind
+
+Document = dict[str, Any]
+Declared = Sequence[tuple[Endpoint, str]]
+
+_REF = "#/components/schemas/{model}"
+_EVERYWHERE = (errors.NOT_ACCEPTABLE, errors.INTERNAL)
+_WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALID)
+_WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
+_PATH_PARAMETERS: Mapping[str, Document] = {
+    "task_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
+}
+
+
+def document(declared: Declared, version: str) -> Document:
+    """The whole document."""
+    definitions = _definitions(declared)
+    paths: dict[str, Document] = {}
+    for about, text in declared:
+        paths.setdefault(about.path, {})[about.method.lower()] = _operation(about, text, definitions)
+    queries = {about.query.__name__ for about, _ in declared if about.query}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Task Queue",
+            "version": version,
+            "description": "Submit work as JSON; it runs at least once, is retried, and ends completed, failed (in the "
+            "dead-letter queue), cancelled or expired.",
+        },
+        "paths": paths,
+        "components": {"schemas": {name: each for name, each in definitions.items() if name not in queries}},
+    }
+
+
+def problems_of(about: Endpoint) -> list[Kind]:
+    """Every way in which an endpoint may refuse, by status."""
+    kinds = {*about.problems, *_EVERYWHERE}
+    if about.body:
+        kinds.update(_WITH_BODY)
+    if about.query:
+        kinds.add(errors.INVALID)
+    if about.store:
+        kinds.update(_WITH_STORE)
+    if "{" in about.path:
+        kinds.add(errors.NO_SUCH_PATH)
+    return sorted(kinds, key=lambda kind: (kind.status, kind.slug))
+
+
+def _definitions(declared: Declared) -> dict[str, Document]:
+    taken = {model for about, _ in declared for model in (about.body, about.query) if model}
+    given = {answer.model for about, _ in declared for answer in about.answers.values() if answer.model}
+    wanted = [*((model, "validation") for model in taken), *((model, "serialization") for model in given)]
+    wanted.append((schemas.Problem, "serialization"))
+    wanted.sort(key=lambda each: each[0].__name__)
+    _, found = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]  # the modes are literals
+    return dict(found["$defs"])
+
+
+def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) -> Document:
+    summary, _, rest = " ".join(text.split()).partition(". ")
+    operation: Document = {
+        "tags": [about.tag],
+        "summary": summary.rstrip("."),
+        "operationId": _operation_id(about),
+        "parameters": [*_path_parameters(about.path), *_query_parameters(about.query, definitions)],
+        "responses": _responses(about),
+    }
+    if rest:
+        operation["description"] = rest
+    if about.body:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(about.body)}}}
+    return operation
+
+
+def _operation_id(about: Endpoint) -> str:
+    words = re.findall(r"[a-z]+", f"{about.method.lower()} {about.path}")
+    return "_".join(words)
+
+
+def _path_parameters(path: str) -> list[Document]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _PATH_PARAMETERS[name]}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _query_parameters(model: type[BaseModel] | None, definitions: Mapping[str, Document]) -> list[Document]:
+    if model is None:
+        return []
+    found = []
+    for name, schema in definitions[model.__name__]["properties"].items():
+        parameter = {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+        if "description" in schema:
+            parameter["description"] = schema["description"]
+        found.append(parameter)
+    return found
+
+
+def _without_null(schema: Document) -> Document:
+    """A parameter is left out, never null."""
+    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "description", "title")}
+    if kept.get("default", 0) is None:
+        del kept["default"]
+    for alternative in schema.get("anyOf", ()):
+        if alternative.get("type") != "null":
+            kept.update(alternative)
+    return kept
+
+
+def _responses(about: Endpoint) -> Document:
+    responses = {str(status): _answer(answer) for status, answer in about.answers.items()}
+    for status, kinds in _by_status(problems_of(about)):
+        content = {errors.MEDIA_TYPE: {"schema": _reference(schemas.Problem)}}
+        text = " ".join(f"`{kind.type}`: {kind.meaning}" for kind in kinds)
+        if str(status) in responses:
+            responses[str(status)]["content"].update(content)
+            responses[str(status)]["description"] += f" {text}"
+        else:
+            responses[str(status)] = {"description": text, "content": content}
+    return dict(sorted(responses.items()))
+
+
+def _by_status(kinds: Iterable[Kind]) -> list[tuple[int, list[Kind]]]:
+    by_status: dict[int, list[Kind]] = {}
+    for kind in kinds:
+        by_status.setdefault(kind.status, []).append(kind)
+    return sorted(by_status.items())
+
+
+def _answer(answer: Answer) -> Document:
+    schema = _reference(answer.model) if answer.model else {"type": "string"}
+    return {"description": answer.description, "content": {answer.media_type: {"schema": schema}}}
+
+
+def _reference(model: type[BaseModel]) -> Document:
+    return {"$ref": _REF.format(model=model.__name__)}

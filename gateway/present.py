@@ -1,0 +1,150 @@
+"""From what is stored to what is shown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from gateway import schemas
+from shared.queues import QueueInfo
+from shared.retry import RetryPolicy
+from shared.task_types import TaskType
+from shared.tasks import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary
+from shared.workers import WorkerInfo
+
+
+def task(summary: TaskSummary) -> schemas.TaskView:
+    """A task in a list."""
+    return schemas.TaskView(**_summary(summary, with_traceback=False))
+
+
+def detail(found: TaskDetail, policy: RetryPolicy) -> schemas.TaskDetailView:
+    """A task with everything; `policy` is the one that its type has."""
+    return schemas.TaskDetailView(
+        **_summary(found.summary, with_traceback=True),
+        data=found.data,
+        result=found.result,
+        max_retries=policy.override(found.retry).max_retries,
+        timeout_seconds=found.timeout.total_seconds() if found.timeout else None,
+        expires_at=found.expires_at,
+        cancel_reason=found.cancel_requested,
+        trace_parent=found.meta.get("traceparent"),
+        attempts=[attempt(each) for each in found.attempts],
+    )
+
+
+def attempt(made: Attempt) -> schemas.AttemptView:
+    """One run of a task."""
+    return schemas.AttemptView(
+        number=made.number,
+        worker=made.worker,
+        enqueued_at=made.enqueued_at,
+        started_at=made.started_at,
+        ended_at=made.ended_at,
+        wait_seconds=_seconds(made.enqueued_at, made.started_at),
+        run_seconds=_seconds(made.started_at, made.ended_at),
+        outcome=made.outcome,
+        error=error(made.error),
+        retry_delay_seconds=made.retry_delay.total_seconds() if made.retry_delay is not None else None,
+        trace_id=made.trace_id,
+        logs=list(made.logs),
+    )
+
+
+def result(found: TaskDetail) -> schemas.ResultView:
+    """How a task ended."""
+    summary = found.summary
+    return schemas.ResultView(task_id=summary.id, status=summary.state, result=found.result, error=error(summary.error))
+
+
+def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorView | None:
+    """Why something failed."""
+    if info is None:
+        return None
+    return schemas.ErrorView(type=info.type, message=info.message, traceback=info.traceback if with_traceback else None)
+
+
+def worker(info: WorkerInfo) -> schemas.WorkerView:
+    """A worker."""
+    return schemas.WorkerView(
+        name=info.name,
+        state=info.state,
+        host=info.host,
+        pid=info.pid,
+        version=info.version,
+        queues=list(info.queues),
+        executors=info.executors,
+        started_at=info.started_at,
+        last_heartbeat_at=info.last_heartbeat_at,
+        held=info.held,
+        completed=info.completed,
+        failed=info.failed,
+        retried=info.retried,
+        crashed=info.crashed,
+        lost=info.lost,
+        busy_seconds=info.busy_seconds,
+        memory_bytes=info.memory_bytes,
+        running=[
+            schemas.RunningTaskView(task_id=each.id, type=each.type, seconds=each.seconds) for each in info.running
+        ],
+    )
+
+
+def task_type(published: TaskType, policy: RetryPolicy) -> schemas.TypeView:
+    """A task type; `policy` is the general one."""
+    effective = policy.override(published.retry)
+    return schemas.TypeView(
+        name=published.name,
+        description=published.description,
+        data_schema=dict(published.schema),
+        timeout_seconds=published.timeout,
+        retry=schemas.RetryPolicyView(**asdict(effective)),
+    )
+
+
+def queue(info: QueueInfo, default: str) -> schemas.QueueView:
+    """A queue."""
+    paused = info.paused or {}
+    paused_at = paused.get("at")
+    return schemas.QueueView(
+        name=info.name,
+        weight=info.weight,
+        default=info.name == default,
+        pending=info.pending,
+        scheduled=info.scheduled,
+        retrying=info.retrying,
+        oldest_at=info.oldest_at,
+        paused=info.paused is not None,
+        paused_reason=paused.get("reason"),
+        paused_at=datetime.fromisoformat(paused_at) if paused_at else None,
+    )
+
+
+def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
+    return {
+        "task_id": summary.id,
+        "type": summary.type,
+        "status": summary.state,
+        "priority": summary.queue,
+        "created_at": summary.created_at,
+        "started_at": summary.started_at,
+        "ended_at": summary.ended_at,
+        "next_attempt_at": summary.due_at,
+        "attempt": summary.attempt,
+        "retry_count": summary.failures,
+        "crash_count": summary.crashes,
+        "worker": summary.worker,
+        "tags": list(summary.tags),
+        "progress": _progress(summary.progress),
+        "error": error(summary.error, with_traceback),
+        "corrupt": summary.corrupt,
+    }
+
+
+def _progress(said: Progress | None) -> schemas.ProgressView | None:
+    return schemas.ProgressView(fraction=said.fraction, message=said.message) if said else None
+
+
+def _seconds(since: datetime | None, until: datetime | None) -> float | None:
+    return round((until - since).total_seconds(), 6) if since and until else None

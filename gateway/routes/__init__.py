@@ -1,0 +1,1 @@
+"""The endpoints, one class for each part of the API; `app.py` hands each what it needs."""

@@ -1,0 +1,138 @@
+"""Whether the gateway lives, whether it can take tasks, and what somebody should look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from gateway import schemas
+from gateway.endpoints import Answer, Reply, endpoint
+from shared.errors import StoreUnavailable
+from shared.queues import Queues
+from shared.redis_client import translated
+from shared.workers import Workers
+
+ALIVE = {"status": "ok"}
+NEARLY_FULL = 0.9
+
+
+class HealthRoutes:
+    """Health, for people and for orchestrators."""
+
+    def __init__(self, redis: Redis, queues: Queues, workers: Workers, version: str) -> None:
+        self.redis = redis
+        self.queues = queues
+        self.workers = workers
+        self.version = version
+
+    @endpoint(
+        "GET",
+        "/health",
+        tag="health",
+        answers={
+            200: Answer(description="Tasks are taken; `notes` says what to look at.", model=schemas.Health),
+            503: Answer(description="Tasks are not taken.", model=schemas.Health),
+        },
+        store=False,
+    )
+    def health(self) -> Reply:
+        """Says how Redis, the workers and the queues are."""
+        try:
+            found = self._look()
+        except StoreUnavailable as error:
+            found = self._without_store(str(error))
+        return Reply(content=found, status=503 if found.status == "unavailable" else 200)
+
+    @endpoint(
+        "GET",
+        "/health/live",
+        tag="health",
+        answers={200: Answer(description="The process answers.", model=schemas.Alive)},
+        store=False,
+    )
+    def live(self) -> Reply:
+        """Says that this process answers; it does not ask Redis, so that a restart is not the answer to its trouble."""
+        return Reply(content=ALIVE)
+
+    @endpoint(
+        "GET",
+        "/health/ready",
+        tag="health",
+        answers={
+            200: Answer(description="Tasks are taken.", model=schemas.Health),
+            503: Answer(description="Tasks are not taken; `notes` says why.", model=schemas.Health),
+        },
+        store=False,
+    )
+    def ready(self) -> Reply:
+        """Says whether this instance should get requests: Redis answers, takes writes and evicts nothing."""
+        return self.health()
+
+    def _look(self) -> schemas.Health:
+        info = self._info()
+        queues = {queue.name: queue.pending for queue in self.queues.overview()}
+        workers = self.workers.count()
+        stops, notes = _judge(info)
+        if workers == 0:
+            notes.append("no worker is alive: tasks are taken but not run; start one with python -m worker")
+        status = "unavailable" if stops else "degraded" if notes else "ok"
+        return schemas.Health(
+            status=status,  # type: ignore[arg-type]  # one of the three
+            version=self.version,
+            redis=_store(info),
+            workers=workers,
+            queues=queues,
+            notes=stops + notes,
+        )
+
+    def _info(self) -> Mapping[str, Any]:
+        """What INFO says; empty when this user may not ask, which is no fault."""
+        with translated():
+            try:
+                info: Mapping[str, Any] = self.redis.info()
+            except ResponseError:
+                self.redis.ping()
+                return {}
+        return info
+
+    def _without_store(self, reason: str) -> schemas.Health:
+        return schemas.Health(
+            status="unavailable",
+            version=self.version,
+            redis=schemas.StoreHealth(reachable=False, error=reason),
+            workers=None,
+            queues=None,
+            notes=[reason],
+        )
+
+
+def _store(info: Mapping[str, Any]) -> schemas.StoreHealth:
+    append_only = info.get("aof_enabled")
+    return schemas.StoreHealth(
+        reachable=True,
+        version=info.get("valkey_version") or info.get("redis_version"),
+        eviction_policy=info.get("maxmemory_policy"),
+        append_only=bool(append_only) if append_only is not None else None,
+        used_memory_bytes=info.get("used_memory"),
+    )
+
+
+def _judge(info: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What keeps tasks from being safe, and what only deserves a look."""
+    stops, notes = [], []
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        stops.append(f"maxmemory-policy is {policy}: Redis may throw tasks away; set it to noeviction")
+    if info.get("role") == "slave":
+        stops.append("this Redis is a replica and takes no writes: point REDIS_URL at the primary")
+    if info.get("loading"):
+        stops.append("Redis is loading its data")
+    if info.get("aof_enabled") == 0:
+        notes.append("Redis keeps no append-only file: a restart of it may lose tasks; set appendonly yes")
+    most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
+    if most and used > NEARLY_FULL * most:
+        notes.append(f"Redis uses {used / most:.0%} of maxmemory: submissions will be refused when it is full")
+    return stops, notes

@@ -1,0 +1,67 @@
+"""The queues: what waits in them, and stopping workers from taking more."""
+
+from __future__ import annotations
+
+import logging
+
+from gateway import errors, present, schemas, wording
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
+from shared.queues import Queues
+
+log = logging.getLogger(__name__)
+
+
+class QueueRoutes:
+    """One queue for each priority."""
+
+    def __init__(self, queues: Queues, default_priority: str) -> None:
+        self.queues = queues
+        self.default_priority = default_priority
+
+    @endpoint("GET", "/queues", tag="queues", answers={200: Answer(description="All queues.", model=schemas.QueueList)})
+    def all(self) -> Reply:
+        """Lists the queues by weight: what waits, since when, and whether somebody paused them."""
+        return Reply(content=schemas.QueueList(items=self._items()))
+
+    @endpoint(
+        "POST",
+        "/queues/{name}/pause",
+        tag="queues",
+        body=schemas.PauseBody,
+        answers={200: Answer(description="The queue is paused.", model=schemas.QueueView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def pause(self, name: str, body: schemas.PauseBody) -> Reply:
+        """Pauses a queue: workers take nothing more from it, what runs goes on, submissions are still taken."""
+        queue = self._queue(name)
+        self.queues.pause(queue, body.reason)
+        log.info("queue paused", extra={"queue": queue, "reason": body.reason})
+        return self._show(queue)
+
+    @endpoint(
+        "POST",
+        "/queues/{name}/resume",
+        tag="queues",
+        answers={200: Answer(description="The queue is open.", model=schemas.QueueView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def resume(self, name: str) -> Reply:
+        """Lets workers take tasks from a queue again."""
+        queue = self._queue(name)
+        self.queues.resume(queue)
+        log.info("queue resumed", extra={"queue": queue})
+        return self._show(queue)
+
+    def _queue(self, name: str) -> str:
+        queue = self.default_priority if name == "default" else name
+        if queue not in self.queues.weights:
+            known = wording.choices(self.queues.weights)
+            raise Refusal(errors.NOT_FOUND, f"there is no queue {name}: there are {known}")
+        return queue
+
+    def _show(self, name: str) -> Reply:
+        return Reply(content=next(item for item in self._items() if item.name == name))
+
+    def _items(self) -> list[schemas.QueueView]:
+        return [present.queue(each, self.default_priority) for each in self.queues.overview()]

@@ -1,0 +1,191 @@
+"""Submitting tasks, looking at them, waiting for them, cancelling them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+from flask import g
+
+from gateway import errors, present, schemas
+from gateway.catalogue import Catalogue
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
+from gateway.metrics import Metrics
+from shared import strict_json
+from shared.queues import Queues
+from shared.records import Filter, Records
+from shared.retry import RetryPolicy
+from shared.tasks import NewTask, TaskState, new_task_id
+
+WAIT_STEP = 1.0
+
+
+class Tasks:
+    """Tasks one by one."""
+
+    def __init__(
+        self,
+        *,
+        queues: Queues,
+        records: Records,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        default_priority: str,
+        policy: RetryPolicy,
+        waiters: int,
+        stopping: threading.Event,
+    ) -> None:
+        self.queues = queues
+        self.records = records
+        self.catalogue = catalogue
+        self.metrics = metrics
+        self.default_priority = default_priority
+        self.policy = policy
+        # Each long poll keeps a thread, and most threads must stay free for requests that do not wait.
+        self.waiters = threading.BoundedSemaphore(waiters)
+        self.stopping = stopping
+
+    @endpoint(
+        "POST",
+        "/tasks",
+        tag="tasks",
+        body=schemas.NewTaskBody,
+        answers={202: Answer(description="The task is kept.", model=schemas.TaskAccepted)},
+        problems=(errors.UNKNOWN_TYPE, errors.QUEUE_FULL, errors.NO_TYPES),
+    )
+    def submit(self, body: schemas.NewTaskBody) -> Reply:
+        """Submits a task. Once this has answered 202 the task is stored, and will end as one of the final states."""
+        self.catalogue.find(body.type).check(body.data)
+        task = _new_task(body, self.default_priority, g.trace_parent)
+        [stored] = self.queues.submit([task])
+        if stored.state is None:
+            raise _full(task.queue)
+        self.metrics.submitted(task.queue, task.type)
+        g.task_id = task.id
+        answer = {"task_id": task.id, "status": stored.state, "type": task.type, "priority": task.queue}
+        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"})
+
+    @endpoint(
+        "GET",
+        "/tasks",
+        tag="tasks",
+        query=schemas.TasksQuery,
+        answers={200: Answer(description="A page of tasks, newest first.", model=schemas.TaskList)},
+    )
+    def page(self, query: schemas.TasksQuery) -> Reply:
+        """Lists tasks. A page costs the same however many there are; it may be short and still not be the last."""
+        wanted = Filter(
+            state=query.status,
+            type=query.type,
+            queue=query.priority,
+            tag=query.tag,
+            since=query.since,
+            until=query.until,
+        )
+        try:
+            page = self.records.page(wanted, limit=query.limit, cursor=query.cursor)
+        except ValueError:
+            raise bad_cursor() from None
+        items = [present.task(each) for each in page.items]
+        return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
+
+    @endpoint(
+        "GET",
+        "/tasks/{task_id}",
+        tag="tasks",
+        answers={200: Answer(description="The task.", model=schemas.TaskDetailView)},
+        problems=(errors.NOT_FOUND, errors.CORRUPT),
+    )
+    def show(self, task_id: str) -> Reply:
+        """Shows a task with its data, its result, its progress and every attempt on record."""
+        found = self.records.get(task_id)
+        kind = self.catalogue.get(found.summary.type)
+        policy = self.policy.override(kind.retry) if kind else self.policy
+        return Reply(content=present.detail(found, policy))
+
+    @endpoint(
+        "DELETE",
+        "/tasks/{task_id}",
+        tag="tasks",
+        query=schemas.CancelQuery,
+        answers={
+            200: Answer(description="The task is cancelled.", model=schemas.TaskStatus),
+            202: Answer(description="The task is running; its worker was asked to stop it.", model=schemas.TaskStatus),
+        },
+        problems=(errors.NOT_FOUND, errors.CONFLICT),
+    )
+    def cancel(self, task_id: str, query: schemas.CancelQuery) -> Reply:
+        """Cancels a task: a waiting one at once, a running one by stopping it. One that has ended is a conflict."""
+        state = self.queues.cancel(task_id, query.reason)
+        status = 202 if state is TaskState.RUNNING else 200
+        return Reply(content={"task_id": task_id, "status": state}, status=status)
+
+    @endpoint(
+        "GET",
+        "/tasks/{task_id}/result",
+        tag="tasks",
+        query=schemas.ResultQuery,
+        answers={
+            200: Answer(description="The task has ended.", model=schemas.ResultView),
+            202: Answer(description="The task has not ended yet: ask again.", model=schemas.TaskStatus),
+        },
+        problems=(errors.NOT_FOUND, errors.CORRUPT),
+    )
+    def result(self, task_id: str, query: schemas.ResultQuery) -> Reply:
+        """Gives the result, waiting for it up to `wait` seconds. When too many wait already, it answers at once."""
+        state = self._state_within(task_id, query.wait)
+        if not state.ended:
+            return Reply(content={"task_id": task_id, "status": state}, status=202, headers={"Retry-After": "1"})
+        return Reply(content=present.result(self.records.get(task_id)))
+
+    def _state_within(self, task_id: str, seconds: float) -> TaskState:
+        if not seconds or not self.waiters.acquire(blocking=False):
+            return self.records.state(task_id)
+        try:
+            return self._wait(task_id, seconds)
+        finally:
+            self.waiters.release()
+
+    def _wait(self, task_id: str, seconds: float) -> TaskState:
+        """Waits in short steps, because a process that is told to stop must not wait half a minute for this."""
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            state = self.records.wait(task_id, max(0.0, min(left, WAIT_STEP)))
+            if state.ended or left <= WAIT_STEP or self.stopping.is_set():
+                return state
+
+
+def bad_cursor() -> Refusal:
+    """What a cursor that no page gave out is answered with."""
+    return errors.invalid([errors.parameter_error("cursor", "is not one that a page of this list gave out")])
+
+
+def _new_task(body: schemas.NewTaskBody, default_priority: str, trace_parent: str | None) -> NewTask:
+    return NewTask(
+        id=new_task_id(),
+        type=body.type,
+        data=strict_json.dump(body.data),
+        queue=body.priority or default_priority,
+        delay=_duration(body.delay),
+        run_at=body.run_at,
+        expires_in=_duration(body.expires_in),
+        timeout=_duration(body.timeout),
+        retry=body.retry_overrides() or None,
+        tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
+        meta={"traceparent": trace_parent} if trace_parent else None,
+    )
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _full(queue: str) -> Refusal:
+    return Refusal(
+        errors.QUEUE_FULL,
+        f"the queue of priority {queue} is full: try again later, or with another priority",
+        headers={"Retry-After": str(errors.RETRY_AFTER)},
+    )

@@ -1,0 +1,39 @@
+"""The task types there are, as workers published them."""
+
+from __future__ import annotations
+
+from gateway import errors, present, schemas
+from gateway.catalogue import Catalogue
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
+from shared.retry import RetryPolicy
+
+
+class TypeRoutes:
+    """Registered task types."""
+
+    def __init__(self, catalogue: Catalogue, policy: RetryPolicy) -> None:
+        self.catalogue = catalogue
+        self.policy = policy
+
+    @endpoint(
+        "GET", "/types", tag="types", answers={200: Answer(description="All task types.", model=schemas.TypeList)}
+    )
+    def all(self) -> Reply:
+        """Lists the task types with the JSON Schema of their data."""
+        items = [present.task_type(each, self.policy) for each in self.catalogue.all()]
+        return Reply(content=schemas.TypeList(items=items))
+
+    @endpoint(
+        "GET",
+        "/types/{name}",
+        tag="types",
+        answers={200: Answer(description="The task type.", model=schemas.TypeView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def one(self, name: str) -> Reply:
+        """Shows one task type."""
+        found = self.catalogue.get(name)
+        if found is None:
+            raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists them")
+        return Reply(content=present.task_type(found, self.policy))

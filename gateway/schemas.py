@@ -1,0 +1,447 @@
+"""What requests may hold and what answers look like: checked at the door, printed in the OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic.functional_validators import AfterValidator, model_validator
+
+from gateway.wording import choices, shown
+from shared.tasks import Outcome, TaskState
+
+MAX_TIMEOUT = 7 * 86400
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
+)
+_TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
+
+# --- Values ------------------------------------------------------------------------------------------------------
+
+
+def _instant(value: object) -> object:
+    """RFC 3339. A plus sign in a query that was not escaped arrives as a space, and is taken as what was meant."""
+    if value is None:
+        return None
+    if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        try:
+            return datetime.fromisoformat(value[:10] + "T" + value[11:].upper().replace(" ", "+"))
+        except ValueError as error:
+            raise ValueError(f"is no moment that exists: {error}") from None
+    raise ValueError(f"must be a moment such as 2030-01-31T12:00:00Z, got {shown(value)}")
+
+
+def _within_delay(value: float, info: ValidationInfo) -> float:
+    most = info.context["max_delay"] if info.context else float("inf")
+    if not 0 <= value <= most:
+        raise ValueError(f"must be from 0 to {most:.16g} seconds, got {shown(value)}")
+    return value
+
+
+def _not_too_far(value: datetime, info: ValidationInfo) -> datetime:
+    # This machine's clock is good enough for a bound of a year; when the task runs is decided by Redis' clock.
+    most = info.context["max_delay"] if info.context else float("inf")
+    if value.timestamp() - time.time() > most:
+        raise ValueError(f"must be at most {most:.16g} seconds ahead")
+    if value.timestamp() < 0:
+        raise ValueError("must be later than 1970")
+    return value
+
+
+def _priority(value: str, info: ValidationInfo) -> str:
+    queues = info.context["priorities"] if info.context else {}
+    if value not in queues:
+        raise ValueError(f"must be one of {choices(queues)}, got {shown(value)}")
+    return str(queues[value])
+
+
+def _tag(value: str) -> str:
+    if not _TAG.fullmatch(value):
+        raise ValueError(f"must be 1 to 64 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
+Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
+Delay = Annotated[
+    float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
+]
+Priority = Annotated[str, AfterValidator(_priority)]
+Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{_TAG.pattern}$"})]
+Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
+RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
+
+# --- Requests ----------------------------------------------------------------------------------------------------
+
+
+class Body(BaseModel):
+    """A body: no field that is not known, no value of another kind."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Query(BaseModel):
+    """The parameters of a query: texts that are read as what they stand for."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class RetryOverrides(Body):
+    """What this task changes in the retry policy of its type."""
+
+    max_retries: Retries | None = Field(None, description="Retries after the first attempt.")
+    initial_delay: RetrySeconds | None = Field(None, description="Seconds before the first retry.")
+    multiplier: Annotated[float, Field(strict=True, ge=1, le=100)] | None = Field(
+        None, description="Factor from one delay to the next."
+    )
+    max_delay: RetrySeconds | None = Field(None, description="Longest delay in seconds.")
+    jitter: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
+        None, description="Spreads each delay by up to this share of it."
+    )
+
+
+class NewTaskBody(Body):
+    """A task to run."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"type": "process", "data": "a text to count", "priority": "high"}]}
+    )
+
+    type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
+    data: Any = Field(description="Any JSON that fits the schema of the type.")
+    priority: Priority | None = Field(
+        None, description="A priority of GET /queues; `default` or none: the default one."
+    )
+    delay: Delay | None = Field(None, description="Seconds to wait before it may run. Not together with run_at.")
+    run_at: Annotated[Instant, AfterValidator(_not_too_far)] | None = Field(
+        None, description="When it may run. Not together with delay."
+    )
+    expires_in: Annotated[float, Field(strict=True, gt=0, le=10 * 365 * 86400)] | None = Field(
+        None, description="Seconds from now after which it must not start any more."
+    )
+    timeout: Annotated[float, Field(strict=True, gt=0, le=MAX_TIMEOUT)] | None = Field(
+        None, description="Seconds that one attempt may take."
+    )
+    max_retries: Retries | None = Field(None, description="Short for retry.max_retries.")
+    retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
+    tags: Annotated[list[Tag], Field(max_length=16)] | None = Field(
+        None, description="Words to find it by: GET /tasks?tag=…"
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> NewTaskBody:
+        if self.delay is not None and self.run_at is not None:
+            raise ValueError("has both delay and run_at: send one of them")
+        if self.max_retries is not None and self.retry is not None and self.retry.max_retries is not None:
+            raise ValueError("has both max_retries and retry.max_retries: send one of them")
+        if self.expires_in is not None and self.delay is not None and self.expires_in <= self.delay:
+            raise ValueError("would expire before its delay is over: make expires_in larger than delay")
+        return self
+
+    def retry_overrides(self) -> dict[str, float]:
+        """What differs from the retry policy of the type."""
+        changes = self.retry.model_dump(exclude_none=True) if self.retry else {}
+        if self.max_retries is not None:
+            changes["max_retries"] = self.max_retries
+        return changes
+
+
+class PauseBody(Body):
+    """Why a queue is paused."""
+
+    reason: str = Field(description="Shown to everybody who looks at the queue.", min_length=1, max_length=500)
+
+
+class PageQuery(Query):
+    """Which page of a list."""
+
+    limit: int = Field(50, ge=1, le=200, description="Items on the page; a page may hold fewer and not be the last.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+
+
+class TasksQuery(PageQuery):
+    """Which tasks, newest first. `since` and `until` bound the creation, or with `status` the coming into it."""
+
+    status: TaskState | None = None
+    type: str | None = Field(None, max_length=100)
+    priority: Priority | None = None
+    tag: str | None = Field(None, max_length=64)
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class DeadLettersQuery(PageQuery):
+    """Which dead letters, the latest failure first."""
+
+    type: str | None = Field(None, max_length=100)
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class CancelQuery(Query):
+    """Why a task is cancelled."""
+
+    reason: str = Field("cancelled over the API", min_length=1, max_length=500)
+
+
+class ResultQuery(Query):
+    """How long to wait for the end of a task."""
+
+    wait: float = Field(0, ge=0, le=30, description="Seconds; the answer comes as soon as the task has ended.")
+
+
+# --- Answers -----------------------------------------------------------------------------------------------------
+
+
+class View(BaseModel):
+    """A part of an answer. Every field is always there, null when there is nothing to say."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class TaskAccepted(View):
+    """A task that is kept from now on."""
+
+    task_id: str
+    status: TaskState
+    type: str
+    priority: str
+
+
+class TaskStatus(View):
+    """Where a task is now."""
+
+    task_id: str
+    status: TaskState
+
+
+class ErrorView(View):
+    """Why an attempt did not succeed. Lists leave the traceback out."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+class ProgressView(View):
+    """How far a running handler says it is."""
+
+    fraction: float
+    message: str
+
+
+class TaskView(View):
+    """A task as lists show it."""
+
+    task_id: str
+    type: str
+    status: TaskState
+    priority: str
+    created_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    next_attempt_at: datetime | None = Field(description="When it runs next, while it is scheduled or retrying.")
+    attempt: int = Field(description="Attempts begun so far.")
+    retry_count: int = Field(description="Retries used up, since it was last taken out of the dead letters.")
+    crash_count: int = Field(description="Attempts whose process died.")
+    worker: str | None = Field(description="Who runs it now.")
+    tags: list[str]
+    progress: ProgressView | None
+    error: ErrorView | None = Field(description="Why the latest attempt failed.")
+    corrupt: str | None = Field(description="What of the stored record cannot be read.")
+
+
+class AttemptView(View):
+    """One run of a task; without an end while it runs."""
+
+    number: int
+    worker: str | None
+    enqueued_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    wait_seconds: float | None
+    run_seconds: float | None
+    outcome: Outcome | None
+    error: ErrorView | None
+    retry_delay_seconds: float | None = Field(description="How long it then waited for the next attempt.")
+    trace_id: str | None
+    logs: list[str]
+
+
+class TaskDetailView(TaskView):
+    """A task with everything on record."""
+
+    data: Any
+    result: Any
+    max_retries: int
+    timeout_seconds: float | None = Field(description="Time limit of an attempt; null: the type's, or the general one.")
+    expires_at: datetime | None
+    cancel_reason: str | None
+    trace_parent: str | None = Field(description="The trace that the submission belongs to.")
+    attempts: list[AttemptView]
+
+
+class ResultView(View):
+    """How a task ended."""
+
+    task_id: str
+    status: TaskState
+    result: Any
+    error: ErrorView | None
+
+
+class Removed(View):
+    """A dead letter that is gone for good."""
+
+    task_id: str
+    removed: Literal[True]
+
+
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null on the last page.")]
+
+
+class TaskList(View):
+    """Tasks, newest first."""
+
+    items: list[TaskView]
+    next_cursor: NextCursor = None
+
+
+class RunningTaskView(View):
+    """What one executor is doing."""
+
+    task_id: str
+    type: str
+    seconds: float
+
+
+class WorkerView(View):
+    """A worker as it last announced itself."""
+
+    name: str
+    state: str
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    executors: int
+    started_at: datetime
+    last_heartbeat_at: datetime | None
+    held: int = Field(description="Tasks claimed and not yet ended.")
+    completed: int
+    failed: int
+    retried: int
+    crashed: int
+    lost: int
+    busy_seconds: float
+    memory_bytes: int
+    running: list[RunningTaskView]
+
+
+class WorkerList(View):
+    """The live workers by name."""
+
+    items: list[WorkerView]
+    next_cursor: NextCursor = None
+
+
+class RetryPolicyView(View):
+    """When a failed attempt is tried again; delays in seconds."""
+
+    max_retries: int
+    initial_delay: float
+    multiplier: float
+    max_delay: float
+    jitter: float
+
+
+class TypeView(View):
+    """A task type as workers published it."""
+
+    name: str
+    description: str
+    data_schema: dict[str, Any] = Field(description="JSON Schema of `data`.")
+    timeout_seconds: float | None
+    retry: RetryPolicyView = Field(description="The retry policy of its tasks.")
+
+
+class TypeList(View):
+    """The task types by name."""
+
+    items: list[TypeView]
+    next_cursor: NextCursor = None
+
+
+class QueueView(View):
+    """A queue at a glance."""
+
+    name: str
+    weight: int
+    default: bool
+    pending: int
+    scheduled: int
+    retrying: int
+    oldest_at: datetime | None = Field(description="When its longest waiting task was enqueued.")
+    paused: bool
+    paused_reason: str | None
+    paused_at: datetime | None
+
+
+class QueueList(View):
+    """The queues, the heaviest first."""
+
+    items: list[QueueView]
+    next_cursor: NextCursor = None
+
+
+class StoreHealth(View):
+    """What Redis says of itself."""
+
+    reachable: bool
+    version: str | None = None
+    eviction_policy: str | None = None
+    append_only: bool | None = None
+    used_memory_bytes: int | None = None
+    error: str | None = None
+
+
+class Health(View):
+    """Whether tasks are taken and run."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+    version: str
+    redis: StoreHealth
+    workers: int | None
+    queues: dict[str, int] | None = Field(description="Pending tasks of each priority.")
+    notes: list[str] = Field(description="What somebody should look at.")
+
+
+class Alive(View):
+    """A yes."""
+
+    status: Literal["ok"]
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    detail: str
+    pointer: str | None = Field(None, description="JSON pointer into the body.")
+    field: str | None = Field(None, description="The same for people: data.items[2]")
+    parameter: str | None = Field(None, description="A parameter of the query.")
+
+
+class Problem(BaseModel):
+    """Why a request was not carried out (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="Stable; GET of it explains it.")
+    title: str
+    status: int
+    detail: str = Field(description="What to change.")
+    instance: str
+    request_id: str | None
+    errors: list[FieldError] | None = Field(None, description="Every field that is wrong.")

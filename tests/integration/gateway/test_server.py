@@ -1,0 +1,366 @@
+"""`python -m gateway` as a process: starting, refusing to start, slow and wrong callers, and stopping."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from gateway.intake import Parser, Server
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.task_types import TaskType, TaskTypes
+from tests.harness import ROOT, System, alive, running_system, wait_until
+
+NEW = json.dumps({"type": "process", "data": 1}).encode()
+HEAD = b"POST /tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Running:
+    """A gateway that serves."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        with closing(connection):
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.headers), answer.read()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def say(self, data: bytes) -> bytes:
+        """Everything that is answered until the connection is closed."""
+        with self.connect() as connection:
+            connection.sendall(data)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    @property
+    def workers(self) -> list[int]:
+        pid = self.process.pid
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def start(system: System) -> Running:
+    """A gateway of two processes."""
+    port = free_port()
+    process = system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2", MAX_BODY_BYTES="100000")
+    gateway = Running(process, port)
+    wait_until(lambda: serves(gateway), f"the gateway serves\n{system.logs()}")
+    return gateway
+
+
+@pytest.fixture(scope="module")
+def lasting(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A gateway for all tests that leave it as it was."""
+    redis_server.start()
+    redis = Redis.from_url(redis_server.url)
+    with redis, running_system(redis, redis_server.url, tmp_path_factory.mktemp("gateway")) as system:
+        yield start(system)
+
+
+@pytest.fixture
+def running(lasting: Running, redis_client: Redis) -> Running:
+    """A gateway that serves, and must go on doing so."""
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    return lasting
+
+
+@pytest.fixture
+def mortal(system: System, redis_client: Redis) -> Running:
+    """A gateway that a test may stop and kill."""
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    return start(system)
+
+
+def serves(gateway: Running) -> bool:
+    assert gateway.process.poll() is None
+    try:
+        return len(gateway.workers) == 2 and gateway.ask("GET", "/health/live")[0] == 200
+    except OSError:
+        return False
+
+
+def status_of(raw: bytes) -> int:
+    return int(raw.split(b" ", 2)[1])
+
+
+def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway"],
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+# --- refusing to start ---
+
+
+def test_it_does_not_listen_to_everybody_unless_told_to() -> None:
+    ended = start_and_wait(BIND_HOST="0.0.0.0", GATEWAY_PORT=str(free_port()))
+    assert ended.returncode == 2
+    assert "ALLOW_ANONYMOUS=true" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_taken_port_is_one_line_that_says_what_to_do() -> None:
+    with closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ended = start_and_wait(GATEWAY_PORT=str(other.getsockname()[1]))
+    assert ended.returncode == 2
+    assert "GATEWAY_PORT" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_wrong_settings_end_it_with_status_2() -> None:
+    ended = start_and_wait(GATEWAY_PORT="x", MAX_RETRIES="-1")
+    assert ended.returncode == 2
+    assert "GATEWAY_PORT" in ended.stderr
+    assert "MAX_RETRIES" in ended.stderr
+
+
+# --- serving ---
+
+
+def test_tasks_are_taken_and_every_process_counts_on_the_same_page(mortal: Running) -> None:
+    for _ in range(20):
+        assert mortal.ask("POST", "/tasks", NEW)[0] == 202
+    page = mortal.ask("GET", "/metrics")[2].decode()
+    assert 'task_submissions_total{priority="normal",type="process"} 20.0' in page
+
+
+def test_a_process_that_dies_is_replaced_and_its_counts_stay(mortal: Running) -> None:
+    for _ in range(10):
+        mortal.ask("POST", "/tasks", NEW)
+    before = mortal.workers
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: len(mortal.workers) == 2 and before[0] not in mortal.workers, "another took its place")
+    wait_until(lambda: serves(mortal), "it serves")
+    page = mortal.ask("GET", "/metrics")[2].decode()
+    assert 'task_submissions_total{priority="normal",type="process"} 10.0' in page
+
+
+def test_it_starts_and_answers_without_redis(system: System) -> None:
+    port = free_port()
+    process = system.start("gateway", GATEWAY_PORT=str(port), REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
+    gateway = Running(process, port)
+    wait_until(lambda: len(gateway.workers) >= 1 and reachable(gateway), "it answers")
+    status, headers, body = gateway.ask("POST", "/tasks", NEW)
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert json.loads(body)["type"] == "/problems/store-unavailable"
+
+
+def reachable(gateway: Running) -> bool:
+    try:
+        return gateway.ask("GET", "/health/live")[0] == 200
+    except OSError:
+        return False
+
+
+# --- slow and wrong callers ---
+
+
+def test_slow_callers_hold_nobody_up(running: Running) -> None:
+    slow = [running.connect() for _ in range(200)]
+    try:
+        for at, connection in enumerate(slow):
+            connection.sendall(b"POST /tasks HTT" if at % 2 else HEAD + b'Content-Length: 100\r\n\r\n{"type"')
+        times = []
+        for _ in range(30):
+            begun = time.monotonic()
+            assert running.ask("POST", "/tasks", NEW)[0] == 202
+            times.append(time.monotonic() - begun)
+        assert max(times) < 1
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.intake.RECEIVE_SECONDS", 0.0)
+    server = idle_server()
+    with closing(socket.create_connection(server.socket.getsockname())) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\nX: ")
+        wait_until(lambda: arriving(server), "the server reads it")
+        server.maintenance(time.time())
+        server.turn(0.1)
+        assert caller.recv(10) == b""
+    server.close()
+
+
+def idle_server() -> Server:
+    class App:
+        config = {"MAX_CONTENT_LENGTH": 1000}  # noqa: RUF012  # like Flask's
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    return Server(App(), listener, threads=1)
+
+
+def arriving(server: Server) -> bool:
+    server.turn(0.1)
+    return any(channel.request is not None for channel in server.active_channels.values())
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (HEAD + b"Content-Length: 21\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345", 400),
+        (HEAD + b"Content-Length: -5\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 0x5\r\n\r\n", 400),
+        (HEAD + b"X-Folded: a\r\n b\r\nContent-Length: 0\r\n\r\n", 400),
+        (HEAD + b"X-Bare: a\nX-Evil: b\r\nContent-Length: 0\r\n\r\n", 400),
+        (HEAD + b"X-Nul: a\x00b\r\nContent-Length: 0\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (HEAD + b"X-Long: " + b"a" * 100_000 + b"\r\n\r\n", 431),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_clear_http_is_refused_as_a_problem(running: Running, request_head: bytes, status: int) -> None:
+    raw = running.say(request_head)
+    assert status_of(raw) == status
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    assert json.loads(body)["status"] == status
+    assert b"\r\nX-Evil" not in head
+
+
+@pytest.mark.parametrize("size", [100_001, 20_000_000])
+def test_a_body_that_is_too_large_is_refused_once_the_caller_can_hear_it(running: Running, size: int) -> None:
+    status, headers, body = running.ask("POST", "/tasks", b"x" * size)
+    assert (status, headers["Connection"]) == (413, "close")
+    assert json.loads(body)["type"] == "/problems/too-large"
+
+
+def test_a_body_without_length_is_measured_as_it_comes(running: Running) -> None:
+    status, _, body = running.ask("POST", "/tasks", iter([b"x" * 50_000] * 100))
+    assert status == 413
+    assert json.loads(body)["type"] == "/problems/too-large"
+    status, _, _ = running.ask("POST", "/tasks", iter([NEW[:5], NEW[5:]]))
+    assert status == 202
+
+
+def test_a_caller_who_asks_first_is_spared_the_sending(running: Running) -> None:
+    raw = running.say(HEAD + b"Content-Length: 20000000\r\nExpect: 100-continue\r\n\r\n")
+    assert status_of(raw) == 413
+    with running.connect() as connection:
+        connection.sendall(HEAD + f"Content-Length: {len(NEW)}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert status_of(connection.recv(100)) == 100
+        connection.sendall(NEW)
+        assert status_of(connection.recv(4096)) == 202
+
+
+def test_a_thousand_requests_sent_at_once_are_answered_in_order(running: Running) -> None:
+    one = HEAD + f"Content-Length: {len(NEW)}\r\n\r\n".encode() + NEW
+    last = one.replace(b"Host: x", b"Host: x\r\nConnection: close")
+    answers: list[bytes] = []
+    with running.connect() as connection:
+        reader = threading.Thread(target=lambda: answers.extend(iter(lambda: connection.recv(1 << 20), b"")))
+        reader.start()
+        connection.sendall(one * 999 + last)
+        reader.join(60)
+    assert b"".join(answers).count(b"HTTP/1.1 202") == 1000
+
+
+def test_callers_that_break_off_do_no_harm(running: Running) -> None:
+    for _ in range(50):
+        with running.connect() as connection:
+            connection.sendall(HEAD + b'Content-Length: 100\r\n\r\n{"type"')
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    half = running.connect()
+    half.sendall(HEAD + f"Content-Length: {len(NEW)}\r\n\r\n".encode() + NEW)
+    half.shutdown(socket.SHUT_WR)
+    assert status_of(half.recv(4096)) == 202
+    half.close()
+    assert running.ask("POST", "/tasks", NEW)[0] == 202
+
+
+@pytest.mark.parametrize("piece", [b"1\r\nx\r\n", b"x" * 100])
+def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
+    """Also of one that never ends the line that tells the size of a chunk."""
+    server = idle_server()
+    parser = Parser(server.adj)
+    parser.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    given = 0
+    while not parser.completed:
+        given += parser.received(piece)
+        assert given < 50_000
+    assert parser.error is not None
+    assert parser.error.code == 413
+    server.close()
+
+
+# --- stopping ---
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_is_finished_and_then_all_processes_are_gone(mortal: Running, how: signal.Signals) -> None:
+    task_id = json.loads(mortal.ask("POST", "/tasks", NEW)[2])["task_id"]
+    pids = [mortal.process.pid, *mortal.workers]
+    answers: list[Answer] = []
+    poll = threading.Thread(target=lambda: answers.append(mortal.ask("GET", f"/tasks/{task_id}/result?wait=30")))
+    poll.start()
+    time.sleep(0.3)
+    with mortal.connect() as connection:
+        connection.sendall(HEAD + f"Content-Length: {len(NEW)}\r\n\r\n".encode() + NEW[:5])
+        time.sleep(0.1)
+        mortal.process.send_signal(how)
+        time.sleep(0.3)
+        connection.sendall(NEW[5:])
+        raw = connection.recv(4096)
+    assert status_of(raw) == 202
+    assert b"Connection: close" in raw
+    poll.join()
+    assert answers[0][0] == 202
+    assert mortal.process.wait(10) == 0
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_nothing_outlives_the_first_process(mortal: Running) -> None:
+    workers = mortal.workers
+    folder = counts_of(workers)
+    assert folder.exists()
+    mortal.process.kill()
+    mortal.process.wait()
+    wait_until(lambda: not any(alive(pid) for pid in workers), "they have ended", seconds=5)
+    assert not folder.exists()
+
+
+def counts_of(workers: list[int]) -> Path:
+    """The folder that the processes keep their counts in."""
+    mapped = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in workers)
+    found = re.search(r"/\S*/gateway-metrics-[^/]+", mapped)
+    assert found
+    return Path(found[0])

@@ -1,0 +1,329 @@
+"""Workers, types, queues, health, metrics, the documents about the API, and what surrounds every request."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import jsonschema_rs
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.errors import KINDS
+from shared.workers import RunningTask, WorkerInfo, Workers
+from tests.integration.gateway.conftest import MakeGateway
+from tests.integration.gateway.driving import Gateway, problem
+
+# --- workers, types, queues ---
+
+
+def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
+    Workers(gateway.redis).announce(
+        WorkerInfo(
+            name="w1",
+            host="h",
+            pid=1,
+            version="1",
+            queues=("high",),
+            executors=2,
+            started_at=datetime(2026, 1, 1, tzinfo=UTC),
+            running=(RunningTask(id="t1", type="process", seconds=1.5),),
+        )
+    )
+    [shown] = gateway.http.get("/workers").get_json()["items"]
+    assert (shown["name"], shown["queues"], shown["started_at"]) == ("w1", ["high"], "2026-01-01T00:00:00Z")
+    assert shown["running"] == [{"task_id": "t1", "type": "process", "seconds": 1.5}]
+
+
+def test_types_are_shown_with_their_schema_and_retry_policy(http: FlaskClient) -> None:
+    items = http.get("/types").get_json()["items"]
+    assert [item["name"] for item in items] == ["calculate", "process", "resize"]
+    one = http.get("/types/resize").get_json()
+    assert one["data_schema"]["required"] == ["url"]
+    assert one["retry"]["max_retries"] == 7
+    assert one["retry"]["initial_delay"] == 5
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(gateway: Gateway) -> None:
+    task_id = gateway.submit(priority="high")
+    paused = gateway.http.post("/queues/high/pause", json={"reason": "partner is down"}).get_json()
+    assert (paused["paused"], paused["paused_reason"], paused["pending"]) == (True, "partner is down", 1)
+    assert paused["paused_at"].endswith("Z")
+    assert gateway.start() == []
+    assert gateway.http.post("/queues/high/resume").get_json()["paused"] is False
+    assert gateway.start() == [task_id]
+
+
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": 5}, {"reason": "x" * 501}])
+def test_pausing_needs_a_reason(http: FlaskClient, body: dict[str, Any]) -> None:
+    problem(http.post("/queues/high/pause", json=body), 422, "invalid-request")
+
+
+def test_queues_are_listed_by_weight_and_the_default_one_is_marked(gateway: Gateway) -> None:
+    gateway.submit()
+    items = gateway.http.get("/queues").get_json()["items"]
+    assert [item["name"] for item in items] == ["critical", "high", "normal", "low"]
+    assert [item["name"] for item in items if item["default"]] == ["normal"]
+    assert items[2]["pending"] == 1
+    assert items[2]["oldest_at"]
+
+
+# --- health ---
+
+
+def test_health_says_what_to_look_at(gateway: Gateway) -> None:
+    gateway.submit()
+    body = gateway.http.get("/health").get_json()
+    assert body["status"] == "degraded"
+    assert body["queues"] == {"critical": 0, "high": 0, "normal": 1, "low": 0}
+    assert any("no worker" in note for note in body["notes"])
+    assert body["redis"]["reachable"] is True
+
+
+def test_a_redis_that_may_throw_tasks_away_is_not_ready(gateway: Gateway) -> None:
+    gateway.redis.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        for path in ("/health", "/health/ready"):
+            answer = gateway.http.get(path)
+            assert answer.status_code == 503
+            assert any("noeviction" in note for note in answer.get_json()["notes"])
+        assert gateway.http.get("/health/live").status_code == 200
+    finally:
+        gateway.redis.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_redis_that_is_full_is_a_503_and_nothing_is_stored(gateway: Gateway) -> None:
+    gateway.submit()
+    gateway.redis.config_set("maxmemory", 1)
+    try:
+        answer = gateway.http.post("/tasks", json={"type": "process", "data": 1})
+        assert "maxmemory" in problem(answer, 503, "store-refuses-writes")["detail"]
+        assert answer.headers["Retry-After"]
+        assert gateway.http.get("/tasks").status_code == 200
+    finally:
+        gateway.redis.config_set("maxmemory", 0)
+    assert len(gateway.http.get("/tasks").get_json()["items"]) == 1
+
+
+# --- metrics ---
+
+
+def series(text: str) -> dict[str, float]:
+    """Every series of a page by name and labels; a page with a series twice or a family twice is refused."""
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families)), families
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            key = f"{sample.name}{{{labels}}}"
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def test_submissions_are_counted_by_priority_and_type(gateway: Gateway) -> None:
+    gateway.submit(), gateway.submit(), gateway.submit(priority="high")
+    gateway.http.post("/tasks", json={"type": "made-up", "data": 1})
+    page = gateway.http.get("/metrics")
+    assert page.content_type.startswith("text/plain")
+    found = series(page.text)
+    assert found['task_submissions_total{priority="normal",type="process"}'] == 2
+    assert found['task_submissions_total{priority="high",type="process"}'] == 1
+    assert "made-up" not in page.text
+
+
+def test_labels_of_requests_are_never_what_a_caller_made_up(gateway: Gateway) -> None:
+    gateway.http.get("/tasks/some-id")
+    gateway.http.get("/made/up")
+    gateway.http.open("/tasks", method="BREW")
+    text = gateway.http.get("/metrics").text
+    assert "some-id" not in text
+    assert "made/up" not in text
+    assert "BREW" not in text
+    assert 'route="/tasks/<id:task_id>"' in text
+
+
+class Part(http.server.BaseHTTPRequestHandler):
+    """Another part's metrics."""
+
+    pages: ClassVar[dict[str, str]] = {
+        "/a": "# HELP task_completions_total Done.\n# TYPE task_completions_total counter\n"
+        'task_completions_total{type="x"} 2\n'
+        "# TYPE python_info gauge\npython_info 1\n# TYPE pending_tasks_total gauge\npending_tasks_total 5\n"
+        '# TYPE task_submissions_total counter\ntask_submissions_total{priority="low",type="x"} 99\n',
+        "/b": '# TYPE task_completions_total counter\ntask_completions_total{type="x"} 3\n'
+        '# TYPE task_duration_seconds histogram\ntask_duration_seconds_bucket{le="+Inf"} 1\n'
+        "task_duration_seconds_sum 2\ntask_duration_seconds_count 1\n",
+        "/odd": "no metrics { at all",
+    }
+
+    def do_GET(self) -> None:
+        body = self.pages[self.path].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002  # named by the base class
+
+
+@contextmanager
+def parts() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Part)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_metrics_of_other_parts_are_shown_and_added_up(make_gateway: MakeGateway) -> None:
+    with parts() as address:
+        sources = (f"{address}/a", f"{address}/b", f"{address}/odd", "127.0.0.1:1")
+        gateway = make_gateway(metrics_sources=sources)
+        gateway.submit()
+        found = series(gateway.http.get("/metrics").text)
+        assert found['task_completions_total{type="x"}'] == 5
+        assert found["pending_tasks_total{}"] == 5
+        assert found["task_duration_seconds_count{}"] == 1
+        assert "python_info{}" not in found
+        assert [name for name in found if name.startswith("task_submissions_total")] == [
+            'task_submissions_total{priority="normal",type="process"}'
+        ]
+
+
+# --- documents about the API ---
+
+ABOUT_ITSELF = re.compile(r"/|/openapi.json|/favicon.ico|/(docs|problems)(/.*)?")
+
+
+@pytest.fixture
+def openapi(http: FlaskClient) -> Any:
+    return http.get("/openapi.json").get_json()
+
+
+def test_the_document_is_openapi_3_1_and_every_reference_leads_somewhere(openapi: Any) -> None:
+    assert openapi["openapi"] == "3.1.0"
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(openapi)))
+    assert names <= openapi["components"]["schemas"].keys()
+    for schema in openapi["components"]["schemas"].values():
+        jsonschema_rs.meta.validate({**schema, "$defs": {}})
+
+
+def test_every_address_is_documented_with_every_problem(gateway: Gateway, openapi: Any) -> None:
+    declared = {
+        (re.sub(r"<\w+:(\w+)>", r"{\1}", rule.rule), method.lower())
+        for rule in gateway.app.url_map.iter_rules()
+        for method in rule.methods or ()
+        if method not in ("HEAD", "OPTIONS") and not ABOUT_ITSELF.fullmatch(rule.rule)
+    }
+    documented = {(path, method) for path, operations in openapi["paths"].items() for method in operations}
+    assert declared == documented
+    submit = openapi["paths"]["/tasks"]["post"]["responses"]
+    assert set(submit) == {"202", "400", "406", "413", "415", "422", "429", "500", "503"}
+
+
+def test_answers_fit_their_documented_schemas(gateway: Gateway, openapi: Any) -> None:
+    done, bad = gateway.submit(data={"a": 1}, tags=["t"]), gateway.submit()
+    gateway.fail(bad)
+    gateway.complete(done, 5)
+    for path, template in (
+        ("/tasks", "/tasks"),
+        (f"/tasks/{done}", "/tasks/{task_id}"),
+        (f"/tasks/{bad}", "/tasks/{task_id}"),
+        (f"/tasks/{done}/result", "/tasks/{task_id}/result"),
+        ("/tasks/nothing", "/tasks/{task_id}"),
+        ("/dlq/failed-tasks", "/dlq/failed-tasks"),
+        ("/workers", "/workers"),
+        ("/types", "/types"),
+        ("/types/process", "/types/{name}"),
+        ("/queues", "/queues"),
+        ("/health", "/health"),
+        ("/health/live", "/health/live"),
+    ):
+        answer = gateway.http.get(path)
+        content = openapi["paths"][template]["get"]["responses"][str(answer.status_code)]["content"]
+        schema = {**content[answer.content_type]["schema"], "components": openapi["components"]}
+        jsonschema_rs.validator_for(schema).validate(answer.get_json(force=True))
+
+
+def test_the_page_needs_nothing_from_elsewhere(http: FlaskClient) -> None:
+    page = http.get("/docs")
+    assert page.content_type == "text/html; charset=utf-8"
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    loaded = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert loaded
+    for address in loaded:
+        assert address.startswith("/")
+        assert http.get(address).status_code == 200
+    assert not re.search(r"<script>|<style|style=|onclick", page.text)
+    for path in ("POST</span> <code>/tasks</code>", "NewTaskBody", "/dlq/failed-tasks"):
+        assert path in page.text
+
+
+def test_every_kind_of_problem_explains_itself(http: FlaskClient) -> None:
+    assert len(http.get("/problems").get_json()["items"]) == len(KINDS)
+    for slug, kind in KINDS.items():
+        assert http.get(f"/problems/{slug}").get_json()["meaning"] == kind.meaning
+
+
+def test_the_index_says_where_things_are(http: FlaskClient) -> None:
+    body = http.get("/").get_json()
+    assert body["addresses"]["/tasks"] == ["GET", "POST"]
+    assert http.get(body["documentation"]).status_code == 200
+
+
+# --- around every request ---
+
+
+@pytest.mark.parametrize("given", ["abc-DEF_123", "a" * 64])
+def test_a_request_id_is_echoed(http: FlaskClient, given: str) -> None:
+    assert http.get("/health/live", headers={"X-Request-ID": given}).headers["X-Request-ID"] == given
+
+
+@pytest.mark.parametrize("given", ["", "a" * 65, "a b", "é", "<script>", "a\x1b[31m"])
+def test_a_request_id_that_could_do_harm_is_replaced(http: FlaskClient, given: str) -> None:
+    made = http.get("/nothing", headers={"X-Request-ID": given}).headers["X-Request-ID"]
+    assert re.fullmatch(r"[0-9a-f]{16}", made)
+
+
+def test_every_answer_carries_the_headers_that_protect_browsers(http: FlaskClient) -> None:
+    for path in ("/", "/tasks", "/nothing", "/docs", "/metrics"):
+        headers = http.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_each_request_is_one_line_with_its_ids(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gateway.access"):
+        answer = gateway.http.post("/tasks", json={"type": "process", "data": 1}, headers={"X-Request-ID": "r1"})
+        gateway.http.get("/health/live")
+    [line] = [record for record in caplog.records if record.name == "gateway.access"]
+    about = vars(line)
+    assert (about["request_id"], about["task_id"], about["status"]) == ("r1", answer.get_json()["task_id"], 202)
+    assert about["ms"] > 0
+
+
+def test_an_unexpected_fault_is_a_500_without_its_details(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("shared.workers.Workers.all", fails)
+    answer = gateway.http.get("/workers")
+    assert "secret" not in json.dumps(problem(answer, 500, "internal-error"))
+    assert "secret detail" in caplog.text
