@@ -42,3 +42,19 @@ class CorruptRecord(TaskQueueError):
 
 class InvalidJSON(TaskQueueError):
     """The text is not strict JSON."""
+
+
+class LockLost(TaskQueueError):
+    """The lock of this step has ended, or somebody else has taken it."""
+
+
+class StepRefused(LockLost):
+    """A script refused a step because the lock it was to happen under has ended or is another's."""
+
+
+class LockChanged(TaskQueueError):
+    """The lock is not held by the token that was seen."""
+
+
+class ScheduleNotFound(TaskQueueError):
+    """There is no schedule of this name."""

@@ -129,6 +129,19 @@ def ended(state: str) -> str:
     return f"taskqueue:{state}"
 
 
+CAUSES = "taskqueue:causes"
+"""zset, owner: every script that ends a task as failed, or takes it back. Causes of failure by how many are dead."""
+
+
+def cause(fingerprint: str) -> str:
+    """zset, owner: as `CAUSES`. The dead letters of one cause by their end."""
+    return f"taskqueue:cause:{fingerprint}"
+
+
+CAUSE_OF = "taskqueue:cause-of"
+"""hash, owner: as `CAUSES`. Each dead letter's cause, kept apart from the record, which may be damaged."""
+
+
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 
 BELL = "taskqueue:bell"
@@ -167,3 +180,64 @@ def throughput(minute: int) -> str:
 
 RECOVERY_CURSOR = "taskqueue:recovery"
 """hash, owner: recover; for ever. Where the slow walk over all tasks stands."""
+
+
+# --- Ours: people -----------------------------------------------------------------------------------------------
+
+AUDIT = "taskqueue:audit"
+"""stream, owner: audit; about 10,000 entries. Who did what to which task, queue or worker, and why."""
+
+DASHBOARD_SECRET = "taskqueue:dashboard:secret"  # noqa: S105  # the name of a key
+"""string, owner: the dashboard; for ever. Signs its cookies, the same in every process, unless a setting does."""
+
+BULKS = "taskqueue:bulks"
+"""zset, owner: bulk_actions; the latest 100. Actions on many dead letters at once, by when they were begun."""
+
+OPEN_BULKS = "taskqueue:bulks:open"
+"""set, owner: bulk_actions. Those that still have something to do; any dashboard carries them on."""
+
+
+def bulk(action_id: str) -> str:
+    """hash, owner: bulk_actions, bulk_take; as long as it is in `BULKS`. What to do, how fast, and how far it is."""
+    return f"taskqueue:bulk:{action_id}"
+
+
+def bulk_ids(action_id: str) -> str:
+    """zset, owner: bulk_actions; as long as its action. The hand-picked tasks that are still to be done."""
+    return f"taskqueue:bulk:{action_id}:ids"
+
+
+# --- Ours: housekeeping ------------------------------------------------------------------------------------------
+
+
+def lock(name: str) -> str:
+    """hash, owner: the lock scripts; until the lock ends. Token, owner, fence, acquired_at, until, rests, barred.
+
+    Named after a housekeeping job. Without a token nobody holds it: it rests, or its last holder is barred from it.
+    """
+    return f"taskqueue:housekeeper:lock:{name}"
+
+
+LOCK_FENCES = "taskqueue:housekeeper:fences"
+"""hash, owner: lock_acquire; for ever. The last fencing number of every lock; so also the list of all locks."""
+
+SCHEDULES = "taskqueue:schedules"
+"""zset, owner: the schedule scripts; for ever. Names of all schedules, all with score 0: so by name."""
+
+SCHEDULES_DUE = "taskqueue:schedules:due"
+"""zset, owner: the schedule scripts. Names of the schedules that are not paused, by their next time."""
+
+
+def schedule(name: str) -> str:
+    """hash, owner: the schedule scripts; until it is removed.
+
+    spec (JSON), revision, source (file or api), due, paused (JSON), last_due, last_task, fired, missed, overlaps.
+    """
+    return f"taskqueue:schedule:{name}"
+
+
+RQ_SCHEDULER_ENTRIES = "rq:scheduler:scheduled_jobs"
+"""zset, owner: the schedule scripts. rq-scheduler's own list: our entries by their next time, in seconds.
+
+A copy for its `get_jobs`; each entry is an RQ job under `rq:job:NAME-entry`, which no worker runs.
+"""

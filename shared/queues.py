@@ -60,7 +60,7 @@ class Queues:
         with translated():
             for at in range(0, len(tasks), CHUNK):
                 chunk = tasks[at : at + CHUNK]
-                states = self.scripts.submit(self.max_length, map(_arguments, chunk))
+                states = self.scripts.submit(self.max_length, map(submit_arguments, chunk))
                 answer += map(_submitted, chunk, states)
         return answer
 
@@ -79,10 +79,12 @@ class Queues:
             )
         return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
 
-    def pause(self, queue: str, reason: str) -> None:
+    def pause(self, queue: str, reason: str, by: str = "") -> None:
         """Workers take nothing more from this queue until it is resumed; what runs goes on."""
         with translated():
-            self.scripts.redis.hset(keys.PAUSED, queue, json.dumps({"reason": reason}))
+            seconds, us = self.scripts.redis.time()
+            about = {"reason": reason, "by": by, "at": instant(seconds * 1_000_000 + us).isoformat()}
+            self.scripts.redis.hset(keys.PAUSED, queue, json.dumps(about))
 
     def resume(self, queue: str) -> None:
         """Workers take tasks from this queue again."""
@@ -120,7 +122,7 @@ def _submitted(task: NewTask, state: bytes) -> Submitted:
     return Submitted(id=task.id, state=None if state == b"full" else TaskState(state.decode()))
 
 
-def _arguments(task: NewTask) -> tuple[Argument, ...]:
+def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
     """A task as `submit.lua` wants it."""
     return (
         task.id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ LOOK_AT = 1000
 """Tasks that one page may look at while it filters: about 3 ms of Redis, whatever the number stored."""
 
 T = TypeVar("T")
+_SCORE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,3})?")
+_MEMBER = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +38,14 @@ class Filter:
 
     Newest first: pending by when they were enqueued, scheduled and retrying by when they are due, running by the end
     of their lease, ended ones by their end. `since` and `until` bound that same moment.
+    `cause` is the fingerprint of a cause of dead letters.
     """
 
     state: TaskState | None = None
     type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    cause: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -129,6 +134,8 @@ class Records:
 
     def _indexes(self, wanted: Filter) -> list[str]:
         """The narrowest indexes that hold every match."""
+        if wanted.cause:
+            return [keys.cause(wanted.cause)]
         if wanted.state is not None:
             queues = (wanted.queue,) if wanted.queue else self.queues
             return self._state_indexes(wanted.state, queues)
@@ -161,9 +168,8 @@ def read_cursor(cursor: str | None) -> tuple[str, str]:
     if cursor is None:
         return "", ""
     score, _, task_id = cursor.partition("_")
-    if len(score) > 32 or not task_id or len(task_id) > 128 or not task_id.replace("-", "").isalnum():
+    if not _SCORE.fullmatch(score) or not _MEMBER.fullmatch(task_id):
         raise ValueError("not a cursor of this list")
-    float(score)
     return score, task_id
 
 
@@ -311,7 +317,12 @@ def _error(value: bytes | None) -> ErrorInfo | None:
 def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
     if not fields:
         return None
-    return ErrorInfo(type=fields["type"], message=fields["message"], traceback=fields.get("traceback"))
+    return ErrorInfo(
+        type=fields["type"],
+        message=fields["message"],
+        traceback=fields.get("traceback"),
+        place=fields.get("place", ""),
+    )
 
 
 def _moment(value: bytes | None) -> datetime | None:

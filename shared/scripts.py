@@ -16,11 +16,15 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
-from shared.clock import Clock, RedisClock
+from shared.clock import Clock, RedisClock, to_us
+from shared.errors import StepRefused
+from shared.locks import Permit, Taken
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from redis import Redis
 
 Argument: TypeAlias = str | bytes | int
@@ -28,18 +32,37 @@ Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
 
+UNLOCKED = Permit()
+"""What work shows that is done without a lock."""
+
 
 @cache
 def source(name: str) -> str:
     """The text of a script with the prelude in front."""
-    folder = files("shared") / "lua"
-    return f"{(folder / '_prelude.lua').read_text()}\n{(folder / f'{name}.lua').read_text()}"
+    steps = (f"local function {each}(ARGV)\n{_text(each)}\nend" for each in _STEPS.get(name, ()))
+    return "\n".join([_text("_prelude"), *map(_text, _PARTS.get(name, ())), *steps, _text(name)])
+
+
+def _text(name: str) -> str:
+    return (files("shared") / "lua" / f"{name}.lua").read_text()
+
+
+_PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due", "fire")}
+"""Scripts that have more in front of them than the prelude."""
+
+_STEPS = {"schedule_fire": ("submit", "cancel")}
+"""Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
 
 
 @cache
 def digest(name: str) -> str:
     """What the server calls a script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+
+
+def _translated(error: Exception) -> Exception:
+    """A script refuses a step whose lock has ended: that is an error of ours."""
+    return StepRefused() if str(error).startswith("OUTLIVED") else error
 
 
 class Scripts:
@@ -55,7 +78,15 @@ class Scripts:
         try:
             return self.redis.evalsha(digest(name), 0, given, *arguments)
         except NoScriptError:
-            return self.redis.eval(source(name), 0, given, *arguments)
+            return self._teach(name, given, *arguments)
+        except ResponseError as error:
+            raise _translated(error) from error
+
+    def _teach(self, name: str, *arguments: Argument) -> Reply:
+        try:
+            return self.redis.eval(source(name), 0, *arguments)
+        except ResponseError as error:
+            raise _translated(error) from error
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Runs several scripts, each atomic for itself, in one round trip; the first error is raised.
@@ -73,7 +104,7 @@ class Scripts:
             if isinstance(reply, NoScriptError):
                 replies[at] = self.call(calls[at][0], *calls[at][1])
             elif isinstance(reply, Exception):
-                raise reply
+                raise _translated(reply)
         return replies
 
     def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes]:
@@ -86,27 +117,99 @@ class Scripts:
         state, happened = self.call("cancel", task_id, reason)
         return state.decode(), happened.decode()
 
-    def promote(self, queue: str, limit: int) -> tuple[int, int, int | None]:
+    def promote(self, queue: str, limit: int, permit: Permit = UNLOCKED) -> tuple[int, int, int | None]:
         """Moves due tasks: how many, the lateness of the latest (µs), when the next is due (µs)."""
-        moved, lateness, due = self.call("promote", queue, limit)
+        moved, lateness, due = self.call("promote", queue, limit, permit.lock, permit.token)
         return moved, int(lateness), int(float(due)) if due else None
 
-    def reap(self, limit: int, max_crashes: int) -> list[tuple[str, str, str, str, str, int]]:
+    def reap(
+        self, limit: int, max_crashes: int, permit: Permit = UNLOCKED
+    ) -> list[tuple[str, str, str, str, str, int]]:
         """Ends attempts whose lease ran out: id, type, queue, worker, new state and crashes of each."""
-        reply = self.call("reap", limit, max_crashes)
+        reply = self.call("reap", limit, max_crashes, permit.lock, permit.token)
         return [(*(part.decode() for part in row[:5]), row[5]) for row in reply]
 
-    def expire(self, limit: int) -> int:
+    def expire(self, limit: int, permit: Permit = UNLOCKED) -> int:
         """Ends waiting tasks that are too old to start; how many."""
-        return int(self.call("expire", limit))
+        return int(self.call("expire", limit, permit.lock, permit.token))
 
-    def prune(self, state: str, age_us: int, limit: int) -> int:
+    def prune(self, state: str, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
         """Removes tasks that ended in `state` longer ago than `age_us`; how many."""
-        return int(self.call("prune", state, age_us, limit))
+        return int(self.call("prune", state, age_us, "", limit, permit.lock, permit.token))
 
-    def recover(self, queue: str, grace_us: int, limit: int) -> int:
+    def trim(self, state: str, keep: int, limit: int, permit: Permit = UNLOCKED) -> int:
+        """Removes the oldest tasks that ended in `state` until `keep` are left; how many."""
+        return int(self.call("prune", state, "", keep, limit, permit.lock, permit.token))
+
+    def recover(self, queue: str, grace_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
         """Gives pending tasks that lost their ticket a new one; how many."""
-        return int(self.call("recover", queue, grace_us, limit))
+        return int(self.call("recover", queue, grace_us, limit, permit.lock, permit.token))
+
+    def survey(self, queues: Sequence[str], lease_us: int, limit: int, permit: Permit) -> tuple[int, dict[str, int]]:
+        """Looks at the next tasks of the walk over all of them; how many, and what was wrong how often."""
+        looked, *wrong = self.call("survey", permit.lock, permit.token, lease_us, limit, *queues)
+        pairs = zip(wrong[::2], wrong[1::2], strict=True)
+        return int(looked), {what.decode(): int(times) for what, times in pairs}
+
+    # --- locks ---
+
+    def lock_acquire(
+        self, name: str, nonce: str, owner: str, at_most: timedelta, at_least: timedelta
+    ) -> tuple[Taken, str]:
+        """Whether the lock was taken, and its token then (else who is in the way)."""
+        result, token, *_ = self.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least))
+        return Taken(result.decode()), token.decode()
+
+    def lock_extend(self, wanted: Sequence[tuple[Permit, timedelta]]) -> list[bool]:
+        """Gives locks another life; which of them are still held."""
+        calls = [("lock_extend", (permit.lock, permit.token, to_us(life))) for permit, life in wanted]
+        return [bool(kept) for kept in self.call_many(calls)]
+
+    def lock_release(self, permit: Permit) -> bool:
+        """Gives a lock back; whether it was still held."""
+        return bool(self.call("lock_release", permit.lock, permit.token))
+
+    def lock_force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> tuple[bool, str]:
+        """Takes a lock from its holder: whether it was done, and the holder (or else the token now)."""
+        what, whom = self.call("lock_force", name, token, by, reason, to_us(bar))
+        return what == b"unlocked", whom.decode()
+
+    def lock_read(self, *names: str) -> list[tuple[str, str, str, str, str, str]]:
+        """Locks as `lock_read.lua` shows them; all that ever were when none is named."""
+        rows = self.call("lock_read", *names)
+        return [(row[0].decode(), *(part.decode() for part in row[1:])) for row in rows]
+
+    # --- schedules ---
+
+    def schedule_put(self, *arguments: Argument) -> tuple[str, str]:
+        """Stores a schedule: what happened, and its spec before."""
+        happened, before = self.call("schedule_put", *arguments)
+        return happened.decode(), before.decode()
+
+    def schedule_delete(self, name: str, source: str = "") -> bool:
+        """Removes a schedule (only one from `source`, if given); whether it was there."""
+        return bool(self.call("schedule_delete", name, source))
+
+    def schedule_pause(self, name: str, revision: str, reason: str, due: str) -> bool:
+        """Pauses a schedule, or lets it go on; False when it is gone or was changed."""
+        return bool(self.call("schedule_pause", name, revision, reason, due))
+
+    def schedule_due(self, limit: int) -> tuple[int, list[tuple[str, str, bytes, str]]]:
+        """Now (µs), and the schedules that are due: name, revision, spec, due time (µs)."""
+        now, *rows = self.call("schedule_due", limit)
+        return int(now), [(name.decode(), rev.decode(), spec, due.decode()) for name, rev, spec, due in rows]
+
+    def schedule_fire(self, permit: Permit, *arguments: Argument) -> str:
+        """Makes the task of one due time and moves the schedule on; what happened."""
+        what: bytes = self.call("schedule_fire", permit.lock, permit.token, *arguments)
+        return what.decode()
+
+    def now_us(self) -> int:
+        """The time by the clock that the scripts use."""
+        if given := self.clock.script_argument():
+            return int(given)
+        seconds, us = self.redis.time()
+        return int(seconds) * 1_000_000 + int(us)
 
     def requeue(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Sends dead letters back to their queues: the state found and whether it was done, for each."""
@@ -119,3 +222,22 @@ class Scripts:
     def page(self, arguments: Sequence[Argument]) -> Reply:
         """One page of a list; `shared.records` lays out the arguments and reads the reply."""
         return self.call("page", *arguments)
+
+    def amend(self, task_id: str, call: str) -> tuple[str, bool]:
+        """Sends a dead letter back with other data: the state found and whether it was done."""
+        state, done = self.call("amend", task_id, call)
+        return state.decode(), bool(done)
+
+    def run_now(self, task_id: str) -> tuple[str, bool]:
+        """Ends the wait of a scheduled or retrying task: the state found and whether it was done."""
+        state, done = self.call("run_now", task_id)
+        return state.decode(), bool(done)
+
+    def discard(self, task_id: str, queues: Sequence[str]) -> bool:
+        """Removes a record that cannot be read; whether there was one."""
+        return bool(self.call("discard", task_id, *queues))
+
+    def bulk_take(self, action_id: str, who: str, silence_us: int, most: int) -> tuple[str, list[str]]:
+        """The next dead letters of a bulk action: work, wait or stop, and their ids."""
+        what, ids = self.call("bulk_take", action_id, who, silence_us, most)
+        return what.decode(), [each.decode() for each in ids]

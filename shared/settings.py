@@ -8,6 +8,7 @@ a part that finds mistakes ends with status 2.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import socket
@@ -15,14 +16,18 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import SettingsError
+from shared.locks import OnError
 from shared.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from shared.schedules import Schedule
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -53,10 +58,34 @@ def _weights(value: object) -> object:
     return {name.strip(): weight.strip() for name, weight in pairs}
 
 
+def _choices(value: object) -> object:
+    """Accepts "unlock:run, timeout:skip" or a mapping."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.split(":") for part in value.split(",") if part.strip()]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError('must look like "unlock:run, timeout:skip"')
+    return {name.strip(): choice.strip() for name, choice in pairs}
+
+
+def _mapping(value: object) -> object:
+    """Accepts a mapping, or one as JSON."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"must be a JSON object: {error}") from None
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], BeforeValidator(_weights)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Choices = Annotated[dict[str, OnError], BeforeValidator(_choices)]
+Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
+Kept = Annotated[int, Field(ge=0)]
+
+MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
+"""Jobs that remove nothing and that anybody may do twice; the others are skipped when no lock is to be had."""
 
 
 def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -81,6 +110,9 @@ class Settings(BaseModel):
         "allow_anonymous", False, "Allows listening on other addresses than loopback without keys or users."
     )
     gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
+    gateway_processes: int = _at(
+        "gateway.processes", 0, "Processes of a gateway; 0: one per processor, at most four.", ge=0, le=64
+    )
     dashboard_port: Port = _at("dashboard.port", 5001, "Port of the dashboard.")
     worker_metrics_port: Port = _at("worker.metrics_port", 9100, "Port of a worker's metrics and health; 0: any free.")
     housekeeper_metrics_port: Port = _at(
@@ -93,7 +125,7 @@ class Settings(BaseModel):
         {"critical": 6, "high": 4, "normal": 3, "low": 1},
         "Priorities and their weights: how many tasks a worker takes from each in turn.",
         min_length=1,
-        max_length=32,
+        max_length=64,
     )
     default_priority: str = _at("default_priority", "normal", "Priority of a task that names none, or `default`.")
     max_queue_length: int = _at(
@@ -148,6 +180,20 @@ class Settings(BaseModel):
     housekeeper_distributed_execution_lock_ttl: Seconds = _at(
         "housekeeper.distributed_execution.lock_ttl", 30, "Life of a housekeeping lock; renewed at a third of it.", ge=1
     )
+    housekeeper_lock_wait: Seconds = _at(
+        "housekeeper.distributed_execution.lock_wait", 0, "How long a job waits for its lock; 0: it skips the round."
+    )
+    housekeeper_lock_on_error: Choices = _at(
+        "housekeeper.distributed_execution.on_error",
+        {},
+        "What a job does when Redis cannot be asked for its lock: skip (all do) or run (unlock, timeout, schedules).",
+    )
+    housekeeper_leader_lease: Seconds = _at(
+        "housekeeper.distributed_execution.leader_lease",
+        60,
+        "Life of the leader's lock; renewed at a third of it.",
+        ge=1,
+    )
     housekeeper_unlock_parallelism: int = _at(
         "housekeeper.unlock.parallelism", 5, "Queues whose due tasks are moved at the same time.", ge=1, le=64
     )
@@ -166,13 +212,73 @@ class Settings(BaseModel):
     housekeeper_ttl_interval: Seconds = _at(
         "housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0
     )
+    housekeeper_recovery_walk: int = _at(
+        "housekeeper.recovery.walk",
+        2000,
+        "Tasks that each recovery round looks at on its walk over all.",
+        ge=0,
+        le=50000,
+    )
+    housekeeper_max_elements_interval: Seconds = _at(
+        "housekeeper.max_elements.interval", 10, "Pause between looks at the limits.", gt=0
+    )
+    housekeeper_metrics_interval: Seconds = _at(
+        "housekeeper.metrics.interval", 1, "Pause between measurements of the whole system by the leader.", gt=0
+    )
+    housekeeper_schedules_interval: Seconds = _at(
+        "housekeeper.schedules.interval", 0.5, "Pause between looks for due schedules.", gt=0
+    )
+    housekeeper_schedules_grace: Seconds = _at(
+        "housekeeper.schedules.grace", 60, "Lateness from which a due time of a schedule counts as missed."
+    )
+    max_completed: Kept = _at("limits.completed", 1_000_000, "Completed tasks kept, the latest; 0: any number.")
+    max_failed: Kept = _at("limits.failed", 100_000, "Dead letters kept, the latest; 0: any number.")
+    max_cancelled: Kept = _at("limits.cancelled", 100_000, "Cancelled tasks kept, the latest; 0: any number.")
+    max_expired: Kept = _at("limits.expired", 100_000, "Expired tasks kept, the latest; 0: any number.")
+    schedules: Mappings | None = _at(
+        "schedules", None, "Schedules by name, as PUT /schedules/NAME takes them; those declared no longer are removed."
+    )
     retention_completed: Seconds = _at("retention.completed", 86400, "How long a completed task is kept.")
     retention_failed: Seconds = _at("retention.failed", 30 * 86400, "How long a dead letter is kept.")
     retention_cancelled: Seconds = _at("retention.cancelled", 86400, "How long a cancelled task is kept.")
     retention_expired: Seconds = _at("retention.expired", 7 * 86400, "How long an expired task is kept.")
 
+    # The dashboard and its people
+    dashboard_users: Names = _at(
+        "dashboard.users", (), "Who may sign in: name:role:hash, ...; roles are viewer, operator and admin."
+    )
+    dashboard_users_file: str = _at("dashboard.users_file", "", "File with more users, one name:role:hash a line.")
+    dashboard_secret: str = _at(
+        "dashboard.secret", "", "Signs the dashboard's cookies; empty: one made at random and kept in Redis."
+    )
+    dashboard_session: Seconds = _at("dashboard.session", 12 * 3600, "How long a sign-in lasts.", ge=60)
+    dashboard_https: bool = _at(
+        "dashboard.https", False, "People reach the dashboard by https, through a proxy: its cookies say Secure."
+    )
+    dashboard_proxy_user_header: str = _at(
+        "dashboard.proxy_user_header", "", "Header in which a trusted proxy names who has signed in there."
+    )
+    dashboard_proxy_role: str = _at(
+        "dashboard.proxy_role",
+        "viewer",
+        "Role of people from the proxy who are not among the users.",
+        pattern="^(viewer|operator|admin)$",
+    )
+    dashboard_trusted_proxies: Names = _at(
+        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses whose proxy header is believed."
+    )
+    dashboard_redact: Names = _at(
+        "dashboard.redact",
+        ("*password*", "*passwd*", "*secret*", "*token*", "authorization", "*api_key*", "*apikey*", "*card_number*"),
+        "Names of fields whose values the dashboard hides in data and results; * stands for anything.",
+    )
+    dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
+
     # What is seen from outside
     log_level: str = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_format: str = _at(
+        "log.format", "auto", "json, text, or auto: text on a terminal, else json.", pattern="^(auto|json|text)$"
+    )
     jaeger_host: str = _at("tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* says so.")
     jaeger_port: Port = _at("tracing.jaeger_port", 4318, "Port of Jaeger's OTLP over HTTP; 6831 is taken as 4318.")
     metrics_sources: Names = _at(
@@ -183,6 +289,14 @@ class Settings(BaseModel):
     @classmethod
     def _capitals(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
+
+    @field_validator("housekeeper_lock_on_error")
+    @classmethod
+    def _only_harmless_jobs_run_unlocked(cls, value: dict[str, OnError]) -> dict[str, OnError]:
+        for name, choice in value.items():
+            if choice is OnError.RUN and name not in MAY_RUN_UNLOCKED:
+                raise ValueError(f"{name} can only skip: of the jobs {', '.join(sorted(MAY_RUN_UNLOCKED))} can run")
+        return value
 
     @field_validator("queues")
     @classmethod
@@ -203,7 +317,25 @@ class Settings(BaseModel):
             raise ValueError(
                 f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})"
             )
+        self.declared_schedules()
         return self
+
+    def declared_schedules(self) -> list[Schedule] | None:
+        """The schedules of the file; None when it says nothing about schedules. Raises ValueError with all mistakes."""
+        if self.schedules is None:
+            return None
+        # Only here, because reading cron expressions takes a while to import.
+        from shared.schedules import read_declared
+
+        found, mistakes = [], []
+        for name, entry in self.schedules.items():
+            try:
+                found.append(read_declared(name, entry, self.queues, self.default_priority))
+            except ValueError as error:
+                mistakes.append(f"schedules.{name}: {error}")
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return found
 
     @property
     def store_url(self) -> str:

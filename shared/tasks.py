@@ -116,11 +116,12 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """Why an attempt did not succeed: the class name, the message and, where there is one, the traceback."""
+    """Why an attempt did not succeed: the class name, the message and, where there are, the traceback and the place."""
 
     type: str
     message: str
     traceback: str | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,16 @@ without reading it.
 from __future__ import annotations
 
 import json
+import zlib
 
 from shared.errors import CorruptRecord
 
 _FUNCTION = "shared.wire.run_by_taskqueue_worker"
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
+
+
+_MOST_INFLATED = 64 << 20
 
 
 def run_by_taskqueue_worker(task_type: str, data: object) -> None:
@@ -39,9 +43,17 @@ def decode(task_type: str, call: bytes) -> bytes:
     if call.startswith(head) and call.endswith(tail):
         return call[len(head) : -len(tail)]
     try:
-        function, _, (_, data), _ = json.loads(call)
+        function, _, (_, data), _ = json.loads(_inflated(call))
         if function != _FUNCTION:
             raise CorruptRecord(f"the record calls {function!r}, which no task of ours does")
         return json.dumps(data).encode()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CorruptRecord("the record's data is not a task's call") from error
+
+
+def _inflated(call: bytes) -> bytes:
+    """RQ's own tools compress the data of a job that they save again."""
+    try:
+        return zlib.decompressobj().decompress(call, _MOST_INFLATED)
+    except zlib.error:
+        return call

@@ -110,6 +110,10 @@ class Workers:
     def _announce_to_rq(self, pipeline: Pipeline, info: WorkerInfo, now: datetime) -> None:
         key = keys.rq_worker(info.name)
         pipeline.hset(key, mapping={**_rq_fields(info, now)})
+        if info.running:
+            pipeline.hset(key, "current_job", info.running[0].id)
+        else:
+            pipeline.hdel(key, "current_job")  # RQ's tools look an empty one up
         pipeline.expire(key, LIFE)
         pipeline.sadd(keys.RQ_WORKERS, key)
         for queue in info.queues:
@@ -123,7 +127,7 @@ class Workers:
 
 
 def _rq_fields(info: WorkerInfo, now: datetime) -> dict[_Field, _Field]:
-    """A worker as RQ's tools expect it; an empty current job reads as none."""
+    """A worker as RQ's tools expect it."""
     return {
         "birth": _rq_time(info.started_at),
         "last_heartbeat": _rq_time(now),
@@ -134,7 +138,6 @@ def _rq_fields(info: WorkerInfo, now: datetime) -> dict[_Field, _Field]:
         "version": info.version,
         "python_version": "",
         "state": "busy" if info.running else "idle",
-        "current_job": info.running[0].id if info.running else "",
         "successful_job_count": info.completed,
         "failed_job_count": info.failed + info.retried + info.crashed,
         "total_working_time": info.busy_seconds,

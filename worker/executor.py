@@ -7,108 +7,49 @@ worker holds the leases, so a handler that is stuck in C code loses nothing but 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import logging
 import os
-import random
 import signal
 import sys
 import time
-import traceback
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import to_jsonable_python
 
 from shared import logs, wire
-from shared.clock import to_us
-from shared.errors import CorruptRecord
-from shared.retry import RetryPolicy
 from shared.settings import Settings, load
-from shared.tasks import Outcome as Ending
+from shared.telemetry import Tracing, trace_id
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.registry import Handler, HandlerError
-from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from worker.log_tail import LogTail
+from worker.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.process import die_with_parent
+from worker.tracing import AttemptSpans
 
-_LONGEST_MESSAGE = 2000
-_LONGEST_TRACEBACK = 8000
 _PROGRESS_INTERVAL = 0.2
-
-
-class ResultNotSerializable(Exception):
-    """The handler returned something that has no JSON form."""
-
-
-class ResultTooLarge(Exception):
-    """The handler returned more than MAX_RESULT_BYTES."""
-
-
-class UnknownTaskType(Exception):
-    """No module in TASK_MODULES of this worker registers the type."""
-
-
-class InvalidData(Exception):
-    """The data does not fit the handler's parameters."""
-
-
-FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord)
-"""Errors that another try cannot mend."""
-
-
-class LogTail(logging.Handler):
-    """Keeps the last log lines of the running attempt and tells the worker each, in case this process dies."""
-
-    def __init__(self, limit: int, send: Callable[[str], None]) -> None:
-        super().__init__()
-        self.limit = limit
-        self.send = send
-        self.lines: deque[str] = deque()
-        self.size = 0
-        self.active = False
-
-    def start(self) -> None:
-        if self.lines:
-            self.lines.clear()
-            self.size = 0
-        self.active = True
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self.active:
-            return
-        stamp = time.strftime("%H:%M:%S", time.gmtime(record.created))
-        try:
-            line = f"{stamp} {record.levelname} {record.getMessage()}"[: self.limit]
-        except Exception:
-            line = f"{stamp} {record.levelname} (a log line that cannot be formatted: {record.msg!r})"[: self.limit]
-        self.lines.append(line)
-        self.size += len(line)
-        while self.size > self.limit:
-            self.size -= len(self.lines.popleft())
-        self.send(line)
 
 
 class Executor:
     """Runs assignments one by one."""
 
-    def __init__(self, handlers: dict[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
+    def __init__(
+        self, handlers: dict[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds, spans: AttemptSpans
+    ) -> None:
         self.handlers = handlers
-        self.settings = settings
-        self.policy = settings.retry_policy
         self.worker = worker
         self.ends = ends
-        self.random = random.Random()
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.spans = spans
+        self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, [__file__])
         self.log = LogTail(settings.max_log_bytes, self._send_log)
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.number = 0
         self.started_us = 0
         self.limit_us = 0
@@ -119,7 +60,7 @@ class Executor:
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes."""
-        self._send(_hello(self.handlers))
+        self._send((channel.HELLO, dump([asdict(handler.published()) for handler in self.handlers.values()])))
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
         for clock_offset_us, assignment in self._assignments():
@@ -162,20 +103,15 @@ class Executor:
         self.interruptible = False
         self.log.active = False
         ended_us = time.monotonic_ns() // 1000
-        record = {
-            "worker": self.worker,
-            "enqueued_at": assignment.enqueued_us,
-            "started_at": self.started_us + clock_offset_us,
-            "ended_at": ended_us + clock_offset_us,
-        }
+        record = self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)
         run_us = ended_us - self.started_us
         if error is None:
-            return Outcome(assignment.number, "completed", 0, self._completed(record), b"", result, run_us, "")
-        return self._failed(assignment, handler, error, record, run_us)
+            return self.outcomes.completed(assignment.number, record, result, run_us)
+        return self.outcomes.failed(assignment, handler, error, record, run_us)
 
     def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
-        """The result of the handler, ready for RQ's stream."""
-        _parsed(assignment.retry, "retry policy")
+        """The result of the handler, ready to be reported."""
+        parsed(assignment.retry, "retry policy")
         if handler is None:
             known = ", ".join(sorted(self.handlers))
             raise UnknownTaskType(
@@ -183,24 +119,29 @@ class Executor:
                 "name the module that registers it in TASK_MODULES"
             )
         arguments = self._arguments(handler, assignment)
-        token = current.set(self._context(assignment))
+        task = self._context(assignment)
+        token = current.set(task)
         try:
-            value = handler.call(arguments)
-            if handler.is_async:
-                value = self._finish(value)
+            if self.spans.wanted(task):
+                with self.spans.around(task):
+                    return self.outcomes.result(self._call(handler, arguments))
+            return self.outcomes.result(self._call(handler, arguments))
         finally:
             current.reset(token)
-        return _NULL if value is None else self._encode(value)
+
+    def _call(self, handler: Handler, arguments: Any) -> Any:
+        value = handler.call(arguments)
+        return self._finish(value) if handler.is_async else value
 
     def _arguments(self, handler: Handler, assignment: Assignment) -> Any:
         data = wire.decode(assignment.type.decode(), assignment.call)
         try:
             return handler.read(data)
         except ValidationError as error:
-            raise InvalidData(_explain(error)) from error
+            raise InvalidData(explain(error)) from error
 
     def _context(self, assignment: Assignment) -> CurrentTask:
-        meta = _parsed(assignment.meta, "metadata")
+        meta = parsed(assignment.meta, "metadata")
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(),
@@ -224,65 +165,19 @@ class Executor:
             if left:
                 self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
-    def _encode(self, value: Any) -> bytes:
-        try:
-            text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ResultNotSerializable(
-                f"the handler returned {type(value).__name__} that has no JSON form ({error}): return text, numbers, "
-                "lists, mappings, dataclasses or pydantic models"
-            ) from error
-        if len(text) > self.settings.max_result_bytes:
-            raise ResultTooLarge(
-                f"the result has {len(text)} bytes as JSON, {self.settings.max_result_bytes} is the most: "
-                "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
-            )
-        return base64.b64encode(text)
-
-    # --- the outcome ---
-
-    def _completed(self, record: dict[str, Any]) -> bytes:
-        if self.log.lines:
-            return _dump({**record, "outcome": Ending.COMPLETED, "logs": list(self.log.lines)})
-        return (
-            f'{{"worker":"{self.worker}","enqueued_at":{record["enqueued_at"]},"started_at":{record["started_at"]},'
-            f'"ended_at":{record["ended_at"]},"outcome":"completed"}}'
-        ).encode()
-
-    def _failed(
-        self, assignment: Assignment, handler: Handler | None, error: BaseException, record: dict[str, Any], run_us: int
-    ) -> Outcome:
-        name, message, trace = type(error).__name__, _message(error), _traceback(error)
-        kind, delay_us = self._verdict(assignment, handler, error)
-        record["outcome"] = _ENDINGS.get(type(error), Ending.FAILED)
-        record["error"] = {"type": name, "message": message, "traceback": trace}
-        if kind == "retrying":
-            record["retry_delay"] = delay_us / 1_000_000
+    def _record(self, assignment: Assignment, started_us: int, ended_us: int) -> dict[str, Any]:
+        """What goes into the attempt's history in any case."""
+        record: dict[str, Any] = {
+            "worker": self.worker,
+            "enqueued_at": assignment.enqueued_us,
+            "started_at": started_us,
+            "ended_at": ended_us,
+        }
+        if assignment.meta and (traced := trace_id(_traceparent(assignment.meta))):
+            record["trace_id"] = traced
         if self.log.lines:
             record["logs"] = list(self.log.lines)
-        summary = _dump({"type": name, "message": message[:300]})
-        payload = base64.b64encode(zlib.compress(trace.encode("utf-8", "backslashreplace")))
-        return Outcome(assignment.number, kind, delay_us, _dump(record), summary, payload, run_us, name)
-
-    def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
-        """What becomes of the task, in the words of `report.lua`, and the delay before its next attempt."""
-        if isinstance(error, TaskCancelled):
-            return "cancelled", 0
-        if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
-            return "failed", 0
-        delay = self._policy(handler, assignment).delay(assignment.failures + 1, self.random)
-        if delay is None:
-            return "failed", 0
-        return "retrying", to_us(error.delay if isinstance(error, RetryLater) else delay)
-
-    def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
-        """The general policy, changed by the type, changed by the task."""
-        policy = self.policy.override(handler.retry if handler else None)
-        try:
-            return policy.override(_parsed(assignment.retry, "retry policy"))
-        except (ValueError, TypeError) as error:
-            logging.getLogger(__name__).error("task %s: its retry policy is damaged: %s", assignment.id.decode(), error)
-            return policy
+        return record
 
     # --- being stopped ---
 
@@ -313,60 +208,15 @@ class Executor:
         if fraction < 1 and now - self.progress_sent < _PROGRESS_INTERVAL:
             return
         self.progress_sent = now
-        self._send((channel.PROGRESS, self.number, _dump({"fraction": fraction, "message": message})))
+        self._send((channel.PROGRESS, self.number, dump({"fraction": fraction, "message": message})))
 
 
-_NULL = base64.b64encode(b"null")
-_ENDINGS = {TimeLimitExceeded: Ending.TIMED_OUT, TaskCancelled: Ending.CANCELLED}
-
-
-def _parsed(text: bytes, what: str) -> dict[str, Any]:
-    """A JSON object out of the record; empty when there is none. Raises CorruptRecord."""
-    if not text:
-        return {}
+def _traceparent(meta: bytes) -> str | None:
     try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise CorruptRecord(f"the record's {what} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CorruptRecord(f"the record's {what} is no JSON object")
-    return value
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return (str(error) or type(error).__name__)[:_LONGEST_MESSAGE]
-    except Exception as broken:
-        return f"(its text cannot be made: {type(broken).__name__})"
-
-
-def _traceback(error: BaseException) -> str:
-    """The end of the traceback, without the frames of this file."""
-    frame = error.__traceback__
-    while frame and frame.tb_frame.f_code.co_filename == __file__:
-        frame = frame.tb_next
-    try:
-        text = "".join(traceback.format_exception(type(error), error, frame))
+        value = parsed(meta, "metadata").get("traceparent")
     except Exception:
-        text = f"{type(error).__name__}: {_message(error)}"
-    return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
-
-
-def _explain(error: ValidationError) -> str:
-    """Each mistake with its place in the data."""
-    lines = [
-        f"{'.'.join(map(str, item['loc'])) or 'data'}: {item['msg']}"
-        for item in error.errors(include_url=False, include_input=False)
-    ]
-    return "; ".join(lines[:10])
-
-
-def _hello(handlers: dict[str, Handler]) -> tuple[str, bytes]:
-    return channel.HELLO, _dump([asdict(handler.published()) for handler in handlers.values()])
+        return None  # a damaged record; the attempt has failed for it already
+    return value if isinstance(value, str) else None
 
 
 def main(arguments: list[str]) -> int:
@@ -377,15 +227,17 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = load()
-    logs.configure("worker", settings.log_level)
+    logs.configure("worker", settings.log_level, settings.log_format)
     try:
         handlers = registry.load(settings.task_modules).handlers
     except HandlerError as error:
         print(error, file=sys.stderr)
         return 2
-    executor = Executor(handlers, settings, worker, ends)
+    tracing = Tracing("worker", settings)
+    executor = Executor(handlers, settings, worker, ends, AttemptSpans(tracing, worker))
     logging.getLogger().addHandler(executor.log)
     executor.run()
+    tracing.stop()
     return 0
 
 

@@ -37,6 +37,7 @@ from worker.watch import Watch
 log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
+BUSY_HEARTBEAT = 2.0
 PATIENCE = 2.0
 """Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
 
@@ -51,6 +52,8 @@ class Heartbeat:
     types: TaskTypes
     started_at: datetime
     published: object = None
+    busy: bool = False
+    completed: int = 0
     said_draining: bool = False
     stopped: bool = False
     nudged: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +71,7 @@ class Heartbeat:
             except (RedisError, OSError, TaskQueueError) as error:
                 log.debug("no heartbeat: %s", error)
             # Until the types are known at the gateway nobody can submit anything: look again soon.
-            self.nudged.wait(HEARTBEAT if self.published else 0.05)
+            self.nudged.wait((BUSY_HEARTBEAT if self.busy else HEARTBEAT) if self.published else 0.05)
 
     def say_draining(self) -> None:
         """Lets everybody know at once."""
@@ -85,7 +88,10 @@ class Heartbeat:
         if types and types != self.published:
             self.types.publish(types.values())
             self.published = types
-        self.workers.announce(self.info())
+        info = self.info()
+        self.busy = info.state != "idle" or info.completed != self.completed
+        self.completed = info.completed
+        self.workers.announce(info)
 
     def info(self) -> WorkerInfo:
         metrics, crew = self.engine.metrics, list(self.engine.crew.members)
@@ -128,7 +134,7 @@ def _first(assigned: Mapping[int, Held]) -> Held | None:
 def main() -> int:
     """`python -m worker`."""
     settings = load_or_exit()
-    logs.configure("worker", settings.log_level)
+    logs.configure("worker", settings.log_level, settings.log_format)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     metrics = WorkerMetrics(name)
     engine, bell, control = _build(settings, name, metrics)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from shared import causes
 from shared.clock import monotonic_us, to_us
 from shared.retry import RetryPolicy
 from shared.task_types import TaskType
@@ -93,6 +94,6 @@ class Verdicts:
             kind,
             delay_us,
             json.dumps(record).encode(),
-            json.dumps(error).encode(),
+            json.dumps({**error, "pattern": causes.pattern(error["message"])}).encode(),
             base64.b64encode(zlib.compress(text)),
         )

@@ -10,7 +10,7 @@ from types import FrameType
 
 from shared.errors import SettingsError, TaskQueueError
 from shared.local.banner import banner
-from shared.local.parts import Part, check_ports, parts_of, service_of
+from shared.local.parts import Part, check_ports, origin, parts_of, service_of
 from shared.local.service_log import ServiceLog, wants_colour
 from shared.local.store import Store, open_store
 from shared.local.supervisor import SUPERVISOR, Supervisor
@@ -57,6 +57,8 @@ def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Map
     replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
     return {
         **watched,
+        # One page shows every metric. A Prometheus scrapes each part by itself and leaves this empty.
+        "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if not part.ingress),
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": store.url,

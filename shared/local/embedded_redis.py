@@ -175,6 +175,8 @@ class EmbeddedRedis:
             "save": "",
             # Evicting keys would lose tasks in silence; a full server has to say no.
             "maxmemory-policy": "noeviction",
+            # A result is a stream of one entry, for which Redis would set aside four kilobytes.
+            "stream-node-max-bytes": "256",
             **self._options,
         }
 

@@ -58,9 +58,14 @@ def service_of(part: Part, settings: Settings, env: Mapping[str, str]) -> Servic
         name=part.name,
         argv=(sys.executable, "-m", part.module),
         env=env,
-        ready_url=f"http://{_reachable(settings.bind_host)}:{part.port}/health/ready",
+        ready_url=f"{origin(part, settings)}/health/ready",
         grace=_GRACE_OF_INGRESS if part.ingress else timedelta(seconds=settings.drain_grace) + _MARGIN,
     )
+
+
+def origin(part: Part, settings: Settings) -> str:
+    """Where a part can be asked from here."""
+    return f"http://{_reachable(settings.bind_host)}:{part.port}"
 
 
 def _part(name: str, module: str, port: int, port_variable: str, *, ingress: bool) -> Part:

@@ -31,6 +31,19 @@ local function iso(us)
     math.floor(rest % 3600 / 60), rest % 60, us - seconds * 1000000)
 end
 
+-- The same back again, or nil; days from date after Hinnant's days_from_civil.
+local function microseconds(stamp_text)
+  local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z$')
+  if not y then return nil end
+  y, mo = tonumber(y), tonumber(mo)
+  if mo <= 2 then y = y - 1 end
+  local era = math.floor(y / 400)
+  local yoe = y - era * 400
+  local doy = math.floor((153 * (mo > 2 and mo - 3 or mo + 9) + 2) / 5) + tonumber(d) - 1
+  local days = era * 146097 + yoe * 365 + math.floor(yoe / 4) - math.floor(yoe / 100) + doy - 719468
+  return ((days * 24 + h) * 60 + mi) * 60000000 + s * 1000000 + tonumber(us)
+end
+
 local NOW = num(now)
 local TASKS, BLOCKED, LEASES = 'taskqueue:tasks', 'taskqueue:blocked', 'taskqueue:leases'
 local DEADLINES, BELL, PAUSED = 'taskqueue:deadlines', 'taskqueue:bell', 'taskqueue:paused'
@@ -56,11 +69,54 @@ local RQ_STATUS = {
   completed = 'finished', failed = 'failed', cancelled = 'canceled', expired = 'canceled',
 }
 
+-- A housekeeping step names the lock that it acts under and shows its token ("" for neither). It is asked in the step
+-- that changes data: whoever slept past the end of a lock cannot know that somebody else has taken it since.
+local function outlived(lock, token)
+  if not token or token == '' then return false end
+  local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. lock, 'token', 'until')
+  return v[1] ~= token or tonumber(v[2]) <= now
+end
+local OUTLIVED = {err = 'OUTLIVED the lock of this step has ended, or somebody else has taken it'}
+
 -- Fields of a record, or nil when the key is no hash.
 local function fields(id, ...)
   local values = redis.pcall('HMGET', job_key(id), ...)
   if values.err then return nil end
   return values
+end
+
+-- What a dead letter died of: tasks of one type that failed with one error, in one place of the code, with one message
+-- but for its numbers and ids, died of the same. `place` and `pattern` come with the error (shared/causes.py).
+local function cause_of(id)
+  local v = fields(id, 'description', 'error')
+  local ok, error = pcall(cjson.decode, v and v[2] or '')
+  if not ok or type(error) ~= 'table' then return 'unreadable' end
+  local function word(x) return type(x) == 'string' and x or '' end
+  return string.sub(redis.sha1hex((v[1] or '') .. '\n' .. word(error.type) .. '\n' .. word(error.place) .. '\n' ..
+    word(error.pattern)), 1, 16)
+end
+
+local function count_cause(cause)
+  local key = 'taskqueue:cause:' .. cause
+  local left = redis.call('ZCARD', key)
+  if left > 0 then redis.call('ZADD', 'taskqueue:causes', left, cause)
+  else redis.call('ZREM', 'taskqueue:causes', cause) end
+end
+
+local function leave_cause(id)
+  local cause = redis.call('HGET', 'taskqueue:cause-of', id)
+  if not cause then return end
+  redis.call('HDEL', 'taskqueue:cause-of', id)
+  redis.call('ZREM', 'taskqueue:cause:' .. cause, id)
+  count_cause(cause)
+end
+
+local function join_cause(id)
+  leave_cause(id)
+  local cause = cause_of(id)
+  redis.call('HSET', 'taskqueue:cause-of', id, cause)
+  redis.call('ZADD', 'taskqueue:cause:' .. cause, NOW, id)
+  count_cause(cause)
 end
 
 -- Takes a task out of the structures of its state.
@@ -71,12 +127,14 @@ local function leave(id, state, queue, token)
   elseif RQ_REGISTRY[state] then
     redis.call('ZREM', RQ_REGISTRY[state] .. queue, id)
   end
+  if state == 'failed' then leave_cause(id) end
 end
 
 -- Puts a task into the structures of a final state. RQ's score is +inf: only our retention removes a record.
 local function enter_ended(id, state, queue)
   redis.call('ZADD', 'taskqueue:' .. state, NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
+  if state == 'failed' then join_cause(id) end
 end
 
 -- Puts a task into the structures of a state that has a due time.

@@ -52,11 +52,11 @@ end
 
 -- Returns how many it started. Reading stops when the data would be more than the caller wants at once.
 local function start(queue, ids, scores)
-  local leases, started, gone, before = {}, {}, {}, #tasks
+  local leases, started, gone, left, before = {}, {}, {}, {}, #tasks
   for i, id in ipairs(ids) do
     if scores[i] and not taken[id] then
       if room <= 0 then
-        redis.call('LPUSH', 'rq:queue:' .. queue, id)
+        table.insert(left, 1, id)
       else
         taken[id] = true
         gone[#gone + 1] = id
@@ -80,6 +80,7 @@ local function start(queue, ids, scores)
       end
     end
   end
+  if #left > 0 then redis.call('LPUSH', 'rq:queue:' .. queue, unpack(left)) end
   if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end
   if #leases > 0 then
     redis.call('ZADD', LEASES, unpack(leases))

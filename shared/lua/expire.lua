@@ -1,5 +1,6 @@
 -- Ends waiting tasks that were to start by a moment that has passed.
--- ARGV: now, how many at most. Returns how many expired.
+-- ARGV: now, how many at most, lock and token of the caller. Returns how many expired.
+if outlived(ARGV[3], ARGV[4]) then return OUTLIVED end
 local expired = 0
 write_even_when_full()
 local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))

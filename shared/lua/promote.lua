@@ -1,7 +1,8 @@
 -- Moves the due tasks of one queue to where workers take them.
--- ARGV: now, queue, how many at most.
+-- ARGV: now, queue, how many at most, lock and token of the caller (see `outlived`).
 -- Returns {moved, lateness in microseconds of the latest of them, when the next one is due ("" for never)}.
 local queue, limit = ARGV[2], tonumber(ARGV[3])
+if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
 write_even_when_full()
 local stamp = iso(now)
 local moved, latest = 0, 0

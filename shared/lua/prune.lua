@@ -1,11 +1,21 @@
--- Removes ended tasks: those of one final state that ended before a moment, the oldest first.
--- ARGV: now, state, age in microseconds, how many at most. Returns how many were removed.
-local state, removed = ARGV[2], 0
-local ids = redis.call('ZRANGEBYSCORE', 'taskqueue:' .. state, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0,
-  tonumber(ARGV[4]))
-for _, id in ipairs(ids) do
-  local v = fields(id, 'origin')
-  remove(id, state, v and v[1] or '', '')
+-- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
+-- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
+--   remove at most, lock and token of the caller.
+-- Returns how many were removed. What the index names but the record says is elsewhere only leaves the index: nothing
+-- that waits or runs is ever removed.
+local state, most = ARGV[2], tonumber(ARGV[5])
+if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
+local index, removed = 'taskqueue:' .. state, 0
+if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumber(ARGV[4])) end
+if most <= 0 then return 0 end
+local latest = ARGV[3] == '' and '+inf' or num(now - tonumber(ARGV[3]))
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 0, most)) do
+  local v = fields(id, 'origin', 'state')
+  if v and v[2] and v[2] ~= state then
+    redis.call('ZREM', index, id)
+  else
+    remove(id, state, v and v[1] or '', '')
+  end
   removed = removed + 1
 end
 return removed

@@ -1,26 +1,15 @@
 -- Ends attempts whose lease ran out: their worker died, froze, or lost its way to Redis.
--- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES).
+-- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES), lock and token of the caller.
 -- A task known to have begun is charged with a crash. One that its worker may only have held is not: otherwise a task
 -- that kills workers would drag its honest neighbours into the dead letters. It is marked as a suspect (losses), and
 -- a suspect's next start is noted before it happens, so a killer is charged from its second time on.
 -- Returns one list per task: id, type, queue, worker, "pending" | "failed" | "cancelled", crashes.
 local limit, max_crashes = tonumber(ARGV[2]), tonumber(ARGV[3])
+if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
 write_even_when_full()
 local MAX_LOSSES = 20
 local stamp = iso(now)
 local answer, wake = {}, 0
-
-local function microseconds(stamp_text)
-  local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z$')
-  if not y then return nil end
-  y, mo = tonumber(y), tonumber(mo)
-  if mo <= 2 then y = y - 1 end
-  local era = math.floor(y / 400)
-  local yoe = y - era * 400
-  local doy = math.floor((153 * (mo > 2 and mo - 3 or mo + 9) + 2) / 5) + tonumber(d) - 1
-  local days = era * 146097 + yoe * 365 + math.floor(yoe / 4) - math.floor(yoe / 100) + doy - 719468
-  return ((days * 24 + h) * 60 + mi) * 60000000 + s * 1000000 + tonumber(us)
-end
 
 local function record(v, why)
   return cjson.encode({

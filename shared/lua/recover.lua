@@ -1,8 +1,10 @@
 -- Gives pending tasks that lost their ticket a new one: a list deleted by hand, a ticket popped by a stranger.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
 -- front of the list. Only one that is not there is searched for in the whole list, and few of those a round.
--- ARGV: now, queue, grace in microseconds, how many to look at. Returns how many tickets were put back.
+-- ARGV: now, queue, grace in microseconds, how many to look at, lock and token of the caller.
+-- Returns how many tickets were put back.
 local queue, most = ARGV[2], tonumber(ARGV[4])
+if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
 local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
 local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)
 if #old == 0 then return 0 end

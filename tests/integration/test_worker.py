@@ -287,7 +287,7 @@ def test_the_grace_period_ends_a_drain(system: System) -> None:
 def test_cancelling_a_running_task_stops_it(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
     task_id = system.submit("slowly", '{"seconds": 60}')
-    wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
+    wait_until(lambda: system.records.get(task_id).summary.progress, "it runs")
     assert system.queues.cancel(task_id, "no longer needed") is TaskState.RUNNING
     task = system.ended(task_id, seconds=3)
     assert task.summary.state is TaskState.CANCELLED

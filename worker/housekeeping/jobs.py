@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
+
+from shared.locks import HeldLock
 
 
 class HousekeepingJob(Protocol):
@@ -12,6 +15,22 @@ class HousekeepingJob(Protocol):
     name: str
     interval: timedelta
 
-    def run(self) -> int:
-        """One round; how many things it put right. Bounded, so that no round holds Redis for long."""
+    def run(self, held: HeldLock) -> int:
+        """One round; how many things it put right. Bounded, so that no round holds Redis for long.
+
+        It shows the permit of its lock with every step, and asks the lock between steps whether to go on: LockLost
+        ends the round.
+        """
         ...
+
+
+def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -> int:
+    """Repeats a step until it finds less than a batch, or for `most` times; the sum."""
+    total = 0
+    for _ in range(most):
+        held.check()
+        count = step()
+        total += count
+        if count < batch:
+            break
+    return total

@@ -5,42 +5,61 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from shared.errors import TaskQueueError
+from shared.errors import LockLost, StepRefused, TaskQueueError
+from shared.locks import HeldLock, Locks
 from worker.housekeeping.jobs import HousekeepingJob
+from worker.housekeeping.lock_metrics import LockMetrics
+from worker.housekeeping.turns import Turns
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a job did so far. `last_success` is on the monotonic clock."""
+    """What a job did so far. The last three are on the monotonic clock: its loop went round, it heard from Redis, it
+    did its work here."""
 
     runs: int = 0
+    skips: int = 0
     failures: int = 0
     items: int = 0
     seconds: float = 0.0
+    last_pass: float = field(default_factory=time.monotonic)
+    last_answer: float = field(default_factory=time.monotonic)
     last_success: float = field(default_factory=time.monotonic)
 
 
 class Housekeeper(Collector):
-    """The jobs of one process."""
+    """The jobs of one process, each with the way in which it comes by its lock."""
 
-    def __init__(self, instance: str, jobs: Sequence[HousekeepingJob]) -> None:
+    def __init__(
+        self,
+        instance: str,
+        turns: Mapping[HousekeepingJob, Turns],
+        locks: Locks,
+        lock_metrics: LockMetrics,
+    ) -> None:
         self.instance = instance
-        self.jobs = jobs
-        self.records = {job.name: JobRecord() for job in jobs}
+        self.turns = turns
+        self.locks = locks
+        self.lock_metrics = lock_metrics
+        self.records = {job.name: JobRecord() for job in turns}
         self.stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep, args=(job,), name=f"housekeeping {job.name}", daemon=True)
-            for job in jobs
+            for job in turns
         ]
+
+    @property
+    def jobs(self) -> tuple[HousekeepingJob, ...]:
+        return tuple(self.turns)
 
     def start(self) -> None:
         for thread in self._threads:
@@ -54,16 +73,48 @@ class Housekeeper(Collector):
             thread.join(max(0.0, until - time.monotonic()))
 
     def run_once(self, job: HousekeepingJob) -> int:
-        """One round of a job, counted and timed; an error is logged, not raised, and the next round comes."""
+        """One round of a job, if it is its turn."""
         record = self.records[job.name]
+        record.last_pass = time.monotonic()
+        held = self.turns[job].begin()
+        if held is None:
+            record.skips += 1
+            if self.locks.reachable:
+                record.last_answer = time.monotonic()
+            return 0
+        try:
+            return self._run(job, held, record)
+        finally:
+            self.turns[job].end(held)
+
+    def silent_seconds(self) -> dict[str, float]:
+        """How long ago the loop of each job last went round."""
+        return self._since(lambda record: record.last_pass)
+
+    def unanswered_seconds(self) -> dict[str, float]:
+        """How long ago each job last heard from Redis."""
+        return self._since(lambda record: record.last_answer)
+
+    def _since(self, moment: Callable[[JobRecord], float]) -> dict[str, float]:
+        now = time.monotonic()
+        return {name: round(now - moment(record), 1) for name, record in self.records.items()}
+
+    def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> int:
+        """A round, counted and timed; an error is logged, not raised, and the next round comes."""
         started = time.monotonic()
         done = 0
         try:
-            done = job.run()
-            record.last_success = time.monotonic()
+            done = job.run(held)
+            record.last_answer = record.last_success = time.monotonic()
+        except LockLost as error:
+            self._stopped_by_lock(job, record, error)
         except (RedisError, OSError, TaskQueueError) as error:
             record.failures += 1
             log.error("housekeeping job %s failed: %s", job.name, error)
+        except Exception:
+            # Whatever it is, it is about one job: its thread must live on, and the others know nothing of it.
+            record.failures += 1
+            log.exception("housekeeping job %s failed", job.name)
         record.runs += 1
         record.items += done
         record.seconds += time.monotonic() - started
@@ -71,10 +122,12 @@ class Housekeeper(Collector):
             log.debug("housekeeping job %s: %d done", job.name, done)
         return done
 
-    def silent_seconds(self) -> dict[str, float]:
-        """How long ago each job last succeeded."""
-        now = time.monotonic()
-        return {name: round(now - record.last_success, 1) for name, record in self.records.items()}
+    def _stopped_by_lock(self, job: HousekeepingJob, record: JobRecord, error: LockLost) -> None:
+        record.failures += 1
+        refused = isinstance(error, StepRefused)
+        count = self.lock_metrics.refused if refused else self.lock_metrics.stopped
+        count(job.name)
+        log.warning("housekeeping job %s stopped: %s", job.name, error, extra={"refused": refused})
 
     def _keep(self, job: HousekeepingJob) -> None:
         while not self.stopped.is_set():
@@ -82,17 +135,21 @@ class Housekeeper(Collector):
             self.stopped.wait(job.interval.total_seconds())
 
     def collect(self) -> Iterable[Metric]:
-        runs = CounterMetricFamily("taskqueue_housekeeping_runs", "Rounds of a housekeeping job.", labels=["job"])
-        failures = CounterMetricFamily("taskqueue_housekeeping_failures", "Rounds that failed.", labels=["job"])
-        items = CounterMetricFamily("taskqueue_housekeeping_items", "Tasks that a job put right.", labels=["job"])
-        seconds = CounterMetricFamily("taskqueue_housekeeping_seconds", "Time spent in a job.", labels=["job"])
+        records = self.records.items()
+        for name, text in (
+            ("runs", "Rounds of a housekeeping job."),
+            ("skips", "Rounds left to another instance."),
+            ("failures", "Rounds that failed."),
+            ("items", "Tasks that a job put right."),
+            ("seconds", "Time spent in a job."),
+        ):
+            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["job"])
+            for job, record in records:
+                family.add_metric([job], getattr(record, name))
+            yield family
         age = GaugeMetricFamily(
-            "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded.", labels=["job"]
+            "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["job"]
         )
-        for name, record in self.records.items():
-            runs.add_metric([name], record.runs)
-            failures.add_metric([name], record.failures)
-            items.add_metric([name], record.items)
-            seconds.add_metric([name], record.seconds)
-            age.add_metric([name], time.monotonic() - record.last_success)
-        yield from (runs, failures, items, seconds, age)
+        for job, record in records:
+            age.add_metric([job], time.monotonic() - record.last_success)
+        yield age

@@ -5,63 +5,162 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import InfoMetricFamily
+from prometheus_client.registry import Collector
 
 from shared import logs
+from shared.errors import StoreUnavailable
+from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
 from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import connect
+from shared.schedules import Schedule
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
 from shared.tasks import TaskState
+from shared.timetable import Timetable
 from shared.workers import Workers
 from worker.housekeeping.jobs import HousekeepingJob
 from worker.housekeeping.keeper import Housekeeper
-from worker.housekeeping.metrics import SystemGauges
+from worker.housekeeping.lateness import Lateness
+from worker.housekeeping.lock_metrics import LockMetrics
+from worker.housekeeping.max_elements import MaxElements
+from worker.housekeeping.metrics import Metrics, SystemGauges
 from worker.housekeeping.recovery import Recovery
+from worker.housekeeping.schedules import Schedules
 from worker.housekeeping.timeout import Timeout
 from worker.housekeeping.ttl import Ttl
+from worker.housekeeping.turns import Leadership, RoundByRound, Turns
 from worker.housekeeping.unlock import Unlock
 
 log = logging.getLogger(__name__)
 
 LATE = 30.0
-"""Seconds without a success after which a job counts as stuck."""
+"""Seconds without a sign of life after which a job counts as stuck; a job of longer intervals has three of them."""
 
 
-def build_jobs(settings: Settings, scripts: Scripts) -> list[HousekeepingJob]:
-    """The jobs as the settings want them."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A housekeeper, wired."""
+
+    keeper: Housekeeper
+    leadership: Leadership
+    locks: Locks
+    timetable: Timetable
+    registry: CollectorRegistry
+
+
+def build(settings: Settings, scripts: Scripts) -> Parts:
+    """A housekeeper as the settings want it."""
+    timetable = Timetable(scripts, settings.max_queue_length)
+    late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
+    late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
+    jobs = _jobs(settings, scripts, late)
+    max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
+    schedules = Schedules(
+        timetable,
+        _seconds(settings.housekeeper_schedules_interval),
+        _seconds(settings.housekeeper_schedules_grace),
+        late_schedules,
+    )
+    metrics = _metrics(settings, scripts)
+    lock_metrics = LockMetrics()
+    locks = _locks(settings, scripts, lock_metrics)
+    leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
+    turns: dict[HousekeepingJob, Turns] = {
+        job: RoundByRound(locks, lock_of(settings, job), settings.instance_id)
+        for job in (*jobs, max_elements, schedules)
+    }
+    turns[metrics] = leadership
+    keeper = Housekeeper(settings.instance_id, turns, locks, lock_metrics)
+    registry = CollectorRegistry()
+    gauges = SystemGauges(leadership, metrics)
+    for part in (_Info(keeper), keeper, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
+        registry.register(part)
+    return Parts(keeper, leadership, locks, timetable, registry)
+
+
+def _jobs(settings: Settings, scripts: Scripts, late: Lateness) -> list[HousekeepingJob]:
     queues = list(settings.queues)
-    seconds = lambda value: timedelta(seconds=value)  # noqa: E731
     return [
-        Unlock(scripts, queues, seconds(settings.housekeeper_unlock_interval), settings.housekeeper_unlock_parallelism),
+        Unlock(
+            scripts,
+            queues,
+            _seconds(settings.housekeeper_unlock_interval),
+            settings.housekeeper_unlock_parallelism,
+            late,
+        ),
         Timeout(
             scripts,
             Workers(scripts.redis),
             queues,
-            seconds(settings.housekeeper_timeout_interval),
+            _seconds(settings.housekeeper_timeout_interval),
             settings.max_crashes,
         ),
         Recovery(
             scripts,
             queues,
-            seconds(settings.housekeeper_recovery_interval),
-            seconds(settings.housekeeper_recovery_grace),
+            _seconds(settings.housekeeper_recovery_interval),
+            _seconds(settings.housekeeper_recovery_grace),
+            settings.housekeeper_recovery_walk,
+            2 * settings.lease(),
         ),
-        Ttl(scripts, retention(settings), seconds(settings.housekeeper_ttl_interval)),
+        Ttl(scripts, retention(settings), _seconds(settings.housekeeper_ttl_interval)),
     ]
+
+
+def _metrics(settings: Settings, scripts: Scripts) -> Metrics:
+    return Metrics(
+        scripts,
+        Queues(scripts, settings.queues),
+        Records(scripts, list(settings.queues)),
+        Workers(scripts.redis),
+        _seconds(settings.housekeeper_metrics_interval),
+    )
+
+
+def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:
+    if not settings.housekeeper_distributed_execution_enabled:
+        return NoLocks()
+    return RedisLocks(scripts, settings.instance_id, metrics)
+
+
+def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
+    """A job's lock. It stays taken for most of the job's interval, so that all instances together keep to it."""
+    if job.name == LEADER:
+        return Lock(name=LEADER, at_most=_seconds(settings.housekeeper_leader_lease))
+    at_most = _seconds(settings.housekeeper_distributed_execution_lock_ttl)
+    return Lock(
+        name=job.name,
+        at_most=at_most,
+        at_least=min(0.8 * job.interval, at_most),
+        wait=_seconds(settings.housekeeper_lock_wait),
+        on_error=settings.housekeeper_lock_on_error.get(job.name, OnError.SKIP),
+    )
 
 
 def retention(settings: Settings) -> dict[TaskState, timedelta]:
     """How long an ended task is kept, by its final state."""
     return {
-        TaskState.COMPLETED: timedelta(seconds=settings.retention_completed),
-        TaskState.FAILED: timedelta(seconds=settings.retention_failed),
-        TaskState.CANCELLED: timedelta(seconds=settings.retention_cancelled),
-        TaskState.EXPIRED: timedelta(seconds=settings.retention_expired),
+        TaskState.COMPLETED: _seconds(settings.retention_completed),
+        TaskState.FAILED: _seconds(settings.retention_failed),
+        TaskState.CANCELLED: _seconds(settings.retention_cancelled),
+        TaskState.EXPIRED: _seconds(settings.retention_expired),
+    }
+
+
+def limits(settings: Settings) -> dict[TaskState, int]:
+    """How many ended tasks are kept, by their final state."""
+    return {
+        TaskState.COMPLETED: settings.max_completed,
+        TaskState.FAILED: settings.max_failed,
+        TaskState.CANCELLED: settings.max_cancelled,
+        TaskState.EXPIRED: settings.max_expired,
     }
 
 
@@ -69,36 +168,70 @@ def main() -> int:
     """`python -m worker.housekeeping`."""
     settings = load_or_exit()
     logs.configure("housekeeper", settings.log_level)
-    scripts = Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper"))
-    keeper = Housekeeper(settings.instance_id, build_jobs(settings, scripts))
-    probe = _probe(settings, keeper, scripts)
+    parts = build(settings, Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper")))
+    probe = _probe(settings, parts)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, frame: stop.set())
     probe.start()
-    keeper.start()
-    log.info("housekeeper %s: %s", keeper.instance, ", ".join(job.name for job in keeper.jobs))
+    declared = settings.declared_schedules()
+    if declared is not None:
+        threading.Thread(target=_declare, args=(parts.timetable, declared, stop), name="declare", daemon=True).start()
+    parts.keeper.start()
+    log.info("housekeeper %s: %s", parts.keeper.instance, ", ".join(job.name for job in parts.keeper.jobs))
     stop.wait()
-    keeper.stop()
+    parts.keeper.stop()
+    parts.leadership.resign()
+    parts.locks.stop()
     probe.stop()
-    log.info("housekeeper %s ended in order", keeper.instance)
+    log.info("housekeeper %s ended in order", parts.keeper.instance)
     return 0
 
 
-def _probe(settings: Settings, keeper: Housekeeper, scripts: Scripts) -> Probe:
-    registry = CollectorRegistry()
-    registry.register(keeper)
-    records = Records(scripts, list(settings.queues))
-    registry.register(SystemGauges(Queues(scripts, settings.queues), records, Workers(scripts.redis)))
+def _declare(timetable: Timetable, schedules: list[Schedule], stop: threading.Event) -> None:
+    """Makes the file's schedules come true, once, at the start: who started last has the newest file."""
+    while not stop.is_set():
+        try:
+            log.info("schedules of the file: %s", timetable.declare(schedules))
+            return
+        except StoreUnavailable as error:
+            log.warning("the schedules of the file cannot be stored yet: %s", error)
+            stop.wait(1)
 
-    def check() -> Check:
-        silent = keeper.silent_seconds()
-        return Check(max(silent.values()) < LATE, {"instance": keeper.instance, "seconds_since_success": silent})
+
+class _Info(Collector):
+    """Who this is."""
+
+    def __init__(self, keeper: Housekeeper) -> None:
+        self.keeper = keeper
+
+    def collect(self) -> list[InfoMetricFamily]:
+        return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.keeper.instance})]
+
+
+def _probe(settings: Settings, parts: Parts) -> Probe:
+    keeper = parts.keeper
+    patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in keeper.jobs}
+
+    def check(silent: dict[str, float], what: str) -> Check:
+        well = all(seconds < patience[name] for name, seconds in silent.items())
+        return Check(well, {"instance": keeper.instance, "leader": parts.leadership.leads(), what: silent})
 
     try:
-        return Probe(settings.bind_host, settings.housekeeper_metrics_port, registry, check, check)
+        return Probe(
+            settings.bind_host,
+            settings.housekeeper_metrics_port,
+            parts.registry,
+            lambda: check(keeper.silent_seconds(), "seconds_since_pass"),
+            lambda: check(keeper.unanswered_seconds(), "seconds_since_answer"),
+        )
     except OSError as error:
+        port = settings.housekeeper_metrics_port
         exit_with(
-            f"port {settings.housekeeper_metrics_port} for the housekeeper's metrics cannot be used ({error.strerror}): "
+            f"port {port} for the housekeeper's metrics cannot be used ({error.strerror}): "
             "free it, or set HOUSEKEEPER_METRICS_PORT to another one (0 takes any free port)"
         )
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)

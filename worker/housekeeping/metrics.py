@@ -1,42 +1,118 @@
-"""metrics: gauges of the whole system, read from Redis when Prometheus asks."""
+"""metrics: measures the whole system, on the leader only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.errors import StoreUnavailable
+from shared import keys
+from shared.clock import instant
+from shared.locks import HeldLock
 from shared.queues import QueueInfo, Queues
 from shared.records import Records
+from shared.scripts import Scripts
 from shared.tasks import TaskState
 from shared.workers import Workers
+from worker.housekeeping.turns import Leadership
+
+PATIENCE = timedelta(seconds=5)
+"""How much older than its interval a measurement may be before it is shown no more."""
 
 
-class SystemGauges(Collector):
-    """Yields nothing when Redis does not answer: a gauge that cannot be read disappears, it does not freeze."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The gauges of one moment; `at` is on the monotonic clock."""
 
-    def __init__(self, queues: Queues, records: Records, workers: Workers) -> None:
+    metrics: tuple[Metric, ...]
+    at: float
+
+
+class Metrics:
+    """Looks at the whole system; what it saw is shown by `SystemGauges`."""
+
+    name = "metrics"
+
+    def __init__(
+        self, scripts: Scripts, queues: Queues, records: Records, workers: Workers, interval: timedelta
+    ) -> None:
+        self.scripts = scripts
         self.queues = queues
         self.records = records
         self.workers = workers
+        self.interval = interval
+        self.measured: Measured | None = None
 
-    def collect(self) -> Iterable[Metric]:
-        try:
-            overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.count()
-        except StoreUnavailable:
-            return
+    def run(self, held: HeldLock) -> int:
+        began = time.monotonic()
+        metrics = tuple(self._measure())
+        held.check()
+        self.measured = Measured(metrics, began)
+        return 0
+
+    def _measure(self) -> Iterator[Metric]:
+        overview, counts = self.queues.overview(), self.records.counts()
+        now = instant(self.scripts.now_us())
         yield from _twins("tasks_in_dlq_total", "taskqueue_dead_letters", "Dead letters.", counts[TaskState.FAILED])
-        yield from _twins("active_workers_total", "taskqueue_active_workers", "Live workers.", workers)
+        yield from _twins("active_workers_total", "taskqueue_active_workers", "Live workers.", self.workers.count())
         yield from _twins(
             "retry_tasks_total", "taskqueue_retry_tasks", "Tasks that wait for a retry.", counts[TaskState.RETRYING]
         )
         yield from _pending(overview)
+        yield _by_queue(
+            "taskqueue_oldest_pending_age_seconds",
+            "Age of the longest waiting task that may run.",
+            overview,
+            lambda queue: _age(queue.oldest_at, now),
+        )
+        yield GaugeMetricFamily(
+            "taskqueue_oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", self._dead_letter_age(now)
+        )
+        yield GaugeMetricFamily("taskqueue_schedules", "Schedules stored.", self.scripts.redis.zcard(keys.SCHEDULES))
         tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
         yield tasks
+
+    def _dead_letter_age(self, now: datetime) -> float:
+        oldest = self.scripts.redis.zrange(keys.ended(TaskState.FAILED), 0, 0, withscores=True)
+        return _age(instant(float(oldest[0][1])), now) if oldest else 0.0
+
+
+class SystemGauges(Collector):
+    """Who leads, and what the leader measured last.
+
+    The gauges of the whole system come from the leader alone, who asks Redis whether it still leads before it shows
+    them; those that are too old are not shown: a gauge that cannot be read disappears, it does not freeze.
+    """
+
+    def __init__(self, leadership: Leadership, job: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.leadership = leadership
+        self.job = job
+        self.monotonic = monotonic
+
+    def collect(self) -> Iterable[Metric]:
+        leads = self.leadership.leads()
+        yield GaugeMetricFamily("taskqueue_housekeeper_leader", "Whether this instance leads.", int(leads))
+        yield GaugeMetricFamily(
+            "taskqueue_housekeeper_leader_term",
+            "The fencing number of this instance's latest term; 0 for none.",
+            self.leadership.term,
+        )
+        yield CounterMetricFamily(
+            "taskqueue_housekeeper_elections", "How often this instance was elected.", self.leadership.elections
+        )
+        measured = self.job.measured
+        if leads and measured and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():
+            yield from measured.metrics
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
 def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
@@ -46,11 +122,12 @@ def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
 
 
 def _pending(overview: Iterable[QueueInfo]) -> Iterable[Metric]:
-    families = [
-        GaugeMetricFamily(name, "Tasks that wait to be run.", labels=["priority"])
-        for name in ("pending_tasks_total", "taskqueue_pending_tasks")
-    ]
+    for name in ("pending_tasks_total", "taskqueue_pending_tasks"):
+        yield _by_queue(name, "Tasks that wait to be run.", overview, lambda queue: queue.pending)
+
+
+def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["priority"])
     for queue in overview:
-        for family in families:
-            family.add_metric([queue.name], queue.pending)
-    yield from families
+        family.add_metric([queue.name], value(queue))
+    return family

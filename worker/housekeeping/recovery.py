@@ -1,41 +1,70 @@
-"""recovery: gives waiting tasks that no list leads to a new ticket."""
+"""recovery: gives waiting tasks that no list leads to a new ticket, and walks over all tasks to find what cannot be."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
 from shared.clock import to_us
+from shared.locks import HeldLock
 from shared.scripts import Scripts
+from worker.housekeeping.jobs import until_done
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
 ROUNDS = 20
+STEP = 100
+"""Tasks that the walk looks at in one step: about 2 ms of Redis."""
 
 
 class Recovery:
-    """Finds pending tasks whose ticket was lost: a list deleted by hand, a ticket popped by a stranger."""
+    """A list deleted by hand, a ticket popped by a stranger, a record without an index, an index without a record.
+
+    Lost tickets are looked for in every round; the walk goes on where the last round, of whichever instance, ended.
+    """
 
     name = "recovery"
 
-    def __init__(self, scripts: Scripts, queues: Sequence[str], interval: timedelta, grace: timedelta) -> None:
+    def __init__(
+        self,
+        scripts: Scripts,
+        queues: Sequence[str],
+        interval: timedelta,
+        grace: timedelta,
+        walk: int = 0,
+        lease: timedelta = timedelta(seconds=30),
+    ) -> None:
         self.scripts = scripts
         self.queues = queues
         self.interval = interval
         self.grace = grace
+        self.walk = walk
+        self.lease = lease
 
-    def run(self) -> int:
-        return sum(self._recover(queue) for queue in self.queues)
+    def run(self, held: HeldLock) -> int:
+        return sum(self._recover(queue, held) for queue in self.queues) + self._survey(held)
 
-    def _recover(self, queue: str) -> int:
-        found = 0
-        for _ in range(ROUNDS):
-            count = self.scripts.recover(queue, to_us(self.grace), BATCH)
-            found += count
-            if count < BATCH:
-                break
+    def _recover(self, queue: str, held: HeldLock) -> int:
+        found = until_done(
+            held, lambda: self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit), BATCH, ROUNDS
+        )
         if found:
             log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found)
         return found
+
+    def _survey(self, held: HeldLock) -> int:
+        wrong: Counter[str] = Counter()
+        left = self.walk
+        while left > 0:
+            held.check()
+            looked, found = self.scripts.survey(self.queues, to_us(self.lease), min(STEP, left), held.permit)
+            wrong.update(found)
+            left -= max(looked, 1)
+            if looked < STEP:
+                break
+        if wrong:
+            log.warning("tasks put right: %s", ", ".join(f"{count} {what}" for what, count in wrong.items()))
+        return wrong.total()

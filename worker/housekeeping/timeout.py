@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
+from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.workers import Workers
+from worker.housekeeping.jobs import until_done
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +31,13 @@ class Timeout:
         self.interval = interval
         self.max_crashes = max_crashes
 
-    def run(self) -> int:
-        ended = 0
-        for _ in range(ROUNDS):
-            reaped = self.scripts.reap(BATCH, self.max_crashes)
-            for task_id, task_type, _, worker, state, _ in reaped:
-                log.warning(
-                    "task %s (%s): the lease of worker %s ended; it is %s now", task_id, task_type, worker, state
-                )
-            ended += len(reaped)
-            if len(reaped) < BATCH:
-                break
+    def run(self, held: HeldLock) -> int:
+        ended = until_done(held, lambda: self._reap(held), BATCH, ROUNDS)
         self.workers.reap(self.queues)
         return ended
+
+    def _reap(self, held: HeldLock) -> int:
+        reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit)
+        for task_id, task_type, _, worker, state, _ in reaped:
+            log.warning("task %s (%s): the lease of worker %s ended; it is %s now", task_id, task_type, worker, state)
+        return len(reaped)

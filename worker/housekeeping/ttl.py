@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 from shared.clock import to_us
+from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.tasks import TaskState
+from worker.housekeeping.jobs import until_done
 
 BATCH = 200
 ROUNDS = 50
@@ -23,22 +25,9 @@ class Ttl:
         self.retention = retention
         self.interval = interval
 
-    def run(self) -> int:
-        done = _until_done(lambda: self.scripts.expire(BATCH))
-        for state, age in self.retention.items():
-            done += self._prune(state, to_us(age))
-        return done
+    def run(self, held: HeldLock) -> int:
+        done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
+        return done + sum(self._prune(state, age, held) for state, age in self.retention.items())
 
-    def _prune(self, state: TaskState, age_us: int) -> int:
-        return _until_done(lambda: self.scripts.prune(state, age_us, BATCH))
-
-
-def _until_done(step: Callable[[], int]) -> int:
-    """Repeats a batch until it finds less than it could take, or for a bounded number of times."""
-    total = 0
-    for _ in range(ROUNDS):
-        count = step()
-        total += count
-        if count < BATCH:
-            break
-    return total
+    def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> int:
+        return until_done(held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS)

@@ -9,7 +9,10 @@ from datetime import timedelta
 
 from redis.exceptions import RedisError
 
+from shared.errors import LockLost
+from shared.locks import HeldLock
 from shared.scripts import Scripts
+from worker.housekeeping.lateness import Lateness
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +26,39 @@ class Unlock:
 
     name = "unlock"
 
-    def __init__(self, scripts: Scripts, queues: Sequence[str], interval: timedelta, parallelism: int) -> None:
+    def __init__(
+        self, scripts: Scripts, queues: Sequence[str], interval: timedelta, parallelism: int, lateness: Lateness
+    ) -> None:
         self.scripts = scripts
         self.queues = queues
         self.interval = interval
-        self.lateness_us = 0
+        self.lateness = lateness
         self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
 
-    def run(self) -> int:
-        self.lateness_us = 0
-        return sum(self._pool.map(self._unlock, self.queues))
+    def run(self, held: HeldLock) -> int:
+        moved, errors = 0, []
+        for count, error in self._pool.map(lambda queue: self._unlock(queue, held), self.queues):
+            moved += count
+            errors += [error] if error else []
+        # A lost lock ends the round of all queues; an error that all queues have is the round's own.
+        lost = next((error for error in errors if isinstance(error, LockLost)), None)
+        if lost or (errors and len(errors) == len(self.queues)):
+            raise lost or errors[0]
+        return moved
 
-    def _unlock(self, queue: str) -> int:
+    def _unlock(self, queue: str, held: HeldLock) -> tuple[int, Exception | None]:
         moved = 0
         try:
             for _ in range(ROUNDS):
-                count, lateness_us, _ = self.scripts.promote(queue, BATCH)
+                held.check()
+                count, late_us, _ = self.scripts.promote(queue, BATCH, held.permit)
+                self.lateness.add(late_us / 1_000_000, count)
                 moved += count
-                self.lateness_us = max(self.lateness_us, lateness_us)
                 if count < BATCH:
                     break
-        except RedisError as error:
+        except LockLost as error:
+            return moved, error
+        except (RedisError, OSError) as error:
             log.error("unlock of queue %s failed: %s", queue, error)
-        return moved
+            return moved, error
+        return moved, None

@@ -1,0 +1,23 @@
+"""`python -m dashboard` serves; `python -m dashboard user NAME ROLE` prints a line for DASHBOARD_USERS."""
+
+from __future__ import annotations
+
+import sys
+
+from dashboard.serve import serve
+from dashboard.users import print_user
+from shared import logs
+from shared.settings import load_or_exit
+
+
+def main() -> None:
+    """Serves until it is told to stop."""
+    if sys.argv[1:2] == ["user"]:
+        return print_user(sys.argv[2:])
+    settings = load_or_exit()
+    logs.configure("dashboard", settings.log_level, settings.log_format)
+    return serve(settings)
+
+
+if __name__ == "__main__":
+    main()

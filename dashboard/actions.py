@@ -1,0 +1,182 @@
+"""Everything that people change. Each act is recorded with who did it, after it happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+
+from dashboard.present import Redaction
+from dashboard.queries import Queries
+from dashboard.users import Person
+from shared import strict_json, wire
+from shared.audit import Audit
+from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.dead_letters import DeadLetters
+from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
+from shared.queues import Queues
+from shared.redis_client import translated
+from shared.scripts import Scripts
+from shared.task_types import TaskTypes
+from shared.tasks import TaskState
+
+MOST_PICKED = 1000
+MOST_RATE = 1000
+
+
+class Refused(TaskQueueError):
+    """This cannot be done."""
+
+
+class Actions:
+    """The writing side of the dashboard."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        queues: Queues,
+        dead_letters: DeadLetters,
+        bulks: BulkActions,
+        types: TaskTypes,
+        audit: Audit,
+        queries: Queries,
+        redaction: Redaction,
+        max_json_depth: int,
+    ) -> None:
+        self.scripts = scripts
+        self.queues = queues
+        self.dead_letters = dead_letters
+        self.bulks = bulks
+        self.types = types
+        self.audit = audit
+        self.queries = queries
+        self.redaction = redaction
+        self.max_json_depth = max_json_depth
+
+    # --- one task ---
+
+    def retry(self, who: Person, task_id: str) -> None:
+        """Sends a dead letter back to its queue."""
+        self.dead_letters.requeue(task_id)
+        self._record(who, "retried", task_id)
+
+    def amend(self, who: Person, task_id: str, text: str) -> None:
+        """Sends a dead letter back with other data. Raises Refused when the data does not fit the type."""
+        task = self.queries.records.get(task_id)
+        data = self.redaction.restore(self._parsed(text), task.data)
+        self._check(task.summary.type, data)
+        call = wire.encode(task.summary.type, strict_json.dump(data))
+        with translated():
+            state, done = self.scripts.amend(task_id, call)
+        _demand(task_id, state, done, "only a failed task can be retried with other data")
+        self._record(who, "retried with other data", task_id)
+
+    def delete(self, who: Person, task_id: str) -> None:
+        """Removes a dead letter, or a record that nobody can read."""
+        with translated():
+            discarded = self.scripts.discard(task_id, self.queries.records.queues)
+        if not discarded:
+            self.dead_letters.purge(task_id)
+        self._record(who, "deleted", task_id)
+
+    def cancel(self, who: Person, task_id: str) -> TaskState:
+        """Cancels a task; the state it is in now."""
+        state = self.queues.cancel(task_id, f"by {who.name} in the dashboard")
+        self._record(who, "cancelled", task_id)
+        return state
+
+    def run_now(self, who: Person, task_id: str) -> None:
+        """Ends the wait of a scheduled or retrying task."""
+        with translated():
+            state, done = self.scripts.run_now(task_id)
+        _demand(task_id, state, done, "only a task that waits for a moment can be run at once")
+        self._record(who, "ran now", task_id)
+
+    # --- queues ---
+
+    def pause(self, who: Person, queue: str, reason: str) -> None:
+        self._known(queue)
+        self.queues.pause(queue, reason, who.name)
+        self._record(who, "paused queue", queue, reason)
+
+    def resume(self, who: Person, queue: str) -> None:
+        self._known(queue)
+        self.queues.resume(queue)
+        self._record(who, "resumed queue", queue)
+
+    # --- many dead letters ---
+
+    def begin_bulk(self, who: Person, verb: Verb, selection: Selection, rate: int, what: str) -> str:
+        """Begins an action on many; its id."""
+        if not 1 <= rate <= MOST_RATE:
+            raise Refused(f"the rate must be from 1 to {MOST_RATE} tasks a second")
+        if len(selection.ids) > MOST_PICKED:
+            raise Refused(f"at most {MOST_PICKED} tasks can be picked by hand: take the whole group instead")
+        count = self.bulks.count(selection)
+        if not count:
+            raise Refused("there is nothing left to do: these are no dead letters any more")
+        action_id = self.bulks.begin(verb, selection, what=what, by=who.name, rate=rate)
+        self._record(who, f"began bulk {verb}", action_id, f"{count} tasks, {rate} a second: {what}")
+        return action_id
+
+    def change_bulk(self, who: Person, action_id: str, state: str) -> None:
+        """Pauses, goes on with or aborts a bulk action."""
+        if not self.bulks.change(action_id, state):
+            raise Refused("this bulk action has ended")
+        verb = {"running": "went on with bulk action", "paused": "paused bulk action", "aborted": "aborted bulk action"}
+        self._record(who, verb[state], action_id)
+
+    # --- inside ---
+
+    def _record(self, who: Person, what: str, about: str, detail: str = "") -> None:
+        self.queries.forget()
+        self.audit.record(who.name, what, about, detail)
+
+    def _known(self, queue: str) -> None:
+        if queue not in self.queues.weights:
+            raise Refused(f"there is no queue {queue}")
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return strict_json.parse(text.encode("utf-8", "surrogatepass"), max_depth=self.max_json_depth)
+        except InvalidJSON as error:
+            raise Refused(str(error)) from error
+
+    def _check(self, task_type: str, data: Any) -> None:
+        """Raises Refused when the data does not fit the schema that workers published for its type."""
+        found = next((each for each in self.types.all() if each.name == task_type), None)
+        if found is None:
+            return
+        validator = _validator(found.schema)
+        mistakes = [f"{_path(each)}: {each.message[:300]}" for each in validator(data)]
+        if mistakes:
+            raise Refused(f"the data does not fit the type {task_type}: {'; '.join(mistakes[:5])}")
+
+
+def _validator(schema: Any) -> Callable[[Any], Any]:
+    try:
+        found: Callable[[Any], Any] = jsonschema_rs.validator_for(dict(schema), offline=True).iter_errors
+    except (ValueError, TypeError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return lambda _: ()
+    return found
+
+
+def _path(mistake: Any) -> str:
+    return ".".join(str(part) for part in ("data", *mistake.instance_path))
+
+
+def _demand(task_id: str, state: str, done: bool, rule: str) -> None:
+    if done:
+        return
+    if not state:
+        raise TaskNotFound(id=task_id)
+    raise IllegalTransition(f"the task is {state}: {rule}", state=state)
+
+
+def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
+    """A command that submits the same task again, for a shell."""
+    body = json.dumps({"type": task_type, "data": data, "priority": queue}, ensure_ascii=False)
+    quoted = body.replace("'", "'\\''")
+    return f"curl -X POST {url}/tasks -H 'Content-Type: application/json' -d '{quoted}'"

@@ -1,0 +1,107 @@
+"""What deserves a look, in words: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from dashboard.present import duration
+from dashboard.snapshot import Snapshot
+from shared.tasks import TaskState
+
+LATE = timedelta(seconds=10)
+WAITING_LONG = timedelta(minutes=5)
+RECENT_MINUTES = 10
+NEARLY_FULL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something to look at; `level` is danger or warning, `link` leads to where it is seen."""
+
+    level: str
+    title: str
+    advice: str
+    link: str = ""
+
+
+def alerts(now: Snapshot) -> list[Alert]:
+    """All of them, the worst first."""
+    found = [*_store(now), *_workers(now), *_housekeeping(now), *_queues(now), *_dead_letters(now)]
+    return sorted(found, key=lambda alert: alert.level != "danger")
+
+
+def _store(now: Snapshot) -> Iterator[Alert]:
+    info = now.info
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy != "noeviction":
+        level = "danger" if policy.startswith("allkeys") else "warning"
+        yield Alert(level, f"Redis may throw tasks away: maxmemory-policy is {policy}", "Set it to noeviction.")
+    if info.get("aof_enabled") == 0:
+        yield Alert(
+            "warning",
+            "Redis keeps no append-only file",
+            "A restart of Redis may lose tasks. Set appendonly yes.",
+        )
+    most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
+    if most and used > NEARLY_FULL * most:
+        yield Alert(
+            "danger",
+            f"Redis uses {used / most:.0%} of its memory limit",
+            "New tasks are refused when it is full. Raise maxmemory, or keep ended tasks for a shorter time.",
+        )
+
+
+def _workers(now: Snapshot) -> Iterator[Alert]:
+    if not now.workers:
+        waiting = now.counts[TaskState.PENDING]
+        what = f"{waiting:,} pending tasks wait" if waiting else "Tasks will wait"
+        yield Alert("danger", "No worker is alive", f"{what} until one is started: python -m worker", "/workers")
+        return
+    covered = {name for worker in now.workers for name in worker.queues}
+    for queue in now.queues:
+        if queue.name not in covered and queue.pending:
+            yield Alert(
+                "danger",
+                f"No worker takes from {queue.name}",
+                f"{queue.pending:,} tasks wait: start a worker without WORKER_QUEUES, or with {queue.name} in it.",
+                "/workers",
+            )
+
+
+def _housekeeping(now: Snapshot) -> Iterator[Alert]:
+    late = max(now.overdue, now.unreaped)
+    if late > LATE:
+        yield Alert(
+            "danger",
+            f"Due tasks have not been moved for {duration(late)}",
+            "No housekeeper is at work: start one with python -m worker.housekeeping",
+        )
+
+
+def _queues(now: Snapshot) -> Iterator[Alert]:
+    for queue in now.queues:
+        if queue.paused is not None:
+            reason = queue.paused.get("reason") or "no reason given"
+            yield Alert("warning", f"Queue {queue.name} is paused", f"{reason}. It holds {queue.pending:,}.", "/queues")
+        elif queue.oldest_at and now.now() - queue.oldest_at > WAITING_LONG:
+            wait = duration(now.now() - queue.oldest_at)
+            yield Alert(
+                "warning",
+                f"The oldest task in {queue.name} has waited {wait}",
+                "Start more workers, or look at what they are busy with.",
+                "/queues",
+            )
+
+
+def _dead_letters(now: Snapshot) -> Iterator[Alert]:
+    fresh = now.total("failed", RECENT_MINUTES)
+    if fresh:
+        noun = "task has" if fresh == 1 else "tasks have"
+        yield Alert(
+            "warning",
+            f"{fresh:,} {noun} failed for good in the last {RECENT_MINUTES} minutes",
+            "See what they died of.",
+            "/dead-letters",
+        )

@@ -1,0 +1,145 @@
+"""Wiring: builds the Flask app from settings and a Redis client. Nothing here is global."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from flask import Flask, render_template, request, url_for
+from redis import Redis
+from werkzeug.exceptions import HTTPException, InternalServerError
+
+from dashboard import present, security
+from dashboard.actions import Actions, Refused
+from dashboard.background import Background
+from dashboard.pages import audit, bulk, dead_letters, health, overview, queues, sign_in, task, tasks, workers
+from dashboard.present import Redaction
+from dashboard.queries import Queries
+from dashboard.snapshot import Lookout
+from dashboard.users import Role, Users
+from shared.audit import Audit
+from shared.bulk_actions import BulkActions
+from shared.cause_groups import CauseGroups
+from shared.dead_letters import DeadLetters
+from shared.errors import IllegalTransition, StoreUnavailable, TaskNotFound, TaskQueueError
+from shared.queues import Queues
+from shared.records import Records
+from shared.scripts import Scripts
+from shared.settings import Settings
+from shared.task_types import TaskTypes
+from shared.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What pages work with."""
+
+    settings: Settings
+    users: Users
+    queries: Queries
+    actions: Actions
+    redaction: Redaction
+
+
+def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
+    """The dashboard on one Redis client."""
+    app = Flask("dashboard", root_path=str(files("dashboard")))
+    app.url_map.strict_slashes = False
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    desk = _desk(app, settings, redis, users)
+    security.install(app, settings, users, redis)
+    for page in (overview, tasks, task, dead_letters, bulk, queues, workers, audit, sign_in):
+        app.register_blueprint(page.page(desk))
+    app.register_blueprint(health.page(redis))
+    _teach_templates(app, desk)
+    _register_errors(app)
+    return app
+
+
+def _desk(app: Flask, settings: Settings, redis: Redis, users: Users) -> Desk:
+    scripts = Scripts(redis)
+    queues_ = Queues(scripts, settings.queues)
+    records = Records(scripts, tuple(settings.queues))
+    types = TaskTypes(redis)
+    dead = DeadLetters(scripts, records)
+    bulks = BulkActions(scripts, dead)
+    record = Audit(redis)
+    lookout = Lookout(redis, queues_, records, Workers(redis), types)
+    queries = Queries(redis, lookout, records, CauseGroups(redis), bulks, record)
+    redaction = Redaction(settings.dashboard_redact)
+    actions = Actions(scripts, queues_, dead, bulks, types, record, queries, redaction, settings.max_json_depth)
+    app.extensions["background"] = Background(lookout, bulks)
+    return Desk(settings, users, queries, actions, redaction)
+
+
+def _teach_templates(app: Flask, desk: Desk) -> None:
+    app.jinja_env.filters.update(
+        plain=present.plain,
+        clip=present.clip,
+        duration=present.duration,
+        ago=present.ago,
+        exact=present.exact,
+        size=present.size,
+        pretty=present.pretty,
+    )
+
+    @app.context_processor
+    def common() -> dict[str, object]:
+        return {
+            "csrf_token": security.csrf_token,
+            "asset": _asset,
+            "may": lambda role: security.person().may(Role[role.upper()]),
+            "theme": _theme(),
+            "refresh": desk.settings.dashboard_refresh,
+            "sign_in_required": desk.users.required,
+        }
+
+
+def _theme() -> str:
+    wanted = request.cookies.get("theme", "")
+    return wanted if wanted in ("light", "dark") else ""
+
+
+def _asset(name: str) -> str:
+    """The address of a file, which changes when the file does."""
+    return url_for("static", filename=name, v=_fingerprint(name))
+
+
+@cache
+def _fingerprint(name: str) -> str:
+    return hashlib.sha256((files("dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
+
+
+def _register_errors(app: Flask) -> None:
+    def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
+        return _apology(503, "Redis cannot be reached", str(error)), 503, {"Retry-After": "2"}
+
+    def missing(error: TaskNotFound) -> tuple[str, int]:
+        return _apology(
+            404, "There is no such task", "It never existed, or it has ended and its time here is over."
+        ), 404
+
+    def conflict(error: TaskQueueError) -> tuple[str, int]:
+        status = 409 if isinstance(error, IllegalTransition) else 400
+        return _apology(status, "This could not be done", str(error)), status
+
+    def http(error: HTTPException) -> tuple[str, int]:
+        status = error.code or 500
+        return _apology(status, error.name, str(error.description or "")), status
+
+    def broken(error: Exception) -> tuple[str, int]:
+        app.logger.error("a page failed", exc_info=error, extra={"path": request.path[:256]})
+        return http(InternalServerError("This is a fault of the dashboard; its log says more."))
+
+    app.register_error_handler(StoreUnavailable, unavailable)
+    app.register_error_handler(TaskNotFound, missing)
+    app.register_error_handler(IllegalTransition, conflict)
+    app.register_error_handler(Refused, conflict)
+    app.register_error_handler(HTTPException, http)
+    app.register_error_handler(Exception, broken)
+
+
+def _apology(status: int, title: str, text: str) -> str:
+    return render_template("error.html", status=status, title=title, text=text)

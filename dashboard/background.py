@@ -1,0 +1,69 @@
+"""What a dashboard does beside answering requests: keeps its snapshot fresh, and carries out bulk actions."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+
+from dashboard.snapshot import Lookout
+from shared.bulk_actions import BulkAction, BulkActions
+from shared.errors import TaskQueueError
+
+log = logging.getLogger(__name__)
+
+TICK = 0.1
+IDLE = 1.0
+"""Pause between looks for bulk actions that somebody began."""
+MOST = 200
+
+
+class Background:
+    """Two threads, ended with the process; whatever they leave undone another process goes on with."""
+
+    def __init__(self, lookout: Lookout, bulks: BulkActions) -> None:
+        self.lookout = lookout
+        self.bulks = bulks
+        self.who = secrets.token_hex(8)
+        self.due: dict[str, float] = {}
+        self.stopped = threading.Event()
+
+    def start(self) -> None:
+        for work, pause in ((self.lookout.keep_fresh, lambda: 0.25), (self.carry_out, self._pause)):
+            threading.Thread(target=self._repeat, args=(work, pause), name=work.__name__, daemon=True).start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def carry_out(self) -> None:
+        """A step of every bulk action that is open."""
+        open_actions = {action.id: action for action in self.bulks.unfinished()}
+        self.due = {each: due for each, due in self.due.items() if each in open_actions}
+        for action in open_actions.values():
+            if action.state != "paused":
+                self._step(action)
+
+    def _step(self, action: BulkAction) -> None:
+        """As many as the rate allows since the last step: never a burst after a pause."""
+        now = time.monotonic()
+        due = max(self.due.get(action.id, now), now - IDLE)
+        allowed = min(MOST, int((now - due) * action.rate) + 1)
+        if now < due:
+            return
+        done = self.bulks.step(action, self.who, allowed)
+        self.due[action.id] = due + done / action.rate if done else now + TICK
+
+    def _pause(self) -> float:
+        return TICK if self.due else IDLE
+
+    def _repeat(self, work: object, pause: object) -> None:
+        assert callable(work)  # noqa: S101  # for the type checker
+        assert callable(pause)  # noqa: S101
+        while not self.stopped.wait(pause()):
+            try:
+                work()
+            except TaskQueueError as error:
+                log.debug("%s: %s", getattr(work, "__name__", "background"), error)
+            except Exception:
+                log.exception("a background step failed; it is tried again")

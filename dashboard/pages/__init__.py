@@ -1,0 +1,1 @@
+"""One file a page: its addresses, and what its template is given."""

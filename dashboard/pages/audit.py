@@ -1,0 +1,26 @@
+"""Who did what, and when."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, abort, render_template, request
+
+if TYPE_CHECKING:
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/audit`"""
+    blueprint = Blueprint("audit", __name__)
+
+    @blueprint.get("/audit")
+    def audit() -> str:
+        before = request.args.get("before")
+        if before and not re.fullmatch(r"\d{1,20}-\d{1,20}", before):
+            abort(400, "this address names a page that no list gave out")
+        entries, older = desk.queries.history(before)
+        return render_template("audit.html", now=desk.queries.look(), entries=entries, older=older, before=before)
+
+    return blueprint

@@ -1,0 +1,100 @@
+"""Acting on many dead letters: first what would happen, then how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, abort, redirect, render_template, request, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
+from shared.bulk_actions import Selection, Verb
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+USUAL_RATE = 50
+_CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/bulk`"""
+    blueprint = Blueprint("bulk", __name__)
+
+    @blueprint.get("/bulk")
+    def actions() -> str:
+        return render_template("bulk_actions.html", now=desk.queries.look(), actions=desk.queries.bulk_actions())
+
+    @blueprint.post("/bulk/review")
+    @needs(Role.OPERATOR)
+    def review() -> str:
+        verb, selection = _verb(), _selection()
+        count, first = desk.queries.selected(selection)
+        return render_template(
+            "bulk_review.html",
+            now=desk.queries.look(),
+            verb=verb,
+            selection=selection,
+            count=count,
+            first=first,
+            group=desk.queries.group(selection.cause) if selection.cause else None,
+            usual_rate=USUAL_RATE,
+        )
+
+    @blueprint.post("/bulk")
+    @needs(Role.OPERATOR)
+    def begin() -> Response:
+        verb, selection = _verb(), _selection()
+        rate = request.form.get("rate", 0, int)
+        action_id = desk.actions.begin_bulk(person(), verb, selection, rate, _what(desk, selection))
+        return redirect(url_for("bulk.action", action_id=action_id))
+
+    @blueprint.get("/bulk/<action_id>")
+    def action(action_id: str) -> str:
+        found = desk.queries.bulk_action(action_id)
+        if found is None:
+            abort(404, "there is no such bulk action; the last hundred are kept")
+        return render_template("bulk_action.html", now=desk.queries.look(), action=found)
+
+    @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
+    @needs(Role.OPERATOR)
+    def change(action_id: str, change: str) -> Response:
+        desk.actions.change_bulk(person(), action_id, _CHANGES[change])
+        return redirect(url_for("bulk.action", action_id=action_id))
+
+    return blueprint
+
+
+def _verb() -> Verb:
+    try:
+        verb = Verb(request.form.get("verb", ""))
+    except ValueError:
+        abort(400, "this form does not say what to do")
+    if verb is Verb.DELETE and not person().may(Role.ADMIN):
+        abort(403, f"deleting takes the role admin, and {person().name} has less")
+    return verb
+
+
+def _selection() -> Selection:
+    """What a form selects: all of a group, everything, or the tasks that are ticked."""
+    scope = request.form.get("scope", "")
+    if scope == "all":
+        return Selection()
+    if scope == "group":
+        return Selection(cause=request.form.get("cause", "")[:64])
+    ids = tuple(dict.fromkeys(each[:128] for each in request.form.getlist("id")))
+    if not ids:
+        abort(400, "no task is selected: tick some, or take the whole group")
+    return Selection(ids=ids)
+
+
+def _what(desk: Desk, selection: Selection) -> str:
+    """What is selected, in words for the list of actions."""
+    if selection.ids:
+        return "hand-picked tasks"
+    if not selection.cause:
+        return "all dead letters"
+    group = desk.queries.group(selection.cause)
+    return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "a group that is gone"

@@ -1,0 +1,53 @@
+"""Dead letters by what they died of: see how many, open a group, send some or all back, or delete them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, abort, flash, redirect, render_template, request, url_for
+
+from dashboard.queries import GROUPS
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/dead-letters`"""
+    blueprint = Blueprint("dead_letters", __name__)
+
+    @blueprint.get("/dead-letters")
+    def groups() -> str:
+        at = max(0, request.args.get("page", 0, int))
+        found, total = desk.queries.groups(at)
+        return render_template(
+            "dead_letters.html",
+            now=desk.queries.look(),
+            groups=found,
+            total=total,
+            at=at,
+            more=total > (at + 1) * GROUPS,
+            actions=[each for each in desk.queries.bulk_actions() if each.open],
+        )
+
+    @blueprint.get("/dead-letters/<key>")
+    def group(key: str) -> str | Response:
+        found = desk.queries.group(key)
+        if found is None:
+            flash("None of the dead letters of this cause is left.")
+            return redirect(url_for("dead_letters.groups"))
+        try:
+            page = desk.queries.dead(key, request.args.get("cursor"))
+        except ValueError:
+            abort(400, "this address names a page that no list gave out")
+        return render_template(
+            "dead_letter_group.html",
+            now=desk.queries.look(),
+            group=found,
+            page=page,
+            cursor=request.args.get("cursor"),
+        )
+
+    return blueprint

@@ -1,0 +1,29 @@
+"""Whether the dashboard lives, and whether it can show anything."""
+
+from __future__ import annotations
+
+from flask import Blueprint
+from redis import Redis
+
+from shared.errors import StoreUnavailable
+from shared.redis_client import translated
+
+
+def page(redis: Redis) -> Blueprint:
+    """For supervisors and orchestrators; nobody has to sign in for it."""
+    blueprint = Blueprint("health", __name__)
+
+    @blueprint.get("/health/live")
+    def live() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @blueprint.get("/health/ready")
+    def ready() -> tuple[dict[str, str], int]:
+        try:
+            with translated():
+                redis.ping()
+        except StoreUnavailable as error:
+            return {"status": "unavailable", "reason": str(error)}, 503
+        return {"status": "ok"}, 200
+
+    return blueprint

@@ -1,0 +1,45 @@
+"""The whole system on one page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, render_template
+
+from dashboard.alerts import alerts
+from dashboard.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/`"""
+    blueprint = Blueprint("overview", __name__)
+
+    @blueprint.get("/")
+    def overview() -> str:
+        now = desk.queries.look()
+        return render_template(
+            "overview.html",
+            now=now,
+            alerts=alerts(now),
+            charts=json.dumps(_charts(now)),
+            gateway_port=desk.settings.gateway_port,
+        )
+
+    return blueprint
+
+
+def _charts(now: Snapshot) -> dict[str, list[int]]:
+    """What happened in each of the last sixty minutes, as the charts want it."""
+    minutes = now.minutes
+    unlucky = ("failed", "poisoned", "lost", "crashed")
+    return {
+        "minute": [each * 60 for each in minutes],
+        "submitted": [counts.get("submitted", 0) for counts in minutes.values()],
+        "completed": [counts.get("completed", 0) for counts in minutes.values()],
+        "retried": [counts.get("retrying", 0) for counts in minutes.values()],
+        "failed": [sum(counts.get(name, 0) for name in unlucky) for counts in minutes.values()],
+    }

@@ -1,0 +1,40 @@
+"""The queues: what waits in each, since when, and stopping and starting them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/queues`"""
+    blueprint = Blueprint("queues", __name__)
+
+    @blueprint.get("/queues")
+    def queues() -> str:
+        return render_template("queues.html", now=desk.queries.look())
+
+    @blueprint.post("/queues/<name>/pause")
+    @needs(Role.OPERATOR)
+    def pause(name: str) -> Response:
+        desk.actions.pause(person(), name, request.form.get("reason", "").strip()[:500])
+        flash(f"Queue {name} is paused: what runs goes on, nothing more is taken.")
+        return redirect(url_for("queues.queues"))
+
+    @blueprint.post("/queues/<name>/resume")
+    @needs(Role.OPERATOR)
+    def resume(name: str) -> Response:
+        desk.actions.resume(person(), name)
+        flash(f"Queue {name} is open again.")
+        return redirect(url_for("queues.queues"))
+
+    return blueprint

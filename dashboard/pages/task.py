@@ -1,0 +1,112 @@
+"""One task with everything on record, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+
+from dashboard.actions import Refused, as_command
+from dashboard.present import pretty
+from dashboard.security import needs, person
+from dashboard.users import Role
+from dashboard.why import why
+from shared.tasks import TaskDetail, TaskState
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response as AnyResponse
+
+    from dashboard.app import Desk
+
+LONGEST = 32_768
+"""Characters of data or of a result that the page shows; the rest can be downloaded."""
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/tasks/ID`"""
+    blueprint = Blueprint("task", __name__)
+
+    @blueprint.get("/tasks/<task_id>")
+    def task(task_id: str) -> str:
+        return _show(desk, task_id)
+
+    @blueprint.get("/tasks/<task_id>/<any(data, result):what>.json")
+    def download(task_id: str, what: str) -> Response:
+        found = desk.queries.task(task_id)
+        value = desk.redaction.hide(found.data if what == "data" else found.result)
+        text = json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        disposition = f'attachment; filename="{what}.json"'
+        return Response(text, mimetype="application/json", headers={"Content-Disposition": disposition})
+
+    _add_retries(blueprint, desk)
+    _add_ends(blueprint, desk)
+    return blueprint
+
+
+def _add_retries(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.post("/tasks/<task_id>/retry")
+    @needs(Role.OPERATOR)
+    def retry(task_id: str) -> AnyResponse:
+        desk.actions.retry(person(), task_id)
+        return _back(task_id, "It is in its queue again.")
+
+    @blueprint.post("/tasks/<task_id>/retry-with")
+    @needs(Role.OPERATOR)
+    def amend(task_id: str) -> AnyResponse | tuple[str, int]:
+        text = request.form.get("data", "")
+        try:
+            desk.actions.amend(person(), task_id, text)
+        except Refused as error:
+            return _show(desk, task_id, text, str(error)), 400
+        return _back(task_id, "It is in its queue again, with the new data.")
+
+    @blueprint.post("/tasks/<task_id>/run-now")
+    @needs(Role.OPERATOR)
+    def run_now(task_id: str) -> AnyResponse:
+        desk.actions.run_now(person(), task_id)
+        return _back(task_id, "It waits no longer.")
+
+
+def _add_ends(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.post("/tasks/<task_id>/cancel")
+    @needs(Role.OPERATOR)
+    def cancel(task_id: str) -> AnyResponse:
+        state = desk.actions.cancel(person(), task_id)
+        asked = state is TaskState.RUNNING
+        return _back(task_id, "Its worker was asked to stop it." if asked else "It is cancelled.")
+
+    @blueprint.post("/tasks/<task_id>/delete")
+    @needs(Role.ADMIN)
+    def delete(task_id: str) -> AnyResponse:
+        desk.actions.delete(person(), task_id)
+        flash(f"Task {task_id} is deleted.")
+        return redirect(url_for("dead_letters.groups"))
+
+
+def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | None = None) -> str:
+    found, now = desk.queries.task(task_id), desk.queries.look()
+    data, result = desk.redaction.hide(found.data), desk.redaction.hide(found.result)
+    return render_template(
+        "task.html",
+        task=found,
+        now=now,
+        why=why(found, desk.queries.position(found.summary), now),
+        data=pretty(data),
+        result=pretty(result) if found.summary.state is TaskState.COMPLETED else None,
+        longest=LONGEST,
+        command=_command(desk, found),
+        cause=desk.queries.group_of(task_id) if found.summary.state is TaskState.FAILED else None,
+        edited=edited if edited is not None else json.dumps(data, indent=2, ensure_ascii=False),
+        problem=problem,
+    )
+
+
+def _back(task_id: str, message: str) -> AnyResponse:
+    flash(message)
+    return redirect(url_for("task.task", task_id=task_id))
+
+
+def _command(desk: Desk, found: TaskDetail) -> str:
+    url = f"http://localhost:{desk.settings.gateway_port}"
+    return as_command(url, found.summary.type, desk.redaction.hide(found.data), found.summary.queue)

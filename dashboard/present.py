@@ -1,0 +1,117 @@
+"""How things look as text: durations, instants, JSON, and what must not be seen or must not be mistaken."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+HIDDEN = "••••••"
+"""Stands for a redacted value."""
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def plain(value: object) -> str:
+    """Text from outside, with marks that cannot be seen, or that turn the direction of writing, spelled out."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(value))
+
+
+def clip(value: object, most: int = 120) -> str:
+    """The beginning of a text, for a line in a list."""
+    text = plain(value)[: most + 1]
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def duration(value: timedelta | float | None) -> str:
+    """Such as 340 ms, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    if value is None:
+        return "–"
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    seconds = max(0.0, seconds)
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return _long(round(seconds))
+
+
+def _long(seconds: int) -> str:
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    for at, (name, size) in enumerate(units):
+        if seconds >= size:
+            rest = seconds % size // units[at + 1][1] if at + 1 < len(units) else 0
+            return f"{seconds // size} {name} {rest} {units[at + 1][0]}" if rest else f"{seconds // size} {name}"
+    return "0 s"
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """How long ago in one unit, so that the text does not flutter, or in how long."""
+    if at is None:
+        return "–"
+    seconds = round((now - at).total_seconds())
+    if abs(seconds) < 1:
+        return "now"
+    return f"{_long(_rough(seconds))} ago" if seconds > 0 else f"in {_long(-seconds)}"
+
+
+def _rough(seconds: int) -> int:
+    return next(seconds - seconds % size for size in (86_400, 3_600, 60, 1) if seconds >= size)
+
+
+def exact(at: datetime) -> str:
+    """The instant to the millisecond, in UTC; a script in the page turns it into the viewer's own time."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def pretty(value: Any) -> str:
+    """JSON on lines of its own, safe to look at."""
+    return plain(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+class Redaction:
+    """Hides the values of fields by their names, in whatever depth."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        globs = "|".join(fnmatch.translate(name.lower()) for name in names)
+        self.names = re.compile(globs) if globs else None
+
+    def hides(self, name: str) -> bool:
+        return bool(self.names and self.names.match(name.lower()))
+
+    def hide(self, value: Any) -> Any:
+        """The value as it may be seen."""
+        if isinstance(value, dict):
+            return {
+                name: HIDDEN if self.hides(str(name)) and part is not None else self.hide(part)
+                for name, part in value.items()
+            }
+        return [self.hide(part) for part in value] if isinstance(value, list) else value
+
+    def restore(self, edited: Any, original: Any) -> Any:
+        """What a person sent back, with what was hidden from them where they left it alone."""
+        if isinstance(edited, dict) and isinstance(original, dict):
+            return {
+                name: original[name] if part == HIDDEN and name in original else self.restore(part, original.get(name))
+                for name, part in edited.items()
+            }
+        if isinstance(edited, list) and isinstance(original, list):
+            padded = [*original, *[None] * len(edited)]
+            return [self.restore(part, old) for part, old in zip(edited, padded, strict=False)]
+        return edited

@@ -1,0 +1,184 @@
+"""Who is asking, whether they may, and what a browser may do with what we send.
+
+A change needs: a role, a session, the token of that session, and an Origin that is ours. Sessions are signed cookies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from flask import Flask, Response, abort, current_app, g, redirect, request, session
+from redis import Redis
+from redis.exceptions import RedisError
+
+from dashboard.users import ANYONE, Person, Role, Users
+from shared import keys
+from shared.listening import is_loopback
+from shared.redis_client import text
+from shared.settings import Settings
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response as AnyResponse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+OPEN = frozenset({"static", "health.live", "health.ready", "sign_in.form", "sign_in.enter"})
+"""What may be seen without having signed in."""
+
+
+def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
+    """Puts it around every request of the app."""
+    app.config.update(
+        SESSION_COOKIE_NAME="taskqueue_dashboard",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Lax",
+        SESSION_COOKIE_SECURE=settings.dashboard_https,
+        SESSION_REFRESH_EACH_REQUEST=False,
+        MAX_CONTENT_LENGTH=settings.max_body_bytes + 65_536,
+        MAX_FORM_MEMORY_SIZE=settings.max_body_bytes + 65_536,
+    )
+    keeper = SecretKeeper(settings.dashboard_secret, redis)
+
+    @app.before_request
+    def begin() -> AnyResponse | None:
+        g.person = None
+        app.secret_key = keeper.secret()
+        _check_host(settings, users)
+        if request.endpoint in OPEN - {"sign_in.form", "sign_in.enter"}:
+            return None
+        g.person = identify(settings, users)
+        if g.person is None and request.endpoint not in OPEN:
+            return _send_to_sign_in()
+        if request.method not in ("GET", "HEAD", "OPTIONS"):
+            _check_forgery()
+        return None
+
+    @app.after_request
+    def end(response: Response) -> Response:
+        for name, value in HEADERS:
+            response.headers[name] = value
+        if request.endpoint != "static":
+            response.headers["Cache-Control"] = "no-store"
+        return response
+
+
+def identify(settings: Settings, users: Users) -> Person | None:
+    """Who is asking: anyone where nobody has to sign in, whom a trusted proxy names, or whose session it is."""
+    if not users.required:
+        return ANYONE
+    if users.proxy_header and request.remote_addr in settings.dashboard_trusted_proxies:
+        name = request.headers.get(users.proxy_header, "").strip()
+        if name and name.isprintable():
+            return users.from_proxy(name[:200])
+    found = users.named(str(session.get("name", "")))
+    if found is None or not hmac.compare_digest(str(session.get("mark", "")), mark(users, found.name)):
+        return None
+    fresh = time.time() - float(session.get("at", 0)) < settings.dashboard_session
+    return found if fresh else None
+
+
+def mark(users: Users, name: str) -> str:
+    """Changes with the password, so that a new password ends all sessions of the old one."""
+    return hashlib.sha256(users.hashes[name][1].encode()).hexdigest()[:16]
+
+
+def csrf_token() -> str:
+    """The token that every form of this session carries."""
+    if "csrf" not in session:
+        session["csrf"] = secrets.token_urlsafe(24)
+    return str(session["csrf"])
+
+
+def needs(role: Role) -> Callable[[F], F]:
+    """Lets in only who has this role or a higher one."""
+
+    def around(view: F) -> F:
+        @wraps(view)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if not person().may(role):
+                abort(403, f"this takes the role {role.name.lower()}, and {person().name} has less")
+            return view(*args, **kwargs)
+
+        return guarded  # type: ignore[return-value]  # the same signature
+
+    return around
+
+
+def person() -> Person:
+    """Whoever is asking; pages are only reached by somebody."""
+    found: Person | None = g.get("person")
+    if found is None:
+        abort(401)
+    return found
+
+
+def safe_target(path: str) -> str:
+    """A path of this site to go on to, whatever somebody put into an address."""
+    parts = urlsplit(path)
+    inside = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
+    return path if inside else "/"
+
+
+class SecretKeeper:
+    """The key that signs cookies: from the settings, else one kept in Redis, so that all processes share it."""
+
+    def __init__(self, given: str, redis: Redis) -> None:
+        self.redis = redis
+        self.known = given or None
+        self.stopgap = secrets.token_hex(32)
+
+    def secret(self) -> str:
+        """While Redis is away at the first request, a key of this moment serves."""
+        if self.known is None:
+            try:
+                self.redis.set(keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
+                self.known = text(self.redis.get(keys.DASHBOARD_SECRET))
+            except RedisError:
+                return self.stopgap
+        return self.known
+
+
+def _check_host(settings: Settings, users: Users) -> None:
+    """A page elsewhere whose name was made to point at this machine must not get in where nobody has to sign in."""
+    if users.required or not is_loopback(settings.bind_host):
+        return
+    name = urlsplit(f"//{request.host}").hostname or ""
+    if not is_loopback(name):
+        abort(403, "this dashboard is open without sign-in, so it answers under names of this machine only: localhost")
+
+
+def _check_forgery() -> None:
+    origin = request.headers.get("Origin")
+    if origin is not None and (origin == "null" or urlsplit(origin).netloc != request.host):
+        abort(403, "this form was sent from another site")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        abort(403, "this form was sent from another site")
+    given = request.form.get("csrf") or request.headers.get("X-CSRF-Token", "")
+    if not hmac.compare_digest(given.encode(), str(session.get("csrf", "-")).encode()):
+        abort(403, "the form is too old, or your browser keeps no cookies: go back, reload the page, try again")
+
+
+def _send_to_sign_in() -> AnyResponse:
+    if request.headers.get("HX-Request"):
+        return current_app.response_class(status=401, headers={"HX-Redirect": "/sign-in"})
+    target = request.full_path.rstrip("?") if request.method == "GET" else "/"
+    return redirect(f"/sign-in?next={quote(target, safe='/')}")

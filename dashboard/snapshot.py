@@ -1,0 +1,172 @@
+"""One look at the whole system that all open pages of this process share.
+
+While somebody looks, one thread reads it anew every two seconds; when nobody has looked for a while, nobody reads.
+So what the overview costs Redis does not depend on how many tabs are open.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+from shared import keys
+from shared.clock import instant
+from shared.errors import TaskQueueError
+from shared.queues import QueueInfo, Queues
+from shared.records import Filter, Records
+from shared.redis_client import text, translated
+from shared.task_types import TaskTypes
+from shared.tasks import TaskState, TaskSummary
+from shared.workers import WorkerInfo, Workers
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+log = logging.getLogger(__name__)
+
+EVERY = 2.0
+UNWATCHED = 30.0
+"""Seconds without a look after which reading stops."""
+MINUTES = 60
+RECENT = 12
+_SETTLED = 2
+"""A minute this long ago is not counted in any more, so it is read once."""
+_INFO_EVERY = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The system at one moment by Redis' clock."""
+
+    at: datetime
+    counts: Mapping[TaskState, int]
+    queues: Sequence[QueueInfo]
+    workers: Sequence[WorkerInfo]
+    recent: Sequence[TaskSummary]
+    types: Sequence[str]
+    minutes: Mapping[int, Mapping[str, int]]
+    """What happened in each of the last sixty minutes, the oldest first."""
+    info: Mapping[str, Any]
+    overdue: timedelta
+    """For how long the most overdue task that waits for a moment has been due."""
+    unreaped: timedelta
+    """For how long the oldest lease that ended has not been looked at."""
+    read_at: float = field(default_factory=time.monotonic)
+
+    def now(self) -> datetime:
+        """What Redis' clock says now, going by this process's own since then."""
+        return self.at + timedelta(seconds=time.monotonic() - self.read_at)
+
+    def age(self) -> float:
+        return time.monotonic() - self.read_at
+
+    def total(self, what: str, minutes: int = MINUTES) -> int:
+        """How often something happened in the last minutes."""
+        latest = list(self.minutes.values())[-minutes:]
+        return sum(minute.get(what, 0) for minute in latest)
+
+
+class Lookout:
+    """Keeps the snapshot fresh."""
+
+    def __init__(self, redis: Redis, queues: Queues, records: Records, workers: Workers, types: TaskTypes) -> None:
+        self.redis = redis
+        self.queues = queues
+        self.records = records
+        self.workers = workers
+        self.types = types
+        self.lock = threading.Lock()
+        self.current: Snapshot | None = None
+        self.looked_at = 0.0
+        self.settled: dict[int, Mapping[str, int]] = {}
+        self.info: Mapping[str, Any] = {}
+        self.info_at = -_INFO_EVERY
+
+    def look(self) -> Snapshot:
+        """A snapshot that is at most a few seconds old. Raises StoreUnavailable."""
+        self.looked_at = time.monotonic()
+        found = self.current
+        if found is not None and found.age() < EVERY * 1.5:
+            return found
+        with self.lock:
+            if self.current is not None and self.current.age() < EVERY:
+                return self.current
+            self.current = self._read()
+            return self.current
+
+    def forget(self) -> None:
+        """Somebody changed something and wants to see it: the next look reads anew."""
+        self.current = None
+
+    def keep_fresh(self) -> None:
+        """Reads anew if somebody looked lately and it is time."""
+        if time.monotonic() - self.looked_at > UNWATCHED:
+            return
+        if self.current is not None and self.current.age() < EVERY:
+            return
+        try:
+            with self.lock:
+                self.current = self._read()
+        except TaskQueueError as error:
+            log.debug("no snapshot: %s", error)
+
+    def _read(self) -> Snapshot:
+        with translated():
+            seconds, us = self.redis.time()
+            now_us = seconds * 1_000_000 + us
+            overdue, unreaped = self._lateness(now_us)
+            minutes = self._minutes(seconds // 60)
+        return Snapshot(
+            at=instant(now_us),
+            counts=self.records.counts(),
+            queues=self.queues.overview(),
+            workers=self.workers.all(),
+            recent=self.records.page(Filter(), limit=RECENT).items,
+            types=[each.name for each in self.types.all()],
+            minutes=minutes,
+            info=self._info(),
+            overdue=overdue,
+            unreaped=unreaped,
+        )
+
+    def _lateness(self, now_us: int) -> tuple[timedelta, timedelta]:
+        due = [key(name) for name in self.queues.weights for key in (keys.scheduled, keys.retrying)]
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for key in (keys.LEASES, *due):
+                pipeline.zrange(key, 0, 0, withscores=True)
+            firsts = [row[0][1] if row else now_us for row in pipeline.execute()]
+        late = [timedelta(microseconds=max(0.0, now_us - score)) for score in firsts]
+        return max(late[1:], default=timedelta(0)), late[0]
+
+    def _minutes(self, minute: int) -> dict[int, Mapping[str, int]]:
+        wanted = range(minute - MINUTES + 1, minute + 1)
+        missing = [each for each in wanted if each not in self.settled]
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for each in missing:
+                pipeline.hgetall(keys.throughput(each))
+            found = dict(zip(missing, map(_counts, pipeline.execute()), strict=True))
+        answer = {each: self.settled[each] if each in self.settled else found[each] for each in wanted}
+        self.settled = {each: counts for each, counts in answer.items() if each <= minute - _SETTLED}
+        return answer
+
+    def _info(self) -> Mapping[str, Any]:
+        """What INFO says; empty when this user may not ask, which is no fault."""
+        if time.monotonic() - self.info_at >= _INFO_EVERY:
+            with translated():
+                try:
+                    self.info = self.redis.info()
+                except ResponseError:
+                    self.info = {}
+            self.info_at = time.monotonic()
+        return self.info
+
+
+def _counts(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    return {text(name): int(value) for name, value in fields.items()}

@@ -1,0 +1,163 @@
+// Refreshing, times in the viewer's zone, charts, selection, keyboard. Everything works without it, except being live.
+(() => {
+  "use strict";
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private mode */ } };
+  const recall = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+
+  // --- refreshing: never in a hidden tab, never while it is paused ---
+  const choice = $("#refresh");
+  const usual = document.body.dataset.refresh.replace(/\.0$/, "");
+  let last = Date.now();
+  const seconds = () => (choice ? Number(choice.value) : 0);
+  const pick = (value) => {
+    if (!choice) return;
+    if (![...choice.options].some((option) => option.value === value)) choice.add(new Option(`${value} s`, value), 0);
+    choice.value = value;
+    remember("refresh", value);
+  };
+  const refresh = () => {
+    last = Date.now();
+    $$("[hx-trigger='refresh']").forEach((part) => htmx.trigger(part, "refresh"));
+  };
+  const tick = () => {
+    const pause = $("[data-quick='yes']") ? Math.min(1, seconds()) : seconds();
+    if (pause && !document.hidden && Date.now() - last >= pause * 1000) refresh();
+  };
+  const lastChoice = recall("refresh");
+  pick(lastChoice !== null && /^\d+$/.test(lastChoice) ? lastChoice : usual);
+  choice?.addEventListener("change", () => pick(choice.value));
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && seconds()) refresh(); });
+  setInterval(tick, 250);
+
+  const offline = (yes) => { $("#offline").hidden = !yes; };
+  for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => offline(true));
+  document.body.addEventListener("htmx:responseError", (event) => offline(event.detail.xhr.status >= 500));
+  document.body.addEventListener("htmx:afterOnLoad", () => offline(false));
+  // A page that answers without the part we asked for (it moved on, or was removed) is loaded as a whole.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr, target } = event.detail;
+    if (xhr.status === 404 || (xhr.status === 200 && target.id && !xhr.responseText.includes(`id="${target.id}"`))) {
+      event.detail.shouldSwap = false;
+      location.reload();
+    }
+  });
+
+  // --- what a refresh must not touch: charts, and what a person has opened, ticked or typed ---
+  Object.assign(Idiomorph.defaults.callbacks, {
+    beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old.hasAttribute("data-keep") || old === document.activeElement && old.matches("input, textarea, select"))),
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details") || ["checked", "value"].includes(name) && node.matches("input") || name === "disabled" && node.matches("[data-needs-pick]")),
+  });
+
+  // --- times ---
+  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+  const clock = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
+  const showTimes = () => $$("time[datetime]").forEach((element) => {
+    const at = new Date(element.dateTime);
+    if (Number.isNaN(at.getTime())) return;
+    const title = `${whole.format(at)}\n${at.toISOString()}`;
+    if (element.title !== title) element.title = title;
+    if (element.classList.contains("clock") && element.textContent !== clock.format(at)) element.textContent = clock.format(at);
+  });
+  const pad = (number) => String(number).padStart(2, "0");
+  const local = (at) => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  $$("input[data-utc]").forEach((input) => {
+    const text = input.dataset.utc;
+    if (text) {
+      const at = new Date(/Z|[+-]\d\d:\d\d$/.test(text) ? text : `${text}Z`);
+      if (!Number.isNaN(at.getTime())) input.value = local(at);
+    }
+    input.form.addEventListener("formdata", (event) => {
+      const value = input.value && new Date(input.value);
+      if (value) event.formData.set(input.name, `${value.toISOString().slice(0, 19)}Z`);
+      for (const [name, given] of [...event.formData]) if (given === "") event.formData.delete(name);
+    });
+  });
+
+  // --- charts ---
+  const charts = new Map();
+  const colours = { submitted: "--chart-1", completed: "--chart-2", retried: "--chart-3", failed: "--chart-4" };
+  const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const makeChart = (box, names, data) => {
+    const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    return new uPlot({
+      width: Math.max(200, box.clientWidth), height: 140, cursor: { y: false, drag: { setScale: false } },
+      scales: { y: { range: (_, __, most) => [0, Math.max(4, most * 1.05)] } },
+      axes: [{ ...axis, size: 24, values: (_, values) => values.map((at) => hour.format(new Date(at * 1000))) }, { ...axis, size: 44, values: (_, values) => values.map((value) => Number.isInteger(value) ? value.toLocaleString() : "") }],
+      series: [{ value: (_, at) => at === null ? "" : hour.format(new Date(at * 1000)), label: "at" },
+        ...names.map((name) => ({ label: name, stroke: style(colours[name]), width: 1.8, points: { show: false }, fill: `${style(colours[name])}22` }))],
+    }, data, box);
+  };
+  const showCharts = (anew = false) => {
+    const source = $("#chart-data");
+    if (!source || typeof uPlot === "undefined") return;
+    const all = JSON.parse(source.getAttribute("value"));
+    $$(".chart").forEach((box) => {
+      const names = box.dataset.series.split(",");
+      const data = [all.minute, ...names.map((name) => all[name])];
+      const known = charts.get(box);
+      if (known && !anew) return known.setData(data);
+      known?.destroy();
+      charts.set(box, makeChart(box, names, data));
+    });
+  };
+  let resizing;
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => charts.forEach((chart, box) => chart.setSize({ width: Math.max(200, box.clientWidth), height: 140 })), 150); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showCharts(true));
+
+  // --- selection ---
+  const showPicked = () => {
+    const picked = $$(".pick:checked").length;
+    $$("[data-needs-pick]").forEach((button) => { button.disabled = !picked; });
+    $$(".picked-count").forEach((element) => { element.textContent = picked ? `(${picked})` : ""; });
+  };
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "pick-all") $$(".pick").forEach((box) => { box.checked = event.target.checked; });
+    if (event.target.matches("#pick-all, .pick")) showPicked();
+  });
+
+  // --- buttons ---
+  document.addEventListener("submit", (event) => {
+    const question = event.target.dataset.confirm;
+    if (question && !confirm(question)) event.preventDefault();
+  });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const label = button.textContent;
+    try { await navigator.clipboard.writeText(button.dataset.copy); button.textContent = "copied"; } catch { button.textContent = "could not copy"; }
+    setTimeout(() => { button.textContent = label; }, 1500);
+  });
+  const dark = () => { const set = document.documentElement.dataset.theme; return set ? set === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; };
+  const switchTheme = () => {
+    const next = dark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    document.cookie = `theme=${next}; path=/; max-age=31536000; samesite=lax`;
+    showCharts(true);
+  };
+  $("#theme")?.addEventListener("click", switchTheme);
+  $("#help")?.addEventListener("click", () => $("#keys").showModal());
+
+  // --- keyboard ---
+  const places = { o: "/", t: "/tasks", d: "/dead-letters", q: "/queues", w: "/workers", a: "/audit" };
+  let leader = 0;
+  let before = usual;
+  const go = (path) => { location.href = path; };
+  const find = () => { const box = $("#find"); box ? box.focus() : go("/tasks#find"); };
+  const pause = () => { if (seconds()) { before = choice.value; pick("0"); } else pick(before === "0" ? "5" : before); };
+  const keys = { "?": () => $("#keys").showModal(), "/": find, r: refresh, p: pause, t: switchTheme };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select") || !$("#keys") || $("#keys").open) return;
+    if (event.key === "g") { leader = Date.now(); return; }
+    const act = Date.now() - leader < 1200 && places[event.key] ? () => go(places[event.key]) : keys[event.key];
+    leader = 0;
+    if (act) { event.preventDefault(); act(); }
+  });
+  if (location.hash === "#find") $("#find")?.focus();
+
+  const settle = () => { showTimes(); showCharts(); showPicked(); };
+  document.body.addEventListener("htmx:afterSettle", settle);
+  settle();
+})();

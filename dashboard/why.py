@@ -1,0 +1,89 @@
+"""Why a task is not running, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from dashboard.present import ago, duration
+from dashboard.snapshot import Snapshot
+from shared.tasks import TaskDetail, TaskState, TaskSummary
+
+PATIENCE = timedelta(seconds=3)
+
+
+def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
+    """The sentence; `position` is how many tasks of its queue go before it, None when it is in none."""
+    summary = task.summary
+    if summary.corrupt:
+        return f"It cannot run, because {summary.corrupt}."
+    waits: Mapping[TaskState, Callable[[], str]] = {
+        TaskState.PENDING: lambda: _pending(summary, position, now),
+        TaskState.SCHEDULED: lambda: _due(summary, "It was submitted to run at a time", now),
+        TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and the next one waits", now),
+        TaskState.BLOCKED: lambda: "It waits for other tasks to complete first.",
+        TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
+        TaskState.COMPLETED: lambda: f"It has completed, {_attempts(summary)}.",
+        TaskState.FAILED: lambda: _failed(summary),
+        TaskState.CANCELLED: lambda: f"Somebody cancelled it{_because(task.cancel_requested)}.",
+        TaskState.EXPIRED: lambda: "It expired: nobody could start it by the moment it was to have started by.",
+    }
+    return waits[summary.state]()
+
+
+def _pending(task: TaskSummary, position: int | None, now: Snapshot) -> str:
+    queue = next((each for each in now.queues if each.name == task.queue), None)
+    if queue is None:
+        return f"Its queue {task.queue} is not among the configured priorities, so no worker looks there: see QUEUES."
+    if queue.paused is not None:
+        return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it under Queues."
+    if not now.workers:
+        return "No worker is alive: start one with python -m worker."
+    takers = [worker for worker in now.workers if task.queue in worker.queues]
+    if not takers:
+        return f"None of the {len(now.workers)} live workers takes from {task.queue}: see their WORKER_QUEUES."
+    if task.type not in now.types:
+        return f"No worker has registered the type {task.type}: name the module with its handler in TASK_MODULES."
+    return _in_line(task.queue, position, len(takers), all(worker.running for worker in takers))
+
+
+def _in_line(queue: str, position: int | None, takers: int, all_busy: bool) -> str:
+    before = "It is next in line" if not position else f"{position:,} {_tasks(position)} of {queue} before it"
+    count = "1 worker" if takers == 1 else f"{takers} workers"
+    return f"{before}; {count} {'takes' if takers == 1 else 'take'} from there{', all busy now' if all_busy else ''}."
+
+
+def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
+    if task.due_at is None:
+        return f"{start}, but the record does not say until when."
+    late = now.now() - task.due_at
+    if late > PATIENCE:
+        return (
+            f"It was due {duration(late)} ago and nobody moved it to its queue: "
+            "is a housekeeper running (python -m worker.housekeeping)?"
+        )
+    return f"{start}: it is due {ago(task.due_at, now.now())}."
+
+
+def _running(task: TaskSummary, cancel: str | None, now: datetime) -> str:
+    since = f" since {duration(now - task.started_at)}" if task.started_at else ""
+    where = f" on {task.worker}" if task.worker else ""
+    asked = "; it has been asked to stop" if cancel is not None else ""
+    return f"It is running{since}{where}{asked}."
+
+
+def _failed(task: TaskSummary) -> str:
+    error = f" with {task.error.type}" if task.error else ""
+    return f"It failed for good{error}, {_attempts(task)}: it stays here until somebody retries or deletes it."
+
+
+def _attempts(task: TaskSummary) -> str:
+    return f"after {task.attempt} attempts" if task.attempt > 1 else "at the first attempt"
+
+
+def _tasks(count: int) -> str:
+    return "task is" if count == 1 else "tasks are"
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""

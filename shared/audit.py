@@ -1,0 +1,67 @@
+"""Who did what, to what, and why: one bounded record for all parts that let people act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.clock import instant
+from shared.redis_client import text, translated
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+KEPT = 10_000
+LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One thing that somebody did."""
+
+    id: str
+    at: datetime
+    who: str
+    what: str
+    about: str
+    detail: str
+
+
+class Audit:
+    """The record, newest first. It keeps the last ten thousand entries."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    def record(self, who: str, what: str, about: str, detail: str = "") -> None:
+        """Adds an entry; long texts are cut."""
+        entry: dict[Any, Any] = {
+            "who": who[:LONGEST],
+            "what": what,
+            "about": about[:LONGEST],
+            "detail": detail[:LONGEST],
+        }
+        with translated():
+            self.redis.xadd(keys.AUDIT, entry, maxlen=KEPT, approximate=True)
+
+    def page(self, limit: int, before: str | None = None) -> tuple[list[AuditEntry], str | None]:
+        """Some entries, and where the next page begins (None at the end)."""
+        with translated():
+            rows = self.redis.xrevrange(keys.AUDIT, max=f"({before}" if before else "+", count=limit + 1) or []
+        entries = [_read(text(entry_id), fields or {}) for entry_id, fields in rows[:limit]]
+        return entries, entries[-1].id if len(rows) > limit else None
+
+
+def _read(entry_id: str, fields: Mapping[Any, Any]) -> AuditEntry:
+    about = {text(name): text(value) for name, value in fields.items()}
+    return AuditEntry(
+        id=entry_id,
+        at=instant(int(entry_id.partition("-")[0]) * 1000),
+        who=about.get("who", ""),
+        what=about.get("what", ""),
+        about=about.get("about", ""),
+        detail=about.get("detail", ""),
+    )

@@ -1,0 +1,194 @@
+"""Retrying or deleting many dead letters at a chosen rate, in the background, so that it survives whoever began it.
+
+An action lives in Redis. Any process may carry it out; `bulk_take.lua` lets one at a time do so, and another takes
+over when that one falls silent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.clock import instant, to_us
+from shared.redis_client import text, translated
+from shared.tasks import TaskState
+
+if TYPE_CHECKING:
+    from shared.dead_letters import DeadLetters
+    from shared.scripts import Scripts
+
+KEPT = 100
+SILENCE = timedelta(seconds=5)
+"""After this long without a step another process takes over."""
+
+
+class Verb(StrEnum):
+    """What is done to each."""
+
+    RETRY = "retry"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkAction:
+    """An action as it stands: running, paused, aborted or finished. `passed` ones were no dead letters any more."""
+
+    id: str
+    verb: Verb
+    what: str
+    by: str
+    rate: int
+    state: str
+    total: int
+    done: int
+    passed: int
+    picked: bool
+    begun_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("running", "paused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters: hand-picked ones, those of a cause, or (neither given) all."""
+
+    ids: tuple[str, ...] = ()
+    cause: str = ""
+
+    @property
+    def source(self) -> str:
+        """The index that holds them, when they are not hand-picked."""
+        return keys.cause(self.cause) if self.cause else keys.ended(TaskState.FAILED)
+
+
+class BulkActions:
+    """The actions, and one step of carrying them out."""
+
+    def __init__(self, scripts: Scripts, dead_letters: DeadLetters) -> None:
+        self.scripts = scripts
+        self.redis = scripts.redis
+        self.dead_letters = dead_letters
+
+    def count(self, selection: Selection) -> int:
+        """How many there are now."""
+        if selection.ids:
+            return len(selection.ids)
+        with translated():
+            return int(self.redis.zcard(selection.source))
+
+    def begin(self, verb: Verb, selection: Selection, *, what: str, by: str, rate: int) -> str:
+        """Begins an action on what is selected at this moment; its id."""
+        action_id = secrets.token_hex(8)
+        total = self.count(selection)
+        with translated():
+            seconds, us = self.redis.time()
+            now = seconds * 1_000_000 + us
+            with self.redis.pipeline() as pipeline:
+                if selection.ids:
+                    pipeline.zadd(keys.bulk_ids(action_id), dict.fromkeys(selection.ids, 0))
+                fields: dict[Any, Any] = {
+                    "verb": verb,
+                    "what": what,
+                    "by": by,
+                    "rate": rate,
+                    "state": "running",
+                    "source": keys.bulk_ids(action_id) if selection.ids else selection.source,
+                    "picked": int(bool(selection.ids)),
+                    "until": now,
+                    "total": total,
+                    "begun_at": now,
+                }
+                pipeline.hset(keys.bulk(action_id), mapping=fields)
+                pipeline.zadd(keys.BULKS, {action_id: now})
+                pipeline.sadd(keys.OPEN_BULKS, action_id)
+                pipeline.execute()
+            self._forget_old()
+        return action_id
+
+    def all(self) -> list[BulkAction]:
+        """The latest actions, newest first."""
+        with translated():
+            ids = [text(each) for each in self.redis.zrevrange(keys.BULKS, 0, KEPT - 1)]
+            with self.redis.pipeline(transaction=False) as pipeline:
+                for each in ids:
+                    pipeline.hgetall(keys.bulk(each))
+                records = pipeline.execute()
+        return [_read(each, record) for each, record in zip(ids, records, strict=True) if record]
+
+    def unfinished(self) -> list[BulkAction]:
+        """Those that have something left to do."""
+        with translated():
+            ids = [text(each) for each in self.redis.smembers(keys.OPEN_BULKS)]
+        return [found for each in ids if (found := self.get(each))]
+
+    def get(self, action_id: str) -> BulkAction | None:
+        """One action, or None when it is forgotten."""
+        with translated():
+            record = self.redis.hgetall(keys.bulk(action_id))
+        return _read(action_id, record) if record else None
+
+    def change(self, action_id: str, state: str) -> bool:
+        """Pauses, goes on with, or aborts an action; whether it was still open."""
+        found = self.get(action_id)
+        if found is None or not found.open:
+            return False
+        with translated():
+            self.redis.hset(keys.bulk(action_id), "state", state)
+            if state == "aborted":
+                seconds, us = self.redis.time()
+                self.redis.hset(keys.bulk(action_id), "ended_at", seconds * 1_000_000 + us)
+        return True
+
+    def step(self, action: BulkAction, who: str, most: int) -> int:
+        """Does the next few of an action, if this process may; how many."""
+        with translated():
+            what, ids = self.scripts.bulk_take(action.id, who, to_us(SILENCE), most)
+            if what == "stop":
+                self.redis.srem(keys.OPEN_BULKS, action.id)
+        if what != "work":
+            return 0
+        act = self.dead_letters.requeue_many if action.verb is Verb.RETRY else self.dead_letters.purge_many
+        self._note(action, ids, sum(was_done for _, was_done in act(ids)))
+        return len(ids)
+
+    def _note(self, action: BulkAction, ids: Sequence[str], done: int) -> None:
+        key = keys.bulk(action.id)
+        with translated(), self.redis.pipeline() as pipeline:
+            pipeline.hincrby(key, "done", done)
+            if action.picked:
+                pipeline.zrem(keys.bulk_ids(action.id), *ids)
+            # Those of an index that were not done are still in it, and have to be stepped over.
+            pipeline.hincrby(key, "gone" if action.picked else "passed", len(ids) - done)
+            pipeline.execute()
+
+    def _forget_old(self) -> None:
+        for each in map(text, self.redis.zrange(keys.BULKS, 0, -KEPT - 1)):
+            self.redis.delete(keys.bulk(each), keys.bulk_ids(each))
+            self.redis.zrem(keys.BULKS, each)
+
+
+def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction:
+    fields = {text(name): text(value) for name, value in record.items()}
+    ended = fields.get("ended_at")
+    return BulkAction(
+        id=action_id,
+        verb=Verb(fields["verb"]),
+        what=fields.get("what", ""),
+        by=fields.get("by", ""),
+        rate=int(fields["rate"]),
+        state=fields["state"],
+        total=int(fields["total"]),
+        done=int(fields.get("done", 0)),
+        passed=int(fields.get("passed", 0)) + int(fields.get("gone", 0)),
+        picked=fields.get("picked") == "1",
+        begun_at=instant(float(fields["begun_at"])),
+        ended_at=instant(float(ended)) if ended else None,
+    )

@@ -1,0 +1,43 @@
+"""Taking a port, and knowing whom a listener lets in."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from shared.settings import exit_with
+
+BACKLOG = 2048
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
+    """A listening socket; when the port cannot be had, the end of the process with status 2 and one line that helps."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        exit_with(
+            f"the {part} cannot listen on {host}:{port} ({error.strerror}): "
+            f"stop what is there, or set {setting} or BIND_HOST"
+        )
+    return listener
+
+
+def shown(host: str, listener: socket.socket) -> str:
+    """The address as a person types it."""
+    return f"[{host}]:{listener.getsockname()[1]}" if ":" in host else f"{host}:{listener.getsockname()[1]}"

@@ -1,0 +1,425 @@
+"""Locks that several housekeepers agree on, and the lock that agrees to everything.
+
+A lock saves work; it does not keep data safe. A holder may be frozen for an hour and go on as if nothing had happened,
+so each step that changes data shows its permit, and the script refuses one whose lock has ended (`outlived` in
+`lua/_prelude.lua`). Beside that a holder stops by itself: it trusts its lock for a part of the life it was given,
+counted on its own monotonic clock from before it asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from redis.exceptions import RedisError
+
+from shared.clock import instant
+from shared.errors import LockChanged, LockLost
+from shared.redis_client import translated
+
+if TYPE_CHECKING:
+    from shared.scripts import Scripts
+
+log = logging.getLogger(__name__)
+
+TRUST = 0.8
+"""Part of a lock's life for which its holder trusts it without having heard from Redis."""
+
+RENEWALS = 3
+"""Renewals in one life of a lock: two may fail before the trust is used up."""
+
+
+class OnError(StrEnum):
+    """What happens when Redis cannot be asked for a lock."""
+
+    SKIP = "skip"
+    RUN = "run"
+
+
+class Taken(StrEnum):
+    """How trying to take a lock ended. Resting: its last round is too recent; barred: it was taken from this owner."""
+
+    ACQUIRED = "acquired"
+    BUSY = "busy"
+    RESTING = "resting"
+    BARRED = "barred"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """What is locked, and for how long.
+
+    `at_most` is its life without a renewal: what a dead holder costs. `at_least` is how long it stays taken even when
+    its holder is done sooner, so that three instances do not do every second's work three times a second. `wait` is
+    how long to try; none means that a round is skipped.
+    """
+
+    name: str
+    at_most: timedelta
+    at_least: timedelta = timedelta()
+    wait: timedelta = timedelta()
+    on_error: OnError = OnError.SKIP
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a step that changes data shows. The empty one is that of work without locks; every script lets it pass."""
+
+    lock: str = ""
+    token: str = ""
+
+
+class LockEvents(Protocol):
+    """Whoever counts what happens to locks."""
+
+    def tried(self, name: str, result: Taken, seconds: float) -> None: ...
+    def held(self, name: str, seconds: float) -> None: ...
+    def renewal_failed(self, name: str) -> None: ...
+    def lost(self, name: str) -> None: ...
+
+
+class Uncounted:
+    """For those who do not count."""
+
+    def tried(self, name: str, result: Taken, seconds: float) -> None: ...
+    def held(self, name: str, seconds: float) -> None: ...
+    def renewal_failed(self, name: str) -> None: ...
+    def lost(self, name: str) -> None: ...
+
+
+class HeldLock(Protocol):
+    """A lock that this process took."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def term(self) -> int:
+        """The fencing number: larger than that of every holder before."""
+        ...
+
+    @property
+    def permit(self) -> Permit: ...
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the holder may act. Once False it stays False, unless a renewal came through in time after all."""
+        ...
+
+    def check(self) -> None:
+        """Raises LockLost when the holder must stop. Costs nothing: ask between batches."""
+        ...
+
+    def extend(self) -> bool:
+        """Gives it a new life; False when it is lost. Raises the driver's error when Redis does not answer."""
+        ...
+
+    def release(self) -> bool:
+        """Gives it back; False when it was not this holder's any more, or when Redis could not be told."""
+        ...
+
+
+class Locks(Protocol):
+    """Where locks are taken."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the last question for a lock was answered."""
+        ...
+
+    def acquire(self, lock: Lock) -> HeldLock | None:
+        """The lock, or None when it is not to be had: losing a race is no error."""
+        ...
+
+    def stop(self) -> None:
+        """Nothing is renewed any more."""
+        ...
+
+
+# --- Without locks -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FreeLock:
+    """Always held, never lost."""
+
+    name: str
+    term: int = 0
+    permit: Permit = Permit()
+    trusted: bool = True
+
+    def check(self) -> None:
+        pass
+
+    def extend(self) -> bool:
+        return True
+
+    def release(self) -> bool:
+        return True
+
+
+class NoLocks:
+    """For a housekeeper that is alone: every lock is free."""
+
+    reachable = True
+
+    def acquire(self, lock: Lock) -> HeldLock | None:
+        return FreeLock(lock.name)
+
+    def stop(self) -> None:
+        pass
+
+
+# --- In Redis ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class RedisLock:
+    """A lock that Redis gave to this process."""
+
+    locks: RedisLocks
+    lock: Lock
+    token: str
+    trusted_until: float
+    renew_at: float
+    taken_at: float
+    lost: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.lock.name
+
+    @property
+    def term(self) -> int:
+        return int(self.token.partition(":")[0])
+
+    @property
+    def permit(self) -> Permit:
+        return Permit(self.lock.name, self.token)
+
+    @property
+    def trusted(self) -> bool:
+        return not self.lost and self.locks.monotonic() < self.trusted_until
+
+    def check(self) -> None:
+        if not self.trusted:
+            raise LockLost(lock=self.name)
+
+    def extend(self) -> bool:
+        return self.locks.extend([self])[0]
+
+    def release(self) -> bool:
+        return self.locks.release(self)
+
+
+@dataclass(slots=True)
+class RedisLocks:
+    """Locks of one instance. A thread renews those that are held at a third of their life."""
+
+    scripts: Scripts
+    owner: str
+    events: LockEvents = field(default_factory=Uncounted)
+    monotonic: Callable[[], float] = time.monotonic
+    reachable: bool = True
+    _held: set[RedisLock] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _looks_at: float = float("inf")
+    _stopped: bool = False
+    _thread: threading.Thread | None = None
+
+    def acquire(self, lock: Lock) -> HeldLock | None:
+        began = self.monotonic()
+        until = began + lock.wait.total_seconds()
+        while True:
+            result, held = self._try(lock)
+            if held or result is Taken.ERROR or self.monotonic() >= until:
+                break
+            # Spread, so that those who wait do not all come back in the same moment.
+            time.sleep(min(random.uniform(0.02, 0.1), max(0.0, until - self.monotonic())))
+        self.events.tried(lock.name, result, self.monotonic() - began)
+        if result is Taken.ERROR and lock.on_error is OnError.RUN:
+            return FreeLock(lock.name)
+        return held
+
+    def extend(self, locks: list[RedisLock]) -> list[bool]:
+        """Renews several in one round trip. Raises the driver's error."""
+        sent_at = self.monotonic()
+        answers = self.scripts.lock_extend([(each.permit, each.lock.at_most) for each in locks])
+        for each, kept in zip(locks, answers, strict=True):
+            if kept:
+                self._trust(each, sent_at)
+            else:
+                self._lose(each)
+        return answers
+
+    def release(self, held: RedisLock) -> bool:
+        with self._changed:
+            self._held.discard(held)
+        held.lost, was_lost = True, held.lost
+        self.events.held(held.name, self.monotonic() - held.taken_at)
+        if was_lost:
+            return False
+        try:
+            return self.scripts.lock_release(held.permit)
+        except (RedisError, OSError) as error:
+            log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
+            return False
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _try(self, lock: Lock) -> tuple[Taken, RedisLock | None]:
+        sent_at = self.monotonic()
+        try:
+            result, token = self.scripts.lock_acquire(
+                lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least
+            )
+        except (RedisError, OSError) as error:
+            self.reachable = False
+            log.warning("lock %s: Redis cannot be asked: %s", lock.name, error)
+            return Taken.ERROR, None
+        self.reachable = True
+        if result is not Taken.ACQUIRED:
+            return result, None
+        held = RedisLock(self, lock, token, 0.0, 0.0, sent_at)
+        self._trust(held, sent_at)
+        self._watch(held)
+        return result, held
+
+    def _trust(self, held: RedisLock, since: float) -> None:
+        life = held.lock.at_most.total_seconds()
+        held.trusted_until = since + TRUST * life
+        held.renew_at = since + life / RENEWALS
+
+    def _lose(self, held: RedisLock) -> None:
+        if held.lost:
+            return
+        held.lost = True
+        self.events.lost(held.name)
+        log.warning("lock %s was lost: it ended, or somebody took it away", held.name)
+
+    # --- the watchdog ---
+
+    def _watch(self, held: RedisLock) -> None:
+        with self._changed:
+            self._held.add(held)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep_alive, name="locks", daemon=True)
+                self._thread.start()
+            elif held.renew_at < self._looks_at:
+                self._changed.notify()
+
+    def _keep_alive(self) -> None:
+        while due := self._wait_for_due():
+            try:
+                self.extend(due)
+            except (RedisError, OSError) as error:
+                self._try_again_soon(due, error)
+
+    def _wait_for_due(self) -> list[RedisLock]:
+        """Those to renew, once there are some; nothing when it is time to end."""
+        with self._changed:
+            while not self._stopped:
+                now = self.monotonic()
+                alive = [each for each in self._held if not each.lost]
+                if due := [each for each in alive if each.renew_at <= now]:
+                    return due
+                self._looks_at = min((each.renew_at for each in alive), default=float("inf"))
+                self._changed.wait(self._looks_at - now if alive else None)
+        return []
+
+    def _try_again_soon(self, locks: Iterable[RedisLock], error: Exception) -> None:
+        for each in locks:
+            self.events.renewal_failed(each.name)
+            each.renew_at = self.monotonic() + each.lock.at_most.total_seconds() / (RENEWALS * 5)
+        log.warning("locks could not be renewed: %s", error)
+
+
+# --- For people --------------------------------------------------------------------------------------------------
+
+LEADER = "metrics"
+"""The lock of the leader, who alone shows the gauges of the whole system."""
+
+LOCK_NAMES = ("unlock", "timeout", "recovery", "ttl", "max_elements", LEADER, "schedules")
+"""A lock for each housekeeping job."""
+
+BAR = timedelta(seconds=10)
+"""How long a leader that was asked to step down is kept from leading again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockInfo:
+    """A lock as it is now. `fence` is the number of its last holder, also when nobody holds it."""
+
+    name: str
+    token: str | None
+    owner: str | None
+    fence: int | None
+    acquired_at: datetime | None
+    remaining: timedelta
+
+    @property
+    def locked(self) -> bool:
+        return self.token is not None
+
+
+class LockDesk:
+    """Looking at locks, and taking them away in an emergency."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = scripts
+
+    def all(self) -> list[LockInfo]:
+        """Every lock by name, those included that nobody ever took."""
+        with translated():
+            rows = self.scripts.lock_read()
+            known = {row[0] for row in rows}
+            rows += self.scripts.lock_read(*(set(LOCK_NAMES) - known)) if set(LOCK_NAMES) - known else []
+        return sorted(map(_read, rows), key=lambda each: each.name)
+
+    def get(self, name: str) -> LockInfo | None:
+        """One lock; None when there is no such lock."""
+        with translated():
+            [row] = self.scripts.lock_read(name)
+        return _read(row) if name in LOCK_NAMES or row[3] else None
+
+    def force(self, name: str, token: str, by: str, reason: str) -> str:
+        """Takes a lock from its holder, whom it names. Raises LockChanged when `token` does not hold it (any more)."""
+        return self._force(name, token, by, reason, timedelta())
+
+    def step_down(self, by: str, reason: str) -> str:
+        """Ends the leader's term; another instance leads next. Raises LockChanged when nobody leads."""
+        return self._force(LEADER, "", by, reason, BAR)
+
+    def _force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> str:
+        with translated():
+            done, whom = self.scripts.lock_force(name, token, by, reason, bar)
+        if not done:
+            raise LockChanged(
+                f"lock {name} is held by another token now" if whom else f"nobody holds lock {name}", lock=name
+            )
+        log.warning("lock %s was taken from %s", name, whom, extra={"by": by, "reason": reason})
+        return whom
+
+
+def _read(row: tuple[str, str, str, str, str, str]) -> LockInfo:
+    name, token, owner, fence, acquired_at, left = row
+    return LockInfo(
+        name=name,
+        token=token or None,
+        owner=owner or None,
+        fence=int(fence) if fence else None,
+        acquired_at=instant(int(acquired_at)) if acquired_at else None,
+        remaining=timedelta(microseconds=int(left)),
+    )

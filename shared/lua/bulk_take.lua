@@ -1,0 +1,19 @@
+-- Gives the next dead letters of a bulk action to the one process that carries it out.
+-- ARGV: now, the action's id, who asks, how long it may be silent in microseconds, how many at most.
+-- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids}.
+-- An action remembers the moment it was begun and takes nothing that failed after it: a task that fails again on its
+-- retry is not retried by the same action for ever.
+local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local key = 'taskqueue:bulk:' .. id
+local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until')
+if not v[1] or not (v[1] == 'running' or v[1] == 'paused') then return {'stop', {}} end
+if v[1] == 'paused' then return {'wait', {}} end
+if v[5] and v[5] ~= who and tonumber(v[6]) > now then return {'wait', {}} end
+redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
+-- Those that could be neither retried nor removed stay in front of their index, so they are stepped over by number.
+local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', tonumber(v[4]) or 0, most)
+if #ids == 0 then
+  redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
+  return {'stop', {}}
+end
+return {'work', ids}

@@ -1,0 +1,14 @@
+-- Removes a record that nobody can read from wherever it is listed. ARGV: now, id, then the queues.
+-- Returns 1 when it was removed, 0 when the record is whole (it is left alone) or not listed at all.
+local id = ARGV[2]
+local v = fields(id, 'state', 'description', 'origin', 'token')
+if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end
+if not redis.call('ZSCORE', TASKS, id) and not redis.call('HEXISTS', 'taskqueue:cause-of', id) then return 0 end
+for at = 3, #ARGV do
+  for _, state in ipairs({'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled',
+    'expired'}) do
+    leave(id, state, ARGV[at], v and v[4] or '')
+  end
+end
+remove(id, 'failed', v and v[3] or '', '')
+return 1

@@ -1,0 +1,28 @@
+-- Takes a lock that nobody holds. Sent again with the same nonce it gives the same answer: a lost answer is harmless.
+-- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, rest in microseconds (for how long after
+--   this moment nobody else gets it, even if it is released sooner).
+-- Returns {"acquired", token, microseconds of life} or {"busy" | "resting" | "barred", owner}.
+-- The token is the fencing number and the nonce. The number only grows, also after Redis came back from an older
+-- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
+local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local key, FENCES = 'taskqueue:housekeeper:lock:' .. lock, 'taskqueue:housekeeper:fences'
+write_even_when_full()
+local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'rests', 'barred')
+if v[2] and tonumber(v[2]) > now then
+  local token = v[1] or ''
+  if token ~= '' and string.sub(token, -#nonce) == nonce then
+    return {'acquired', token, num(tonumber(v[2]) - now)}
+  end
+  if token ~= '' then return {'busy', v[3] or ''} end
+  if tonumber(v[4] or '0') > now then return {'resting', ''} end
+  if v[5] == owner then return {'barred', ''} end
+end
+
+local fence = math.max((tonumber(redis.call('HGET', FENCES, lock)) or 0) + 1, math.floor(now / 1000))
+local token = num(fence) .. ':' .. nonce
+redis.call('HSET', FENCES, lock, num(fence))
+redis.call('DEL', key)
+redis.call('HSET', key, 'token', token, 'owner', owner, 'fence', num(fence), 'acquired_at', NOW,
+  'until', num(now + life), 'rests', num(now + rest))
+redis.call('PEXPIRE', key, num(math.ceil(life / 1000) + 1))
+return {'acquired', token, num(life)}

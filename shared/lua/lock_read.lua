@@ -1,0 +1,17 @@
+-- Shows locks; changes nothing. ARGV: now, then the names of locks; without any, all that ever were.
+-- Returns per lock {name, token ("" when free), owner, fence, acquired at, microseconds left}.
+local names = {}
+for at = 2, #ARGV do names[#names + 1] = ARGV[at] end
+if #names == 0 then names = redis.call('HKEYS', 'taskqueue:housekeeper:fences') end
+table.sort(names)
+local answer = {}
+for _, name in ipairs(names) do
+  local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. name, 'token', 'owner', 'fence', 'acquired_at', 'until')
+  local left = tonumber(v[5] or '0') - now
+  if v[1] and left > 0 then
+    answer[#answer + 1] = {name, v[1], v[2], v[3], v[4], num(left)}
+  else
+    answer[#answer + 1] = {name, '', '', redis.call('HGET', 'taskqueue:housekeeper:fences', name) or '', '', '0'}
+  end
+end
+return answer

@@ -1,0 +1,14 @@
+-- Starts the wait of a task that is scheduled or waits for a retry at once, whatever it is due for.
+-- ARGV: now, id. Returns {state found ("" for unknown), 1 when it was moved}.
+local id = ARGV[2]
+local v = fields(id, 'state', 'origin')
+local state = v and v[1] or ''
+if not (state == 'scheduled' or state == 'retrying') then return {state, 0} end
+local queue = v[2]
+leave(id, state, queue, '')
+redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
+redis.call('RPUSH', 'rq:queue:' .. queue, id)
+redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+ring(1)
+return {state, 1}

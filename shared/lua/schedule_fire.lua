@@ -1,0 +1,36 @@
+-- Turns one due time of a schedule into one task, and moves the schedule on, in one step.
+-- ARGV: now, lock and token of the caller, name, revision, due time, next time ("" for none), how many due times are
+--   passed over without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),
+--   then nothing more (no task for this due time), or what `submit.lua` wants for one task.
+-- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue has no
+--   room, nothing was changed), or "changed": somebody else did it, or changed, paused or removed the schedule.
+if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+local name, due, passed, overlap = ARGV[4], ARGV[6], tonumber(ARGV[8]), ARGV[9]
+local key = schedule_key(name)
+local v = redis.call('HMGET', key, 'revision', 'due', 'paused', 'last_task')
+if v[1] ~= ARGV[5] or v[2] ~= due or v[3] then return 'changed' end
+
+local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
+local function unended(id)
+  local state = id and fields(id, 'state')
+  return state and state[1] and not ENDED[state[1]]
+end
+
+local outcome = 'missed'
+if #ARGV > 9 then
+  local last, id = v[4], ARGV[11]
+  local busy = unended(last) and last ~= id
+  if busy and overlap == 'skip' then
+    outcome = 'overlap'
+    redis.call('HINCRBY', key, 'overlaps', 1)
+  else
+    if submit({ARGV[1], unpack(ARGV, 10)})[1] == 'full' then return 'full' end
+    if busy and overlap == 'cancel' then cancel({ARGV[1], last, 'the next run of schedule ' .. name .. ' began'}) end
+    outcome = 'fired'
+    redis.call('HSET', key, 'last_task', id, 'last_due', due)
+    redis.call('HINCRBY', key, 'fired', 1)
+  end
+end
+if passed > 0 then redis.call('HINCRBY', key, 'missed', passed) end
+set_due(name, ARGV[7])
+return outcome

@@ -1,0 +1,14 @@
+-- Pauses a schedule, or lets it go on. ARGV: now, name, revision, reason (JSON; "" to go on), next time when it goes on.
+-- Returns 1, or 0 when the schedule is gone or was changed meanwhile.
+local name, reason = ARGV[2], ARGV[4]
+local key = schedule_key(name)
+local v = redis.call('HMGET', key, 'revision', 'paused')
+if v[1] ~= ARGV[3] then return 0 end
+if reason ~= '' then
+  redis.call('HSET', key, 'paused', reason)
+  unlist(name)
+elseif v[2] then
+  redis.call('HDEL', key, 'paused')
+  set_due(name, ARGV[5])
+end
+return 1

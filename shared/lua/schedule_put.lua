@@ -1,0 +1,21 @@
+-- Stores a schedule by name. One that is stored with the same revision keeps its next time and its history.
+-- ARGV: now, name, spec (JSON), revision of the spec, source, next time (microseconds or ""), then for the entry that
+--   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON).
+-- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}.
+local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local key = schedule_key(name)
+local v = redis.call('HMGET', key, 'revision', 'spec', 'paused', 'due')
+local happened = 'unchanged'
+if v[1] ~= revision then
+  happened = v[1] and 'changed' or 'created'
+  redis.call('HSET', key, 'spec', spec, 'revision', revision, 'due', due)
+  if not v[1] then redis.call('HSET', key, 'created_at', NOW) end
+else
+  due = v[4] or due
+end
+redis.call('HSET', key, 'source', source)
+redis.call('ZADD', SCHEDULES, 0, name)
+redis.call('HSET', job_key(entry_of(name)), 'data', ARGV[7], 'origin', ARGV[8], 'description', ARGV[9],
+  'meta', ARGV[10], 'created_at', iso(now), 'status', 'scheduled')
+if not v[3] then set_due(name, due) end
+return {happened, v[2] or ''}

@@ -1,0 +1,154 @@
+-- Looks at the next tasks of a slow walk over all of them, and puts right what cannot be: a task that is in no
+-- structure or in two, one that is missing from the lists, an entry without a record. The record says what is true,
+-- because every script writes it in the step that moves the task.
+-- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to look
+--   at, then the queues.
+-- Returns {how many it looked at, what was wrong and how often in turns}.
+-- Where it stands is kept in `taskqueue:recovery`: the structure, and the score and id of the last task there.
+if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+local lease, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
+local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
+local KNOWN = {}
+for _, state in ipairs(STATES) do KNOWN[state] = true end
+local queues, wrong, wake = {}, {}, 0
+for at = 6, #ARGV do queues[#queues + 1] = ARGV[at] end
+
+local function found(what) wrong[what] = (wrong[what] or 0) + 1 end
+
+local function forget(id)
+  for _, state in ipairs(STATES) do
+    for _, queue in ipairs(queues) do leave(id, state, queue, '') end
+  end
+  redis.call('ZREM', TASKS, id)
+  redis.call('ZREM', DEADLINES, id)
+  for _, name in ipairs(redis.call('HKEYS', 'taskqueue:types')) do redis.call('ZREM', 'taskqueue:tasks:type:' .. name, id) end
+  found('without_record')
+end
+
+local function set_aside(id, queue)
+  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'origin', queue, 'ended_at', iso(now), 'error',
+    '{"type":"CorruptRecord","message":"the stored record lacks its state or its queue"}')
+  found('unreadable')
+end
+
+local function bring_home(id, state, queue, due)
+  if state == 'pending' then
+    redis.call('ZADD', index_key(state, queue), NOW, id)
+    redis.call('RPUSH', 'rq:queue:' .. queue, id)
+    redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+    wake = wake + 1
+  elseif state == 'scheduled' or state == 'retrying' then
+    enter_due(id, state, queue, tonumber(due) or now)
+  elseif state == 'running' then
+    redis.call('ZADD', LEASES, num(now + lease), id)
+  elseif state == 'blocked' then
+    redis.call('ZADD', BLOCKED, NOW, id)
+  else
+    enter_ended(id, state, queue)
+  end
+  found('nowhere')
+end
+
+-- Scheduled and retrying share a registry of RQ: taking a task out of the one must not take it out of the other.
+local function take_out(id, other, state, queue)
+  if RQ_REGISTRY[other] ~= RQ_REGISTRY[state] then leave(id, other, queue, '')
+  else redis.call('ZREM', index_key(other, queue), id) end
+  found('in_two')
+end
+
+local function list(id, v)
+  local created = num(microseconds(v[4]) or now)
+  local added = redis.call('ZADD', TASKS, 'NX', created, id)
+  if v[3] then added = added + redis.call('ZADD', 'taskqueue:tasks:type:' .. v[3], 'NX', created, id) end
+  if added > 0 then
+    for _, tag in ipairs(v[6] and cjson.decode(v[6]) or {}) do
+      redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, 'NX', created, id)
+    end
+    found('unlisted')
+  end
+end
+
+local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
+
+local function inspect(id)
+  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data')
+  if not v then return end
+  if not (v[1] or v[3] or v[8]) then return forget(id) end
+  local state, queue = v[1], v[2]
+  if not KNOWN[state] or not queue then
+    state, queue = 'failed', queue or queues[1]
+    set_aside(id, queue)
+  end
+  local home
+  for _, other in ipairs(STATES) do
+    local there = redis.call('ZSCORE', index_key(other, queue), id)
+    if other == state then home = there elseif there then take_out(id, other, state, queue) end
+  end
+  if not home then bring_home(id, state, queue, v[5]) end
+  list(id, v)
+  if v[7] and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
+end
+
+local sources = {TASKS}
+for _, state in ipairs(STATES) do
+  if state == 'pending' or state == 'scheduled' or state == 'retrying' then
+    for _, queue in ipairs(queues) do sources[#sources + 1] = index_key(state, queue) end
+  else
+    sources[#sources + 1] = index_key(state, '')
+  end
+end
+sources[#sources + 1] = RECORDS
+
+local looked = 0
+
+-- Both return the score and the id to go on behind, or nothing at the end.
+local function walk_index(key, score, id)
+  local most = limit - looked
+  local reply = redis.call('ZRANGEBYSCORE', key, score ~= '' and score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+  local fresh = 0
+  for at = 1, #reply, 2 do
+    if reply[at + 1] ~= score or reply[at] > id then
+      inspect(reply[at])
+      fresh, looked = fresh + 1, looked + 1
+    end
+  end
+  if #reply < 2 * most then return nil end
+  if fresh == 0 then return '(' .. score, '' end
+  return reply[#reply], reply[#reply - 1]
+end
+
+local function walk_records(cursor)
+  local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', 'rq:job:*', 'COUNT', limit)
+  looked = looked + limit
+  for _, key in ipairs(reply[2]) do
+    local id = string.sub(key, 8)
+    local v = fields(id, 'state')
+    if v and v[1] and not redis.call('ZSCORE', TASKS, id) then inspect(id) end
+  end
+  if reply[1] == '0' then return nil end
+  return '', reply[1]
+end
+
+local c = redis.call('HMGET', CURSOR, 'source', 'score', 'id')
+local at, score, id = 1, c[2] or '', c[3] or ''
+for i, source in ipairs(sources) do
+  if source == c[1] then at = i end
+end
+if sources[at] ~= c[1] then score, id = '', '' end
+for _ = 1, #sources do
+  if sources[at] == RECORDS then score, id = walk_records(id) else score, id = walk_index(sources[at], score, id) end
+  if not score then
+    at, score, id = at % #sources + 1, '', ''
+    if at == 1 then break end
+  end
+  if looked >= limit then break end
+end
+redis.call('HSET', CURSOR, 'source', sources[at], 'score', score, 'id', id)
+ring(wake)
+local answer = {looked}
+for what, times in pairs(wrong) do
+  answer[#answer + 1] = what
+  answer[#answer + 1] = tostring(times)
+end
+return answer

@@ -1,0 +1,313 @@
+"""When a schedule is due, and what is done about the times that were missed. Redis comes in elsewhere.
+
+Cron expressions are read by croniter (RQ brings it along). Looked at beside it: cronsim, which keeps Debian's rules for
+the days when clocks change, but has no field for seconds. What croniter does differently on those days is set right
+here: where a local time comes twice, a fixed time of day runs once, and a time that does not exist runs when the clocks
+have moved on. Expressions with a star for the hour follow real time and run in both hours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from croniter import CroniterError, croniter
+
+from shared.tasks import NewTask
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
+_CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
+LONGEST_INTERVAL = timedelta(days=366)
+MOST_COUNTED = 10_000
+"""Missed times that are counted one by one; a schedule of every second that slept for a week has 600,000."""
+
+
+class Missed(StrEnum):
+    """What becomes of due times that passed long ago, because no housekeeper ran."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What is done when the last task of the schedule has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What is to run, and when: either a cron expression or an interval in seconds.
+
+    `data` is JSON text. `retry` overrides parts of the type's retry policy. `missed_limit` bounds how many missed times
+    are made up for; of more the latest are.
+    """
+
+    name: str
+    type: str
+    data: str = "null"
+    queue: str
+    cron: str | None = None
+    interval: int | None = None
+    timezone: str = "UTC"
+    missed: Missed = Missed.ONCE
+    missed_limit: int = 100
+    overlap: Overlap = Overlap.ALLOW
+    timeout: float | None = None
+    expires_in: float | None = None
+    retry: Mapping[str, float] | None = None
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError with what is wrong and what it must be."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is no name for a schedule: 1 to 46 characters out of A-Z a-z 0-9 _ -")
+        if (self.cron is None) == (self.interval is None):
+            raise ValueError("must have either cron or interval")
+        if self.interval is not None and not 1 <= self.interval <= LONGEST_INTERVAL.total_seconds():
+            raise ValueError("interval must be 1 to 31622400 seconds")
+        if not 1 <= self.missed_limit <= MOST_COUNTED:
+            raise ValueError(f"missed_limit must be 1 to {MOST_COUNTED}")
+        _zone(self.timezone)
+        if self.cron is not None:
+            _check_cron(self.cron)
+
+    @property
+    def spec(self) -> str:
+        """The schedule as it is stored."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def revision(self) -> str:
+        """The same for schedules that are the same."""
+        return hashlib.sha256(self.spec.encode()).hexdigest()[:16]
+
+    @property
+    def when(self) -> str:
+        """For people."""
+        return f"{self.cron} ({self.timezone})" if self.cron else f"every {self.interval} s"
+
+
+def read_spec(spec: bytes | str) -> Schedule:
+    """A schedule from what is stored. Raises ValueError or TypeError when it cannot be read."""
+    fields = json.loads(spec)
+    return Schedule(
+        **{
+            **fields,
+            "missed": Missed(fields["missed"]),
+            "overlap": Overlap(fields["overlap"]),
+            "tags": tuple(fields["tags"]),
+        }
+    )
+
+
+def following(schedule: Schedule, after: datetime) -> datetime | None:
+    """The first due time later than `after`; None when there is none any more.
+
+    Of an interval `after` must be a due time: they are counted from one another, so they do not drift.
+    """
+    if schedule.interval is not None:
+        return after + timedelta(seconds=schedule.interval)
+    return next(_cron_times(schedule, after), None)
+
+
+def upcoming(schedule: Schedule, due: datetime, count: int) -> list[datetime]:
+    """The next due times, `due` included."""
+    return list(islice(_from(schedule, due), count))
+
+
+def task_for(schedule: Schedule, due: datetime) -> NewTask:
+    """The one task of a due time: its id says which."""
+    return _task(schedule, f"{schedule.name}-{due.astimezone(UTC):%Y%m%dT%H%M%SZ}", {"due_at": due.isoformat()})
+
+
+def task_now(schedule: Schedule, task_id: str) -> NewTask:
+    """A task of the schedule that somebody asked for, beside its due times."""
+    return _task(schedule, task_id, {})
+
+
+def _task(schedule: Schedule, task_id: str, about: Mapping[str, str]) -> NewTask:
+    return NewTask(
+        id=task_id,
+        type=schedule.type,
+        data=schedule.data,
+        queue=schedule.queue,
+        timeout=timedelta(seconds=schedule.timeout) if schedule.timeout else None,
+        expires_in=timedelta(seconds=schedule.expires_in) if schedule.expires_in else None,
+        retry=schedule.retry,
+        tags=(*schedule.tags, f"schedule:{schedule.name}"),
+        meta={"schedule": schedule.name, **about},
+    )
+
+
+# --- What to do now ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One move of a schedule from a due time to the next: with a task, or without one. `passed` counts missed times."""
+
+    due: datetime
+    following: datetime | None
+    fire: bool
+    passed: int = 0
+
+
+def plan(schedule: Schedule, due: datetime, now: datetime, grace: timedelta, most: int = 500) -> list[Step]:
+    """The steps from a due time up to now, at most `most` of them; the rest comes with the next round.
+
+    A time is missed when it is older than `grace`: a housekeeper that takes over within it makes up for everything,
+    whatever the policy.
+    """
+    if due > now:
+        return []
+    if due + grace >= now:
+        return _each(schedule, due, now, most)
+    if schedule.missed is Missed.ONCE:
+        return [_jump(schedule, due, now, fire=True)]
+    if schedule.missed is Missed.SKIP:
+        first = _jump(schedule, due, now - grace, fire=False)
+        rest = _each(schedule, first.following, now, most) if first.following else []
+        return [first, *rest]
+    return _make_up(schedule, due, now, grace, most)
+
+
+def _each(schedule: Schedule, due: datetime, now: datetime, most: int) -> list[Step]:
+    steps: list[Step] = []
+    at: datetime | None = due
+    while at is not None and at <= now and len(steps) < most:
+        after = following(schedule, at)
+        steps.append(Step(due=at, following=after, fire=True))
+        at = after
+    return steps
+
+
+def _jump(schedule: Schedule, due: datetime, until: datetime, *, fire: bool) -> Step:
+    """From a due time to the first one after `until`."""
+    if schedule.interval is not None:
+        passed = int((until - due) / timedelta(seconds=schedule.interval)) + 1
+        after: datetime | None = due + passed * timedelta(seconds=schedule.interval)
+    else:
+        passed = sum(1 for _ in _up_to(schedule, due, until))
+        after = following(schedule, until)
+    return Step(due=due, following=after, fire=fire, passed=passed - 1 if fire else passed)
+
+
+def _make_up(schedule: Schedule, due: datetime, now: datetime, grace: timedelta, most: int) -> list[Step]:
+    missed = list(_up_to(schedule, due, now - grace))
+    too_many = len(missed) - schedule.missed_limit
+    if too_many <= 0:
+        return _each(schedule, due, now, most)
+    first = missed[too_many]
+    return [Step(due=due, following=first, fire=False, passed=too_many), *_each(schedule, first, now, most)]
+
+
+def _up_to(schedule: Schedule, due: datetime, until: datetime) -> Iterator[datetime]:
+    """Due times up to a moment; of very many the last ones."""
+    if schedule.interval is not None:
+        step = timedelta(seconds=schedule.interval)
+        count = int((until - due) / step) + 1
+        return (due + at * step for at in range(max(0, count - MOST_COUNTED), count))
+    return takewhile(lambda at: at <= until, islice(_from(schedule, due), MOST_COUNTED))
+
+
+def _from(schedule: Schedule, due: datetime) -> Iterator[datetime]:
+    yield due
+    if schedule.interval is None:
+        yield from _cron_times(schedule, due)
+    while (step := schedule.interval) is not None:
+        due += timedelta(seconds=step)
+        yield due
+
+
+# --- Cron --------------------------------------------------------------------------------------------------------
+
+
+def _cron_times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    zone = _zone(schedule.timezone)
+    times = croniter(schedule.cron, after.astimezone(zone), second_at_beginning=True, max_years_between_matches=8)
+    once = not _every_hour(schedule.cron or "")
+    last = after
+    while True:
+        try:
+            at: datetime = times.get_next(datetime)
+        except CroniterError:
+            return
+        found = at.astimezone(UTC)
+        if found > last and not (once and at.fold):
+            last = found
+            yield found
+
+
+def _every_hour(cron: str) -> bool:
+    """Whether the hour is left open, so that the expression follows real time on the days when clocks change."""
+    if cron.startswith("@"):
+        return cron == "@hourly"
+    fields = cron.split()
+    return fields[-4].startswith("*")
+
+
+def _check_cron(cron: str) -> None:
+    # Not all that croniter knows is for us: R and H stand for random times, which differ from one reading to the next.
+    fields = cron.split()
+    if not _CRON.fullmatch(cron) or (not cron.startswith("@") and len(fields) not in (5, 6)):
+        raise ValueError(
+            f"{cron!r} is no cron expression: five fields (minute hour day month weekday), or six with seconds first"
+        )
+    if any(re.search(r"(?i)\b[rh]\b|[rh]\(", each) for each in fields):
+        raise ValueError(f"{cron!r}: R and H (random times) are not known here")
+    try:
+        times = croniter(cron, datetime(2024, 1, 1, tzinfo=UTC), second_at_beginning=True, max_years_between_matches=8)
+        times.get_next(datetime)
+    except CroniterError as error:
+        raise ValueError(f"{cron!r} is no cron expression that ever comes true: {error}") from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone: use a name such as Europe/Berlin or UTC") from None
+
+
+def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queue: str) -> Schedule:
+    """A schedule as a person writes it, in YAML or JSON. Raises ValueError."""
+    if not isinstance(entry, Mapping):
+        raise ValueError("must be a mapping with type, and cron or interval")
+    known = {field for field in Schedule.__slots__ if field not in ("name", "queue")} | {"priority"}
+    unknown = [str(key) for key in entry if key not in known]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)} is not known here: known are {', '.join(sorted(known))}")
+    if not isinstance(entry.get("type"), str):
+        raise ValueError("type is required: the name of a task type")
+    fields = {key: value for key, value in entry.items() if value is not None and key != "priority"}
+    queue = entry.get("priority") or default_queue
+    queue = default_queue if queue == "default" else queue
+    if queue not in queues:
+        raise ValueError(f"priority {queue!r} is none of {', '.join(queues)}")
+    fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
+    fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
+    fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))
+    fields["tags"] = tuple(entry.get("tags") or ())
+    try:
+        return Schedule(name=name, queue=queue, **fields)
+    except TypeError as error:
+        raise ValueError(f"has a field of the wrong kind: {error}") from None
+
+
+def _choice(field: str, kind: type[StrEnum], value: object) -> StrEnum:
+    try:
+        return kind(str(value))
+    except ValueError:
+        raise ValueError(f"{field} must be one of {', '.join(kind)}, got {value!r}") from None

@@ -1,0 +1,240 @@
+"""The stored schedules: written by name, changed at run time, and turned into tasks, each due time once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from shared import keys, wire
+from shared.clock import instant, instant_us
+from shared.errors import ScheduleNotFound
+from shared.queues import submit_arguments
+from shared.redis_client import raw, text, translated
+from shared.schedules import Schedule, Step, following, plan, read_spec, task_for
+
+if TYPE_CHECKING:
+    from shared.locks import Permit
+    from shared.scripts import Argument, Scripts
+
+log = logging.getLogger(__name__)
+
+FROM_FILE = "file"
+FROM_API = "api"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchedule:
+    """A schedule and how it fares. `due` is None while it is paused, and when it has no next time."""
+
+    schedule: Schedule
+    source: str
+    due: datetime | None
+    paused: Mapping[str, str] | None
+    last_due: datetime | None
+    last_task: str | None
+    fired: int
+    missed: int
+    overlaps: int
+
+
+@dataclass(slots=True)
+class Fired:
+    """What one round did: tasks made, due times passed over, skipped for an overlap, and how late (seconds)."""
+
+    tasks: int = 0
+    missed: int = 0
+    overlaps: int = 0
+    lateness: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """What a file changed: names, and for changed ones what they were and are."""
+
+    created: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = (("created", self.created), ("changed", self.changed), ("removed", self.removed))
+        said = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+        return said or "nothing changed"
+
+
+class Timetable:
+    """The schedules in Redis."""
+
+    def __init__(self, scripts: Scripts, max_queue_length: int = 0) -> None:
+        self.scripts = scripts
+        self.max_queue_length = max_queue_length
+
+    # --- reading ---
+
+    def get(self, name: str) -> StoredSchedule:
+        """One schedule. Raises ScheduleNotFound."""
+        with translated():
+            fields = self.scripts.redis.hgetall(keys.schedule(name))
+        found = _read(fields)
+        if found is None:
+            raise ScheduleNotFound(name=name)
+        return found
+
+    def page(self, limit: int, after: str = "") -> tuple[list[StoredSchedule], str | None]:
+        """Some schedules by name, and the name that the next page begins behind (None at the end)."""
+        redis = self.scripts.redis
+        with translated():
+            found = redis.zrangebylex(keys.SCHEDULES, f"({after}" if after else "-", "+", start=0, num=limit + 1)
+            names = [text(name) for name in found]
+            with redis.pipeline(transaction=False) as pipeline:
+                for name in names[:limit]:
+                    pipeline.hgetall(keys.schedule(name))
+                records = pipeline.execute()
+        items = [item for record in records if (item := _read(record))]
+        return items, names[limit - 1] if len(names) > limit else None
+
+    # --- changing ---
+
+    def put(self, schedule: Schedule, source: str = FROM_API) -> str:
+        """Creates or changes a schedule by name: created, changed or unchanged."""
+        with translated():
+            due = self._first_due(schedule)
+            happened, before = self.scripts.schedule_put(
+                schedule.name, schedule.spec, schedule.revision, source, due, *_entry(schedule)
+            )
+        if happened != "unchanged":
+            log.info("schedule %s %s: %s", schedule.name, happened, _difference(before, schedule))
+        return happened
+
+    def delete(self, name: str) -> None:
+        """Removes a schedule; its tasks stay. Raises ScheduleNotFound."""
+        with translated():
+            if not self.scripts.schedule_delete(name):
+                raise ScheduleNotFound(name=name)
+
+    def pause(self, name: str, reason: str) -> StoredSchedule:
+        """No more tasks until it is resumed; times that pass meanwhile are not made up for."""
+        stored = self.get(name)
+        with translated():
+            note = json.dumps({"reason": reason})
+            self.scripts.schedule_pause(name, stored.schedule.revision, note, "")
+        return self.get(name)
+
+    def resume(self, name: str) -> StoredSchedule:
+        """It goes on with its next time from now."""
+        stored = self.get(name)
+        with translated():
+            due = self._first_due(stored.schedule)
+            self.scripts.schedule_pause(name, stored.schedule.revision, "", due)
+        return self.get(name)
+
+    def declare(self, schedules: Iterable[Schedule]) -> Diff:
+        """Makes what a file says come true: those of an earlier file that are in it no longer are removed."""
+        declared = {each.name: each for each in schedules}
+        happened = {name: self.put(each, FROM_FILE) for name, each in declared.items()}
+        removed = [name for name in self._from_file() if name not in declared and self._forget(name)]
+        return Diff(
+            created=tuple(name for name, what in happened.items() if what == "created"),
+            changed=tuple(name for name, what in happened.items() if what == "changed"),
+            removed=tuple(removed),
+        )
+
+    # --- firing ---
+
+    def fire_due(self, permit: Permit, grace: timedelta, fired: Fired, most: int = 100) -> None:
+        """Turns due times into tasks, those of at most `most` schedules, and counts them in `fired`.
+
+        Raises LockLost as soon as the lock is.
+        """
+        now_us, rows = self.scripts.schedule_due(most)
+        for name, revision, spec, due in rows:
+            try:
+                schedule = read_spec(spec)
+            except (ValueError, TypeError, KeyError) as error:
+                log.error("schedule %s cannot be read and is passed over: %s", name, error)
+                continue
+            for step in plan(schedule, instant(int(due)), instant(now_us), grace):
+                if not self._take(permit, schedule, revision, step, now_us, fired):
+                    break
+
+    def _take(self, permit: Permit, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired) -> bool:
+        """One step; whether the next one may follow."""
+        task = submit_arguments(task_for(schedule, step.due)) if step.fire else ()
+        limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
+        what = self.scripts.schedule_fire(
+            permit,
+            schedule.name,
+            revision,
+            str(instant_us(step.due)),
+            str(instant_us(step.following)) if step.following else "",
+            step.passed,
+            schedule.overlap,
+            *limit,
+            *task,
+        )
+        if what in ("changed", "full"):
+            return False
+        fired.tasks += what == "fired"
+        fired.overlaps += what == "overlap"
+        fired.missed += step.passed
+        if what == "fired":
+            fired.lateness.append((now_us - instant_us(step.due)) / 1_000_000)
+        if step.passed:
+            log.warning("schedule %s: %d due times were missed and get no task", schedule.name, step.passed)
+        return True
+
+    def _first_due(self, schedule: Schedule) -> str:
+        now = instant(self.scripts.now_us()).replace(microsecond=0)
+        due = following(schedule, now)
+        return str(instant_us(due)) if due else ""
+
+    def _from_file(self) -> list[str]:
+        after, names = "", []
+        while True:
+            page, following_page = self.page(500, after)
+            names += [each.schedule.name for each in page if each.source == FROM_FILE]
+            if following_page is None:
+                return names
+            after = following_page
+
+    def _forget(self, name: str) -> bool:
+        with translated():
+            return self.scripts.schedule_delete(name, FROM_FILE)
+
+
+def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
+    """What rq-scheduler's tools show."""
+    when = {"cron_string": schedule.cron} if schedule.cron else {"interval": schedule.interval}
+    meta = json.dumps({"schedule": schedule.name, "timezone": schedule.timezone, **when})
+    return wire.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
+
+
+def _difference(before: str, schedule: Schedule) -> str:
+    """What changed, field by field."""
+    new = json.loads(schedule.spec)
+    if not before:
+        return schedule.when
+    old = json.loads(before)
+    return ", ".join(f"{key}: {old.get(key)!r} -> {new[key]!r}" for key in new if old.get(key) != new[key])
+
+
+def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:
+    about = {text(name): raw(value) for name, value in fields.items()}
+    if "spec" not in about:
+        return None
+    paused = about.get("paused")
+    due = about.get("due")
+    return StoredSchedule(
+        schedule=read_spec(about["spec"]),
+        source=text(about.get("source", b"")),
+        due=instant(int(due)) if due and not paused else None,
+        paused=json.loads(paused) if paused else None,
+        last_due=instant(int(about["last_due"])) if "last_due" in about else None,
+        last_task=text(about["last_task"]) if "last_task" in about else None,
+        fired=int(about.get("fired", 0)),
+        missed=int(about.get("missed", 0)),
+        overlaps=int(about.get("overlaps", 0)),
+    )

@@ -1,0 +1,107 @@
+"""What the README says is so: its walk-through runs, its tables are the code's, the tests that it names exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import readme
+from tests.acceptance.running import Product, product
+from tests.harness import ROOT
+
+TEXT = readme.README.read_text()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with product(tmp_path_factory.mktemp("readme")) as up:
+        yield up
+
+
+def walk_through() -> Iterator[tuple[str, str]]:
+    """Commands and the answers shown for them."""
+    for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL):
+        for part in block.split("$ ", 1)[1].split("\n$ "):
+            command, _, shown = part.partition("\n")
+            yield command, shown.strip()
+
+
+def test_the_walk_through_gives_the_answers_that_are_shown(running: Product) -> None:
+    task_id = ""
+    steps = list(walk_through())
+    assert len(steps) >= 9
+    for command, shown in steps:
+        there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
+        done = subprocess.run(
+            ["bash", "-c", there],
+            env={"TASK_ID": task_id, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        pattern = "".join(".*?" if part == "…" else re.escape(part) for part in re.split("(…)", shown))
+        open_end = shown.endswith("…")
+        assert re.fullmatch(pattern + (".*" if open_end else ""), done.stdout.strip(), re.DOTALL), (
+            f"{command}\n  shown: {shown}\n  got:   {done.stdout}"
+        )
+        if found := re.match(r'\{"task_id":"(\w+)","status":"pending","type"', done.stdout):
+            task_id = found[1]
+
+
+def test_the_table_of_settings_is_the_codes() -> None:
+    assert readme.section(TEXT, "settings") == readme.settings_table()
+
+
+def test_the_table_of_endpoints_is_the_codes(running: Product) -> None:
+    assert readme.section(TEXT, "endpoints") == readme.endpoints_table(running.api.get("/openapi.json").json())
+
+
+def test_the_table_of_metrics_is_what_a_running_system_shows(running: Product) -> None:
+    readme.exercise(running.api)
+    assert readme.section(TEXT, "metrics") == readme.metrics_table(running.api.get("/metrics").text)
+
+
+def test_the_ten_metrics_of_the_reference_are_on_the_gateways_page(running: Product) -> None:
+    readme.exercise(running.api)
+    page = running.api.get("/metrics").text
+    for name in (
+        "task_submissions_total",
+        "task_completions_total",
+        "task_duration_seconds_bucket",
+        "task_retries_total",
+        "tasks_in_dlq_total",
+        "active_workers_total",
+        "pending_tasks_total",
+        "retry_tasks_total",
+        "task_failures_total",
+        "worker_errors_total",
+    ):
+        assert re.search(rf"^{name}[ {{]", page, re.MULTILINE), name
+
+
+def test_every_test_that_the_readme_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", TEXT)) - {path.stem for path in ROOT.glob("tests/**/test_*.py")}
+    defined = {
+        name for path in ROOT.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())
+    }
+    assert named
+    assert named <= defined, named - defined
+
+
+@pytest.mark.parametrize("path", ["README.md", "worker/README.md", "shared/README.md"])
+def test_files_that_a_readme_links_to_exist(path: str) -> None:
+    folder = (ROOT / path).parent
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / path).read_text()):
+        assert (folder / target).exists(), target
+
+
+def test_files_that_the_folders_describe_exist() -> None:
+    for folder in ("worker", "shared"):
+        text = (ROOT / folder / "README.md").read_text()
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", text):
+            assert (ROOT / folder / name).exists() or (Path(ROOT) / name).exists(), f"{folder}: {name}"

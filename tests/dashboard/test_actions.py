@@ -1,0 +1,146 @@
+"""What people can change, what is recorded of it, and what keeps others from doing it in their name."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from shared import keys
+from shared.audit import Audit
+from shared.task_types import TaskType, TaskTypes
+from shared.tasks import TaskState
+from tests.dashboard.conftest import Browser, bury
+from tests.harness import System
+
+
+def _audit(system: System) -> list[tuple[str, str, str]]:
+    entries, _ = Audit(system.redis).page(50)
+    return [(entry.who, entry.what, entry.about) for entry in entries]
+
+
+def test_a_dead_letter_is_retried_and_that_is_recorded(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["no"])
+    assert "in its queue again" in browser.post(f"/tasks/{dead}/retry").text
+    assert system.records.state(dead) is TaskState.PENDING
+    assert _audit(system) == [("anonymous", "retried", dead)]
+    assert dead in browser.text("/audit")
+
+
+def test_a_second_retry_is_a_conflict(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["no"])
+    browser.post(f"/tasks/{dead}/retry")
+    answer = browser.post(f"/tasks/{dead}/retry")
+    assert answer.status_code == 409
+    assert "only a failed task can be retried" in answer.text
+
+
+def test_a_retry_with_other_data_keeps_what_was_hidden(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["no"], data=json.dumps({"amount": 3, "token": "s3cret", "list": [{"password": "p"}]}))
+    edited = {"amount": 4, "token": "••••••", "list": [{"password": "••••••"}], "new": True}
+    assert "with the new data" in browser.post(f"/tasks/{dead}/retry-with", data=json.dumps(edited)).text
+    task = system.records.get(dead)
+    assert task.data == {"amount": 4, "token": "s3cret", "list": [{"password": "p"}], "new": True}
+    assert task.summary.state is TaskState.PENDING
+    assert _audit(system) == [("anonymous", "retried with other data", dead)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("{", "this is not JSON"), ('{"amount": "x"}', "does not fit the type"), ('{"a": NaN}', "NaN is not JSON")],
+)
+def test_other_data_that_cannot_be_is_refused_and_kept_in_the_form(
+    browser: Browser, system: System, text: str, problem: str
+) -> None:
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    TaskTypes(system.redis).publish([TaskType(name="fail", schema=schema)])
+    [dead] = bury(system, ["no"])
+    answer = browser.post(f"/tasks/{dead}/retry-with", data=text)
+    assert answer.status_code == 400
+    assert problem in answer.text
+    assert system.records.state(dead) is TaskState.FAILED
+    assert _audit(system) == []
+
+
+def test_a_task_that_waits_can_be_run_now_or_cancelled(browser: Browser, system: System) -> None:
+    one, two = (system.submit("noop", delay=timedelta(hours=1)) for _ in range(2))
+    browser.post(f"/tasks/{one}/run-now")
+    browser.post(f"/tasks/{two}/cancel")
+    assert system.records.state(one) is TaskState.PENDING
+    assert system.records.state(two) is TaskState.CANCELLED
+    assert browser.post(f"/tasks/{two}/run-now").status_code == 409
+    assert {what for _, what, _ in _audit(system)} == {"ran now", "cancelled"}
+
+
+def test_what_is_run_now_is_in_no_index_twice(browser: Browser, system: System) -> None:
+    task = system.submit("noop", delay=timedelta(hours=1))
+    browser.post(f"/tasks/{task}/run-now")
+    assert system.redis.zcard(keys.scheduled("normal")) == 0
+    assert system.redis.zcard(keys.rq_scheduled("normal")) == 0
+    assert system.redis.lrange(keys.rq_queue("normal"), 0, -1) == [task.encode()]
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(browser: Browser, system: System) -> None:
+    browser.post("/queues/low/pause", reason="the printer is out of paper")
+    low = next(each for each in system.queues.overview() if each.name == "low")
+    assert low.paused
+    assert low.paused["reason"] == "the printer is out of paper"
+    browser.post("/queues/low/resume")
+    assert not any(each.paused for each in system.queues.overview())
+    assert browser.post("/queues/none/pause", reason="x").status_code == 400
+
+
+CHANGES = [
+    "/tasks/x/retry",
+    "/tasks/x/retry-with",
+    "/tasks/x/run-now",
+    "/tasks/x/cancel",
+    "/tasks/x/delete",
+    "/queues/low/pause",
+    "/queues/low/resume",
+    "/bulk",
+    "/bulk/review",
+    "/bulk/x/pause",
+    "/bulk/x/resume",
+    "/bulk/x/abort",
+    "/sign-out",
+]
+
+
+def test_every_change_is_in_this_table(browser: Browser) -> None:
+    from werkzeug.routing import Map
+
+    routes: Map = browser.app.url_map
+    posts = {rule.endpoint for rule in routes.iter_rules() if "POST" in (rule.methods or ())}
+    adapter = routes.bind("localhost")
+    assert {adapter.match(path, method="POST")[0] for path in CHANGES} | {"sign_in.enter"} == posts
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_nothing_is_changed_without_the_token_of_the_session(browser: Browser, system: System, path: str) -> None:
+    browser.text("/queues")
+    assert browser.client.post(path, data={"csrf": "guessed"}).status_code == 403
+    assert browser.client.post(path).status_code == 403
+    token = browser.token()
+    foreign = browser.client.post(path, data={"csrf": token}, headers={"Origin": "https://evil.example"})
+    assert foreign.status_code == 403
+    other_site = browser.client.post(path, data={"csrf": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert other_site.status_code == 403
+    assert _audit(system) == []
+
+
+@pytest.mark.parametrize("path", [path for path in CHANGES if path != "/bulk"])
+def test_looking_changes_nothing(browser: Browser, path: str) -> None:
+    assert browser.get(path).status_code in (404, 405)
+
+
+def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, system: System) -> None:
+    import shlex
+    from html import unescape
+
+    task = system.submit("echo", json.dumps("it's `rm -rf /` $(reboot)"))
+    page = unescape(browser.text(f"/tasks/{task}"))
+    start = page.index('data-copy="curl') + len('data-copy="')
+    words = shlex.split(page[start : page.index('">Copy as curl')])
+    assert json.loads(words[-1])["data"] == "it's `rm -rf /` $(reboot)"

@@ -1,0 +1,130 @@
+"""Acting on many dead letters: told first, done at a rate, paused, aborted, and carried on by whoever is there."""
+
+from __future__ import annotations
+
+import re
+
+from dashboard.background import Background
+from shared import keys
+from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.tasks import TaskState
+from tests.dashboard.conftest import Browser, bury
+from tests.harness import System, wait_until
+
+
+def _bulks(system: System) -> BulkActions:
+    return BulkActions(system.scripts, system.dead_letters)
+
+
+def _failed(system: System) -> int:
+    return int(system.redis.zcard(keys.ended(TaskState.FAILED)))
+
+
+def _group(browser: Browser) -> str:
+    found = re.search(r"/dead-letters/(\w+)", browser.text("/dead-letters"))
+    assert found
+    return found[1]
+
+
+def test_it_is_told_first_how_many_and_which(browser: Browser, system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(30)])
+    page = browser.post("/bulk/review", scope="group", cause=_group(browser), verb="retry").text
+    assert "Retry 30 dead letters?" in page
+    assert sum(each[-8:] in page for each in ids) == 20
+    assert _failed(system) == 30
+
+
+def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(10)])
+    page = browser.post("/bulk/review", scope="picked", id=ids[:3], verb="delete").text
+    assert "Delete 3 dead letters?" in page
+    browser.post("/bulk", scope="picked", id=ids[:3], verb="delete", rate="1000")
+    background: Background = browser.app.extensions["background"]
+    for _ in range(50):
+        background.carry_out()
+    assert _failed(system) == 7
+    [action] = _bulks(system).all()
+    assert (action.state, action.done, action.total) == ("finished", 3, 3)
+
+
+def test_nothing_selected_is_refused(browser: Browser) -> None:
+    assert browser.post("/bulk/review", scope="picked", verb="retry").status_code == 400
+    assert browser.post("/bulk", scope="all", verb="retry", rate="10").status_code == 400
+    assert browser.post("/bulk/review", scope="all", verb="explode").status_code == 400
+
+
+def test_the_rate_is_kept_through_a_pause(system: System) -> None:
+    bury(system, [f"{n} no" for n in range(300)])
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=100)
+    background = Background(None, bulks)  # type: ignore[arg-type]  # only the bulk actions are looked at
+    end = wait_until
+    import time
+
+    started = time.monotonic()
+    while time.monotonic() - started < 1.0:
+        background.carry_out()
+        time.sleep(0.02)
+    done = 300 - _failed(system)
+    assert 80 <= done <= 125
+    bulks.change(action, "paused")
+    background.carry_out()
+    paused_at = _failed(system)
+    time.sleep(0.5)
+    background.carry_out()
+    assert _failed(system) == paused_at
+    bulks.change(action, "running")
+    time.sleep(0.3)
+    background.carry_out()
+    assert paused_at - _failed(system) <= 110, "no burst for the time it was paused"
+    end(lambda: background.carry_out() or _failed(system) == 0, "all are done")
+
+
+def test_another_process_goes_on_when_one_dies(system: System) -> None:
+    bury(system, [f"{n} no" for n in range(50)])
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    assert bulks.step(action, "first", 10) == 10
+    assert bulks.step(action, "second", 10) == 0, "the first is at it"
+    system.redis.hset(keys.bulk(action.id), "held_until", 1)
+    assert bulks.step(action, "second", 100) == 40
+    assert bulks.step(action, "second", 100) == 0
+    assert bulks.unfinished() == []
+    [ended] = bulks.all()
+    assert (ended.state, ended.done) == ("finished", 50)
+
+
+def test_what_fails_again_is_not_retried_by_the_same_action(system: System) -> None:
+    bury(system, ["no"] * 5)
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    late = bury(system, ["no"] * 2)
+    [action] = bulks.unfinished()
+    bulks.step(action, "me", 100)
+    bulks.step(action, "me", 100)
+    assert _failed(system) == len(late)
+
+
+def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) -> None:
+    ids = bury(system, ["no"] * 6)
+    system.redis.hdel(keys.rq_job(ids[0]), "data")
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    for _ in range(5):
+        bulks.step(action, "me", 2)
+    [ended] = bulks.all()
+    assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
+
+
+def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
+    bury(system, ["no"] * 5)
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.DELETE, Selection(), what="all", by="eve", rate=1)
+    assert "aborted" in browser.post(f"/bulk/{action}/abort").text
+    assert browser.post(f"/bulk/{action}/resume").status_code == 400
+    found = bulks.get(action)
+    assert found
+    assert bulks.step(found, "me", 10) == 0
+    assert _failed(system) == 5

@@ -1,0 +1,262 @@
+"""What the pages show, and that nothing from outside is ever more than text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from dashboard.snapshot import Snapshot
+from shared import keys
+from shared.task_types import TaskType, TaskTypes
+from shared.workers import RunningTask, WorkerInfo
+from tests.dashboard.conftest import Browser, bury
+from tests.harness import System
+
+PAGES = ("/", "/tasks", "/dead-letters", "/queues", "/workers", "/audit", "/bulk")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_says_what_to_do_when_there_is_nothing(browser: Browser, path: str) -> None:
+    page = browser.text(path)
+    assert "<script>" not in page
+    assert " style=" not in page
+    assert not re.search(r"\son\w+=", page)
+
+
+def test_the_overview_counts_every_state(browser: Browser, system: System) -> None:
+    bury(system, ["a", "b"])
+    system.submit("noop")
+    system.submit("noop", delay=timedelta(hours=1))
+    page = browser.text("/")
+    for state, count in {"pending": 1, "scheduled": 1, "failed": 2, "running": 0}.items():
+        assert f'id="count-{state}">{count}<' in page
+    assert "No worker is alive" in page
+    assert "2 tasks have failed for good in the last 10 minutes" in page
+
+
+def test_a_paused_queue_is_told_with_its_reason(browser: Browser, system: System) -> None:
+    system.queues.pause("high", "bank is closed", "eve")
+    assert "Queue high is paused" in browser.text("/")
+    page = browser.text("/queues")
+    assert "bank is closed" in page
+    assert "by eve" in page
+
+
+def test_tasks_are_found_by_all_that_the_form_offers(browser: Browser, system: System) -> None:
+    wanted = system.submit("echo", "1", "high", tags=("eu",))
+    other = system.submit("noop")
+    for query in ("type=echo", "priority=high&status=pending", "tag=eu", "type=echo&since=2020-01-01T00:00:00Z"):
+        page = browser.text(f"/tasks?{query}")
+        assert wanted[-8:] in page, query
+        assert other[-8:] not in page, query
+    assert browser.get(f"/tasks?id={wanted}").headers["Location"].endswith(f"/tasks/{wanted}")
+
+
+def test_a_long_list_goes_on_where_the_page_ended(browser: Browser, system: System) -> None:
+    ids = set(system.submit_many([("noop", "null")] * 120))
+    seen: set[str] = set()
+    path = "/tasks"
+    for _ in range(3):
+        page = browser.text(path)
+        seen |= set(re.findall(r'id="row-(\w+)"', page))
+        older = re.search(r'href="(/tasks\?cursor=[^"]+)"', page)
+        path = older[1] if older else ""
+    assert seen == ids
+    assert path == ""
+
+
+@pytest.mark.parametrize(
+    "path", ["/tasks?cursor=zzz", "/tasks?status=lost", "/tasks?since=yesterday", "/audit?before=x"]
+)
+def test_an_address_that_cannot_be_is_told_so(browser: Browser, path: str) -> None:
+    assert browser.get(path).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/tasks/nope", "/nowhere", "/bulk/nope", "/tasks/a%00b", "/tasks/" + "x" * 5000])
+def test_what_is_not_there_is_a_page_too(browser: Browser, path: str) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == 404
+    assert "</html>" in answer.text
+
+
+def test_a_task_shows_its_history(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["order 7 is unknown"], tags=("eu",))
+    page = browser.text(f"/tasks/{dead}")
+    for text in ("It failed for good with ValueError", "order 7 is unknown", "Attempt 1", "Traceback", "shop.pay"):
+        assert text in page
+    assert "others that died of the same" in page
+
+
+def test_hidden_fields_are_never_shown(browser: Browser, system: System) -> None:
+    data = {"user": "eve", "password": "hunter2", "deep": [{"API_KEY": "hunter3"}], "card_number": "4111"}
+    [dead] = bury(system, ["no"], data=json.dumps(data))
+    for path in (f"/tasks/{dead}", f"/tasks/{dead}/data.json"):
+        page = browser.text(path)
+        assert "eve" in page
+        for secret in ("hunter2", "hunter3", "4111"):
+            assert secret not in page
+
+
+def _why(page: str) -> str:
+    found = re.search(r'id="why">([^<]+)<', page)
+    assert found
+    return found[1]
+
+
+def test_why_a_task_is_not_running_is_one_sentence(browser: Browser, system: System) -> None:
+    first, second = system.submit("noop"), system.submit("noop")
+    later = system.submit("noop", delay=timedelta(hours=1))
+    assert "No worker is alive" in _why(browser.text(f"/tasks/{first}"))
+    system.workers.announce(_worker("w1"))
+    TaskTypes(system.redis).publish([TaskType(name="noop", schema={})])
+    other = Browser(browser.app, browser.app.test_client())
+    system.queues.pause("normal", "lunch")
+    browser.post("/queues/high/resume")
+    assert "paused (lunch)" in _why(other.text(f"/tasks/{first}"))
+    browser.post("/queues/normal/resume")
+    assert "next in line" in _why(other.text(f"/tasks/{first}"))
+    assert "1 task is of normal before it" in _why(other.text(f"/tasks/{second}"))
+    assert "it is due in 59 min" in _why(other.text(f"/tasks/{later}"))
+
+
+def _worker(name: str) -> WorkerInfo:
+    from datetime import UTC, datetime
+
+    return WorkerInfo(
+        name=name,
+        host=name,
+        pid=1,
+        version="1",
+        queues=("normal",),
+        executors=1,
+        started_at=datetime.now(UTC),
+        running=(RunningTask(id="x", type=name, seconds=1.0),),
+    )
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "'\"><img src=x onerror=alert(1)>",
+    "</code></pre><script>alert(1)</script>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "\u202egnp.exe",
+    "a\x00b\x1b[31m",
+    "\ufeff\u2028\u2029",
+    "<svg/onload=alert(1)>",
+    "&lt;script&gt;",
+    "' hx-get='/x' hx-trigger='load",
+    "x" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_comes_from_outside_is_text(browser: Browser, system: System, text: str) -> None:
+    [dead] = bury(
+        system, [text], error=text[:90], place=text[:90], data=json.dumps({text: [text, None]}), tags=(text[:200],)
+    )
+    system.queues.pause("high", text[:500], text[:100])
+    system.workers.announce(_worker(text[:80]))
+    system.redis.hset(keys.rq_job(dead), "cancel", text)
+    browser.post("/queues/low/pause", reason=text)
+    group = re.search(r"/dead-letters/(\w+)", browser.text("/dead-letters"))
+    assert group
+    for path in (*PAGES, f"/tasks/{dead}", f"/dead-letters/{group[1]}", f"/tasks?type={'%3Cscript%3E'}"):
+        page = browser.text(path)
+        assert len(page) < 500_000
+        for live in ("<script>", "<img src=x", "<svg", "hx-get='/x'", "\x1b", "\u202e", "\x00", "\u2028"):
+            assert live not in page, (path, live)
+        assert not re.search(r'(?:href|src)="javascript:', page)
+        assert "49" not in page or "7 * 7" not in text
+
+
+def test_a_type_with_markup_in_its_name_is_text(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["no"], task_type="<b>bold</b>")
+    for path in ("/", "/tasks", "/dead-letters", f"/tasks/{dead}"):
+        assert "<b>bold" not in browser.text(path)
+
+
+def _no_hash(system: System, task: str) -> None:
+    system.redis.set(keys.rq_job(task), "not a hash")
+
+
+def _no_state(system: System, task: str) -> None:
+    system.redis.hset(keys.rq_job(task), "state", "dreaming")
+
+
+@pytest.mark.parametrize("damage", [_no_hash, _no_state])
+def test_a_broken_record_is_shown_and_can_be_deleted(
+    browser: Browser, system: System, damage: Callable[[System, str], None]
+) -> None:
+    [dead, whole] = bury(system, ["one", "two"])
+    damage(system, dead)
+    assert "broken" in browser.text("/tasks")
+    page = browser.text(f"/tasks/{dead}")
+    assert "cannot" in page or "does not hold" in page
+    assert f'action="/tasks/{dead}/delete"' in page
+    browser.text("/dead-letters")
+    assert browser.post(f"/tasks/{dead}/delete").status_code == 200
+    assert system.redis.exists(keys.rq_job(dead)) == 0
+    assert dead[-8:] not in browser.text("/tasks")
+    assert browser.get(f"/tasks/{whole}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("attempt:1", "{"), ("attempt:1", '{"outcome": "odd"}'), ("error", "[]"), ("tags", "7"), ("data", "x"),
+     ("retry", "["), ("progress", '{"x": 1}'), ("attempt", "one"), ("created_at", "never")],
+)  # fmt: skip
+def test_no_damage_to_a_field_breaks_a_page(browser: Browser, system: System, name: str, value: str) -> None:
+    [dead] = bury(system, ["one"])
+    system.redis.hset(keys.rq_job(dead), name, value)
+    for path in ("/", "/tasks", "/dead-letters", f"/tasks/{dead}"):
+        browser.text(path)
+
+
+def test_when_redis_is_away_the_page_says_so(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    from redis.exceptions import ConnectionError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("refused")
+
+    browser.text("/")
+    monkeypatch.setattr("redis.connection.AbstractConnection.connect", refuse)
+    browser.app.extensions["background"].bulks.redis.connection_pool.disconnect()
+    browser.app.extensions["background"].lookout.forget()
+    answer = browser.get("/")
+    assert answer.status_code == 503
+    assert "Redis cannot be reached" in answer.text
+    assert browser.get("/health/live").status_code == 200
+    assert browser.get("/health/ready").status_code == 503
+
+
+def test_many_tabs_cost_redis_what_one_costs(browser: Browser, system: System) -> None:
+    lookout = browser.app.extensions["background"].lookout
+
+    def commands() -> int:
+        return int(system.redis.info("stats")["total_commands_processed"])
+
+    def cost(tabs: int) -> int:
+        lookout.forget()
+        before = commands()
+        for _ in range(tabs):
+            browser.text("/")
+        return commands() - before
+
+    cost(1)
+    assert cost(200) <= cost(1) + 60, "a refresh or two more, as time goes by"
+
+
+def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, system: System) -> None:
+    lookout = browser.app.extensions["background"].lookout
+    lookout.keep_fresh()
+    assert lookout.current is None
+    browser.text("/")
+    lookout.looked_at -= 60
+    found: Snapshot = lookout.current
+    lookout.keep_fresh()
+    assert lookout.current is found

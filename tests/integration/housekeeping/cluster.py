@@ -1,0 +1,109 @@
+"""Several real housekeepers on one Redis, and what they show to Prometheus."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import urllib.request
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.harness import System
+from tests.integration.housekeeping.relay import Relay
+
+QUICK = {
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": "2",
+    "HOUSEKEEPER_LEADER_LEASE": "3",
+    "HOUSEKEEPER_METRICS_INTERVAL": "0.2",
+    "HOUSEKEEPER_SCHEDULES_INTERVAL": "0.2",
+    "LOG_LEVEL": "DEBUG",
+}
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Member:
+    """One housekeeper; it keeps its name and port when it is started again."""
+
+    name: str
+    system: System
+    environment: dict[str, str]
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        self.relay = Relay(self.system.url)
+
+    def start(self) -> None:
+        self.process = self.system.start_housekeeper(
+            **{
+                **QUICK,
+                **self.environment,
+                "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": self.name,
+                "HOUSEKEEPER_METRICS_PORT": str(self.port),
+                "REDIS_URL": self.relay.url,
+            }
+        )
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        self.frozen = True
+
+    def thaw(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def scrape(self, timeout: float = 0.5) -> Samples:
+        """What it shows; nothing when it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=timeout) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.scrape().get((name, tuple(sorted(labels.items()))), 0.0)
+
+    def leads(self) -> bool:
+        return self.value("taskqueue_housekeeper_leader") == 1
+
+
+class Cluster:
+    """Housekeepers hk-1, hk-2, ..."""
+
+    def __init__(self, system: System, size: int = 3, **environment: str) -> None:
+        self.members = [Member(f"hk-{number + 1}", system, environment) for number in range(size)]
+
+    def start(self) -> None:
+        for member in self.members:
+            member.start()
+
+    def leader(self) -> Member | None:
+        return next((member for member in self.members if not member.frozen and member.leads()), None)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.relay.stop()

@@ -1,0 +1,330 @@
+"""What every kind of lock promises, and what only locks that are shared can."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError
+
+from shared.clock import FakeClock
+from shared.errors import LockChanged, LockLost, StepRefused
+from shared.locks import FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
+from shared.scripts import Scripts
+from tests.harness import wait_until
+from tests.integration.housekeeping.conftest import Machine, Ticker
+
+LIFE = timedelta(seconds=30)
+LOCK = Lock(name="unlock", at_most=LIFE)
+
+
+# --- Every lock --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["redis", "none"])
+def locks(request: pytest.FixtureRequest, machine: Machine) -> Locks:
+    return machine.instance("hk-1") if request.param == "redis" else NoLocks()
+
+
+def test_a_free_lock_is_taken_and_trusted(locks: Locks) -> None:
+    held = locks.acquire(LOCK)
+    assert held is not None
+    assert held.name == "unlock"
+    assert held.trusted
+    held.check()
+
+
+def test_a_held_lock_can_be_extended(locks: Locks) -> None:
+    held = locks.acquire(LOCK)
+    assert held is not None
+    assert held.extend()
+    assert held.trusted
+
+
+def test_a_released_lock_can_be_taken_again(locks: Locks) -> None:
+    for _ in range(3):
+        held = locks.acquire(LOCK)
+        assert held is not None
+        assert held.release()
+
+
+def test_locks_of_other_names_do_not_hinder_each_other(locks: Locks) -> None:
+    held = [locks.acquire(Lock(name=name, at_most=LIFE)) for name in ("unlock", "timeout", "ttl")]
+    assert all(held)
+
+
+def test_a_step_that_shows_the_permit_is_let_through(locks: Locks, machine: Machine) -> None:
+    held = locks.acquire(LOCK)
+    assert held is not None
+    assert machine.scripts.promote("normal", 10, held.permit)[0] == 0
+
+
+def test_terms_never_fall(locks: Locks) -> None:
+    terms = []
+    for _ in range(5):
+        held = locks.acquire(LOCK)
+        assert held is not None
+        terms.append(held.term)
+        held.release()
+    assert terms == sorted(terms)
+
+
+# --- Shared locks ------------------------------------------------------------------------------------------------
+
+
+def test_only_one_instance_gets_a_lock(machine: Machine) -> None:
+    assert machine.instance("hk-1").acquire(LOCK)
+    assert machine.instance("hk-2").acquire(LOCK) is None
+
+
+def test_an_instance_that_was_restarted_under_its_name_does_not_inherit_its_lock(machine: Machine) -> None:
+    assert machine.instance("hk-1").acquire(LOCK)
+    assert machine.instance("hk-1").acquire(LOCK) is None
+
+
+def test_a_dead_holders_lock_is_free_when_its_life_is_over(machine: Machine) -> None:
+    assert machine.instance("hk-1").acquire(LOCK)
+    machine.advance(29.9)
+    assert machine.instance("hk-2").acquire(LOCK) is None
+    machine.advance(0.2)
+    assert machine.instance("hk-2").acquire(LOCK)
+
+
+def test_the_key_itself_ends_too(machine: Machine) -> None:
+    machine.instance("hk-1").acquire(LOCK)
+    assert 29_000 < machine.redis.pttl("taskqueue:housekeeper:lock:unlock") <= 30_001
+
+
+def test_a_key_that_somebody_made_eternal_ends_all_the_same(machine: Machine) -> None:
+    machine.instance("hk-1").acquire(LOCK)
+    machine.redis.persist("taskqueue:housekeeper:lock:unlock")
+    machine.advance(31)
+    assert machine.instance("hk-2").acquire(LOCK)
+
+
+def test_an_extended_lock_lives_on(machine: Machine) -> None:
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    for _ in range(4):
+        machine.advance(20)
+        assert held.extend()
+    assert machine.instance("hk-2").acquire(LOCK) is None
+
+
+def test_asking_again_after_a_lost_answer_gives_the_same_lock(machine: Machine) -> None:
+    first = machine.scripts.lock_acquire("unlock", "nonce", "hk-1", LIFE, timedelta())
+    assert machine.scripts.lock_acquire("unlock", "nonce", "hk-1", LIFE, timedelta()) == first
+
+
+def test_the_fencing_number_grows_also_when_redis_forgot_it(machine: Machine) -> None:
+    terms = []
+    for _ in range(3):
+        held = machine.instance("hk-1").acquire(LOCK)
+        assert held is not None
+        terms.append(held.term)
+        held.release()
+    machine.redis.flushall()
+    machine.advance(0.1)
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    assert [*terms, held.term] == sorted({*terms, held.term})
+
+
+def test_tokens_differ_even_when_a_rollback_repeats_the_number(machine: Machine) -> None:
+    tokens = set()
+    for _ in range(3):
+        held = machine.instance("hk-1").acquire(LOCK)
+        assert held is not None
+        tokens.add(held.permit.token)
+        machine.redis.flushall()  # and no time passes
+    assert len(tokens) == 3
+
+
+def test_a_late_holder_cannot_release_or_extend_anothers_lock(machine: Machine) -> None:
+    late = machine.instance("hk-1").acquire(LOCK)
+    machine.advance(31)
+    other = machine.instance("hk-2").acquire(LOCK)
+    assert late is not None
+    assert other is not None
+    assert not late.extend()
+    assert not late.release()
+    assert other.extend()
+
+
+def test_a_late_holders_steps_are_refused_where_data_changes(machine: Machine) -> None:
+    late = machine.instance("hk-1").acquire(LOCK)
+    assert late is not None
+    machine.advance(31)
+    steps = (
+        lambda: machine.scripts.promote("normal", 10, late.permit),
+        lambda: machine.scripts.reap(10, 3, late.permit),
+        lambda: machine.scripts.expire(10, late.permit),
+        lambda: machine.scripts.prune("completed", 0, 10, late.permit),
+        lambda: machine.scripts.trim("completed", 0, 10, late.permit),
+        lambda: machine.scripts.recover("normal", 0, 10, late.permit),
+        lambda: machine.scripts.survey(["normal"], 1, 10, late.permit),
+        lambda: machine.scripts.schedule_fire(late.permit, "n", "r", "1", "2", 0, "allow"),
+    )
+    for step in steps:
+        with pytest.raises(StepRefused):
+            step()
+
+
+def test_a_holder_stops_trusting_its_lock_before_it_can_end(machine: Machine) -> None:
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    machine.advance(23.9)
+    held.check()
+    machine.advance(0.2)
+    with pytest.raises(LockLost):
+        held.check()
+
+
+def test_a_holder_that_was_frozen_does_not_go_on(machine: Machine) -> None:
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    machine.ticker.now += 3600  # it slept; nobody asked Redis anything
+    assert not held.trusted
+
+
+def test_a_minimum_hold_outlasts_the_release(machine: Machine) -> None:
+    lock = Lock(name="timeout", at_most=LIFE, at_least=timedelta(seconds=0.8))
+    held = machine.instance("hk-1").acquire(lock)
+    assert held is not None
+    assert held.release()
+    assert machine.instance("hk-2").acquire(lock) is None
+    machine.advance(0.81)
+    assert machine.instance("hk-2").acquire(lock)
+
+
+def test_a_lock_that_is_given_back_while_another_waits_is_taken_by_it(redis_client: Redis) -> None:
+    scripts = Scripts(redis_client)
+    first = RedisLocks(scripts, "hk-1").acquire(LOCK)
+    assert first is not None
+    calls = []
+
+    class Counting:
+        def tried(self, *arguments: object) -> None:
+            calls.append(arguments)
+
+        def held(self, name: str, seconds: float) -> None: ...
+        def renewal_failed(self, name: str) -> None: ...
+        def lost(self, name: str) -> None: ...
+
+    threading.Timer(0.1, first.release).start()
+    waiting = RedisLocks(scripts, "hk-2", Counting())
+    assert waiting.acquire(Lock(name="unlock", at_most=LIFE, wait=timedelta(seconds=5)))
+    assert len(calls) == 1
+
+
+def test_the_watchdog_renews_at_a_third_of_the_life(redis_client: Redis) -> None:
+    locks = RedisLocks(Scripts(redis_client), "hk-1")
+    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=0.6)))
+    assert held is not None
+    first = redis_client.hget("taskqueue:housekeeper:lock:unlock", "until")
+    wait_until(lambda: redis_client.hget("taskqueue:housekeeper:lock:unlock", "until") != first, "it was renewed", 0.5)
+    assert held.trusted
+    locks.stop()
+
+
+def test_a_holder_learns_of_a_forced_unlock_with_the_next_renewal(redis_client: Redis) -> None:
+    scripts = Scripts(redis_client)
+    locks = RedisLocks(scripts, "hk-1")
+    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=3)))
+    assert held is not None
+    LockDesk(scripts).force("unlock", held.permit.token, "me", "a test")
+    wait_until(lambda: not held.trusted, "the holder knows", 1.2)
+    locks.stop()
+
+
+# --- Redis away --------------------------------------------------------------------------------------------------
+
+
+class Away(Scripts):
+    """Redis cannot be asked."""
+
+    def call(self, name: str, *arguments: object) -> object:
+        raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize(("policy", "runs"), [(OnError.SKIP, False), (OnError.RUN, True)])
+def test_what_happens_without_redis_is_the_locks_own_policy(redis_client: Redis, policy: OnError, runs: bool) -> None:
+    locks = RedisLocks(Away(redis_client), "hk-1")
+    held = locks.acquire(Lock(name="unlock", at_most=LIFE, on_error=policy))
+    assert (held is not None) is runs
+    assert not locks.reachable
+    assert held is None or isinstance(held, FreeLock)
+
+
+def test_a_release_that_cannot_be_told_raises_nothing(redis_client: Redis) -> None:
+    scripts = Scripts(redis_client, FakeClock())
+    locks = RedisLocks(scripts, "hk-1", monotonic=Ticker())
+    held = locks.acquire(LOCK)
+    assert held is not None
+    locks.scripts = Away(redis_client)
+    assert not held.release()
+
+
+# --- For people --------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_is_shown_with_its_holder(machine: Machine) -> None:
+    desk = LockDesk(machine.scripts)
+    held = machine.instance("hk-1").acquire(LOCK)
+    machine.advance(10)
+    info = desk.get("unlock")
+    assert info is not None
+    assert held is not None
+    assert (info.owner, info.token, info.fence) == ("hk-1", held.permit.token, held.term)
+    assert info.remaining == timedelta(seconds=20)
+    assert [each.name for each in desk.all() if each.locked] == ["unlock"]
+    assert len(desk.all()) == 7
+    assert desk.get("nonsense") is None
+
+
+def test_a_forced_unlock_needs_the_token_that_holds_the_lock_now(machine: Machine) -> None:
+    desk = LockDesk(machine.scripts)
+    first = machine.instance("hk-1").acquire(LOCK)
+    machine.advance(31)
+    second = machine.instance("hk-2").acquire(LOCK)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(LockChanged):
+        desk.force("unlock", first.permit.token, "me", "a test")
+    assert desk.force("unlock", second.permit.token, "me", "a test") == "hk-2"
+    with pytest.raises(LockChanged):
+        desk.force("unlock", second.permit.token, "me", "a test")
+
+
+def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> None:
+    scripts = Scripts(redis_client)
+    held = RedisLocks(scripts, "hk-1").acquire(LOCK)
+    assert held is not None
+
+    def force(number: int) -> bool:
+        try:
+            LockDesk(scripts).force("unlock", held.permit.token, f"person {number}", "a test")
+        except LockChanged:
+            return False
+        return True
+
+    with ThreadPoolExecutor(50) as pool:
+        assert sum(pool.map(force, range(50))) == 1
+    [entry] = redis_client.xrange("taskqueue:audit")
+    assert b"lock unlock of hk-1" in entry[1][b"about"]
+    assert entry[1][b"detail"] == b"a test"
+
+
+def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) -> None:
+    desk = LockDesk(machine.scripts)
+    lock = Lock(name="metrics", at_most=timedelta(seconds=60))
+    assert machine.instance("hk-1").acquire(lock)
+    assert desk.step_down("me", "a test") == "hk-1"
+    assert machine.instance("hk-1").acquire(lock) is None
+    assert machine.instance("hk-2").acquire(lock)
+    machine.redis.delete("taskqueue:housekeeper:lock:metrics")
+    with pytest.raises(LockChanged):
+        desk.step_down("me", "nobody leads")

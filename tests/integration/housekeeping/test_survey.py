@@ -1,0 +1,163 @@
+"""Recovery's walk over all tasks: whatever somebody broke by hand, every task is in one place again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.clock import to_us
+from shared.locks import Lock, NoLocks, Permit
+from shared.queues import Queues
+from shared.records import Records
+from shared.tasks import NewTask, TaskState, new_task_id
+from tests.integration.housekeeping.conftest import Machine
+from worker.housekeeping.recovery import Recovery
+
+QUEUES = {"high": 2, "normal": 1}
+LEASE = to_us(timedelta(seconds=30))
+
+
+def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: object) -> list[str]:
+    tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue=queue, **options) for _ in range(count)]  # type: ignore[arg-type]
+    Queues(machine.scripts, QUEUES).submit(tasks)
+    return [task.id for task in tasks]
+
+
+def claim(machine: Machine, count: int) -> list[str]:
+    reply = machine.scripts.call("claim", "w1", new_task_id(), LEASE, count, 1 << 20, "high", count, "normal", count)
+    return [row[0].decode() for row in reply[2:]]
+
+
+def survey(machine: Machine) -> dict[str, int]:
+    """One whole walk; what it found."""
+    found: dict[str, int] = {}
+    for _ in range(30):
+        _, wrong = machine.scripts.survey(list(QUEUES), LEASE, 1000, Permit())
+        for what, count in wrong.items():
+            found[what] = found.get(what, 0) + count
+    return found
+
+
+def counts(machine: Machine) -> dict[TaskState, int]:
+    return {state: count for state, count in Records(machine.scripts, list(QUEUES)).counts().items() if count}
+
+
+def test_a_sound_system_is_left_as_it_is(machine: Machine) -> None:
+    submit(machine, 30)
+    submit(machine, 5, delay=timedelta(seconds=60))
+    submit(machine, 5, expires_in=timedelta(seconds=60))
+    claim(machine, 10)
+    machine.scripts.cancel(submit(machine)[0], "unwanted")
+    before = counts(machine)
+    assert survey(machine) == {}
+    assert counts(machine) == before
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [
+        keys.pending("normal"),
+        keys.scheduled("normal"),
+        keys.LEASES,
+        keys.ended("cancelled"),
+        keys.TASKS,
+        keys.tasks_of_type("noop"),
+    ],
+)
+def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> None:
+    submit(machine, 20)
+    submit(machine, 7, delay=timedelta(seconds=60))
+    claim(machine, 5)
+    machine.scripts.cancel(submit(machine)[0], "unwanted")
+    before = {
+        key: set(machine.redis.zrange(key, 0, -1))
+        for key in map(bytes.decode, machine.redis.keys("taskqueue:*"))
+        if machine.redis.type(key) == b"zset"
+    }
+    machine.redis.delete(delete)
+    survey(machine)
+    assert set(machine.redis.zrange(delete, 0, -1)) == before[delete]
+    assert survey(machine) == {}
+
+
+def test_a_pending_task_put_back_has_a_ticket(machine: Machine) -> None:
+    ids = submit(machine, 3)
+    machine.redis.delete(keys.pending("normal"), keys.rq_queue("normal"))
+    assert survey(machine)["nowhere"] == 3
+    assert sorted(claim(machine, 10)) == sorted(ids)
+
+
+def test_a_task_in_two_places_stays_where_its_record_says(machine: Machine) -> None:
+    [task_id] = submit(machine, 1, delay=timedelta(seconds=60))
+    machine.redis.zadd(keys.pending("normal"), {task_id: 1})
+    machine.redis.zadd(keys.ended("completed"), {task_id: 1})
+    assert survey(machine) == {"in_two": 2}
+    assert counts(machine) == {TaskState.SCHEDULED: 1}
+
+
+def test_a_scheduled_and_retrying_task_keeps_its_place_in_rqs_registry(machine: Machine) -> None:
+    [task_id] = submit(machine, 1, delay=timedelta(seconds=60))
+    machine.redis.zadd(keys.retrying("normal"), {task_id: 1})
+    survey(machine)
+    assert machine.redis.zscore(keys.rq_scheduled("normal"), task_id) is not None
+
+
+def test_an_entry_without_a_record_is_removed(machine: Machine) -> None:
+    ids = submit(machine, 3)
+    machine.redis.delete(keys.rq_job(ids[1]))
+    machine.redis.zadd(keys.scheduled("high"), {"ghost": 1})
+    assert survey(machine)["without_record"] == 2
+    assert counts(machine) == {TaskState.PENDING: 2}
+    assert survey(machine) == {}
+
+
+def test_a_record_that_no_list_knows_is_found_again(machine: Machine) -> None:
+    [task_id] = submit(machine)
+    for key in (keys.TASKS, keys.pending("normal"), keys.tasks_of_type("noop"), keys.rq_queue("normal")):
+        machine.redis.delete(key)
+    survey(machine)
+    assert claim(machine, 5) == [task_id]
+
+
+def test_a_record_without_a_state_becomes_a_dead_letter(machine: Machine) -> None:
+    [task_id] = submit(machine)
+    machine.redis.hset(keys.rq_job(task_id), "state", "dreaming")
+    assert survey(machine)["unreadable"] == 1
+    assert counts(machine) == {TaskState.FAILED: 1}
+
+
+def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> None:
+    machine.redis.hset("rq:job:stranger", mapping={"data": "x", "status": "queued"})
+    assert survey(machine) == {}
+    assert machine.redis.hgetall("rq:job:stranger") == {b"data": b"x", b"status": b"queued"}
+
+
+def test_the_walk_goes_on_where_it_stopped_and_each_round_is_bounded(machine: Machine) -> None:
+    submit(machine, 500)
+    looked = [machine.scripts.survey(list(QUEUES), LEASE, 100, Permit())[0] for _ in range(4)]
+    assert looked == [100] * 4
+    cursor = machine.redis.hgetall(keys.RECOVERY_CURSOR)
+    assert cursor[b"source"] == keys.TASKS.encode()
+
+
+@pytest.mark.parametrize("broken", [keys.rq_queue("normal"), keys.pending("normal")])
+def test_what_a_claim_takes_meanwhile_is_never_given_out_twice(redis_client: Redis, broken: str) -> None:
+    machine = Machine(redis_client)
+    ids = submit(machine, 300)
+    taken: list[str] = []
+    held = NoLocks().acquire(Lock(name="recovery", at_most=timedelta(seconds=30)))
+    assert held is not None
+    job = Recovery(machine.scripts, list(QUEUES), timedelta(seconds=1), timedelta(), walk=500)
+    act: list[Callable[[], object]] = [lambda: taken.extend(claim(machine, 40)), lambda: job.run(held)]
+    for number in range(40):
+        if number % 7 == 3:
+            machine.redis.delete(broken)
+        machine.advance(0.01)
+        act[number % 2]()
+    while got := claim(machine, 100):
+        taken += got
+    assert sorted(taken) == sorted(ids)

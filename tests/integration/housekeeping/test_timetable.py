@@ -1,0 +1,282 @@
+"""Schedules in Redis: each due time becomes one task, whoever else tries to make it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis import Redis
+from rq_scheduler import Scheduler
+
+from shared import keys
+from shared.clock import instant
+from shared.errors import ScheduleNotFound, StepRefused
+from shared.locks import Lock, Permit
+from shared.queues import Queues
+from shared.records import Filter, Records
+from shared.rq_schedules import ScheduleEntries
+from shared.schedules import Missed, Overlap, Schedule, task_now
+from shared.tasks import TaskState, new_task_id
+from shared.timetable import Fired, Timetable
+from tests.integration.housekeeping.conftest import Machine
+
+GRACE = timedelta(seconds=60)
+
+
+def schedule(name: str = "tick", **fields: Any) -> Schedule:
+    given = {"interval": 60} if "cron" not in fields and "interval" not in fields else {}
+    return Schedule(**{"name": name, "type": "noop", "queue": "normal", **given, **fields})
+
+
+def fire(machine: Machine, timetable: Timetable | None = None, permit: Permit | None = None) -> Fired:
+    fired = Fired()
+    (timetable or Timetable(machine.scripts)).fire_due(permit or Permit(), GRACE, fired)
+    return fired
+
+
+def tasks(machine: Machine) -> dict[str, TaskState]:
+    page = Records(machine.scripts, ["normal"]).page(Filter(), limit=1000)
+    return {item.id: item.state for item in page.items}
+
+
+def run(machine: Machine) -> None:
+    """Takes what is pending, as a worker would."""
+    machine.scripts.call("claim", "w1", new_task_id(), 9_000_000, 100, 1 << 20, "normal", 100)
+
+
+def test_a_due_time_becomes_a_task_and_the_next_one_waits(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    assert timetable.put(schedule()) == "created"
+    assert fire(machine).tasks == 0
+    machine.advance(60)
+    assert fire(machine).tasks == 1
+    assert fire(machine).tasks == 0
+    assert list(tasks(machine)) == ["tick-20270115T080100Z"]
+    stored = timetable.get("tick")
+    assert stored.due == instant(machine.clock.now_us) + timedelta(seconds=60)
+    assert (stored.fired, stored.last_task) == (1, "tick-20270115T080100Z")
+
+
+def test_the_task_is_one_like_any_other(machine: Machine) -> None:
+    Timetable(machine.scripts).put(
+        schedule(data='{"n": 1}', tags=("report",), timeout=5.0, expires_in=30.0, retry={"max_retries": 1})
+    )
+    machine.advance(60)
+    fire(machine)
+    task = Records(machine.scripts, ["normal"]).get("tick-20270115T080100Z")
+    assert task.data == {"n": 1}
+    assert task.summary.tags == ("report", "schedule:tick")
+    assert task.timeout == timedelta(seconds=5)
+    assert task.expires_at == instant(machine.clock.now_us) + timedelta(seconds=30)
+    assert task.meta["schedule"] == "tick"
+    assert machine.redis.lrange(keys.rq_queue("normal"), 0, -1) == [b"tick-20270115T080100Z"]
+
+
+def test_eight_at_once_make_one_task_of_each_due_time(redis_client: Redis) -> None:
+    machine = Machine(redis_client)
+    timetable = Timetable(machine.scripts)
+    for number in range(10):
+        timetable.put(schedule(f"s{number}", interval=1, missed=Missed.ALL))
+    made = 0
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(6):
+            machine.advance(5)
+            made += sum(each.tasks for each in pool.map(lambda _: fire(machine), range(8)))
+    assert made == 300
+    assert len(tasks(machine)) == 300
+    assert machine.redis.llen(keys.rq_queue("normal")) == 300
+
+
+def test_a_step_sent_twice_after_a_lost_answer_changes_nothing(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule())
+    machine.advance(60)
+    sent: list[tuple[Any, ...]] = []
+    call = machine.scripts.call
+
+    def twice(name: str, *arguments: Any) -> Any:
+        if name != "schedule_fire":
+            return call(name, *arguments)
+        sent.append(arguments)
+        call(name, *arguments)
+        return call(name, *arguments)
+
+    machine.scripts.call = twice  # type: ignore[method-assign]
+    fire(machine)
+    assert len(sent) == 1
+    assert len(tasks(machine)) == 1
+    assert timetable.get("tick").fired == 1
+
+
+def test_a_late_holder_of_the_lock_makes_no_task(machine: Machine) -> None:
+    Timetable(machine.scripts).put(schedule())
+    held = machine.instance("hk-1").acquire(Lock(name="schedules", at_most=timedelta(seconds=30)))
+    assert held is not None
+    machine.advance(60)
+    with pytest.raises(StepRefused):
+        fire(machine, permit=held.permit)
+    assert tasks(machine) == {}
+
+
+@pytest.mark.parametrize(("missed", "made", "passed"), [(Missed.SKIP, 1, 10), (Missed.ONCE, 1, 10), (Missed.ALL, 6, 5)])
+def test_of_eleven_due_times_ten_are_missed(machine: Machine, missed: Missed, made: int, passed: int) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule(missed=missed, missed_limit=5))
+    machine.advance(661)
+    assert fire(machine).tasks == made
+    stored = timetable.get("tick")
+    assert (stored.fired, stored.missed) == (made, passed)
+    assert stored.due == instant(machine.clock.now_us) + timedelta(seconds=59)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "states", "skipped"),
+    [
+        (Overlap.ALLOW, [TaskState.PENDING, TaskState.PENDING], 0),
+        (Overlap.SKIP, [TaskState.PENDING], 1),
+        (Overlap.CANCEL, [TaskState.PENDING, TaskState.CANCELLED], 0),
+    ],
+)
+def test_when_the_last_task_still_waits(
+    machine: Machine, overlap: Overlap, states: list[TaskState], skipped: int
+) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule(overlap=overlap))
+    for _ in range(2):
+        machine.advance(60)
+        fire(machine)
+    assert list(tasks(machine).values()) == states
+    assert timetable.get("tick").overlaps == skipped
+
+
+def test_cancelling_the_older_asks_the_worker_that_runs_it(machine: Machine) -> None:
+    Timetable(machine.scripts).put(schedule(overlap=Overlap.CANCEL))
+    machine.advance(60)
+    fire(machine)
+    run(machine)
+    machine.advance(60)
+    fire(machine)
+    assert machine.redis.lrange(keys.control("w1"), 0, -1) == [b"cancel tick-20270115T080100Z"]
+
+
+def test_a_full_queue_makes_the_due_time_wait(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts, max_queue_length=1)
+    timetable.put(schedule())
+    machine.advance(60)
+    assert fire(machine, timetable).tasks == 1
+    machine.advance(60)
+    assert fire(machine, timetable).tasks == 0
+    run(machine)
+    assert fire(machine, timetable).tasks == 1
+    assert list(tasks(machine)) == ["tick-20270115T080200Z", "tick-20270115T080100Z"]
+
+
+def test_putting_the_same_again_changes_nothing_and_another_spec_starts_anew(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule())
+    machine.advance(30)
+    due = timetable.get("tick").due
+    assert timetable.put(schedule()) == "unchanged"
+    assert timetable.get("tick").due == due
+    assert timetable.put(schedule(interval=120)) == "changed"
+    assert timetable.get("tick").due == instant(machine.clock.now_us) + timedelta(seconds=120)
+
+
+def test_a_paused_schedule_makes_nothing_and_does_not_make_up_for_it(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule())
+    stored = timetable.pause("tick", "maintenance")
+    assert (stored.due, stored.paused) == (None, {"reason": "maintenance"})
+    machine.advance(600)
+    assert fire(machine).tasks == 0
+    timetable.resume("tick")
+    assert fire(machine).tasks == 0
+    machine.advance(60)
+    assert fire(machine).tasks == 1
+
+
+def test_a_deleted_schedule_is_gone_and_its_tasks_stay(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule())
+    machine.advance(60)
+    fire(machine)
+    timetable.delete("tick")
+    with pytest.raises(ScheduleNotFound):
+        timetable.get("tick")
+    with pytest.raises(ScheduleNotFound):
+        timetable.delete("tick")
+    machine.advance(60)
+    assert fire(machine).tasks == 0
+    assert len(tasks(machine)) == 1
+
+
+def test_a_file_creates_changes_and_removes_only_its_own(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule("by_hand"))
+    first = timetable.declare([schedule("a"), schedule("b"), schedule("c")])
+    assert str(first) == "created a, b, c"
+    second = timetable.declare([schedule("a"), schedule("b", interval=5)])
+    assert str(second) == "changed b; removed c"
+    assert str(timetable.declare([schedule("a"), schedule("b", interval=5)])) == "nothing changed"
+    items, more = timetable.page(10)
+    assert [(item.schedule.name, item.source) for item in items] == [("a", "file"), ("b", "file"), ("by_hand", "api")]
+    assert more is None
+
+
+def test_pages_are_by_name(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    for name in "dacb":
+        timetable.put(schedule(name))
+    items, more = timetable.page(3)
+    assert ([item.schedule.name for item in items], more) == (["a", "b", "c"], "c")
+    assert [item.schedule.name for item in timetable.page(3, "c")[0]] == ["d"]
+
+
+def test_rq_schedulers_own_list_shows_our_entries_with_their_times(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule("a"))
+    timetable.put(schedule("b", cron="0 3 * * *"))
+    timetable.put(schedule("c"))
+    timetable.pause("c", "not now")
+    dues = {name: timetable.get(name).due for name in "ab"}
+    shown = ScheduleEntries(machine.redis).by_name()
+    assert {name: at.isoformat() + "+00:00" for name, at in shown.items()} == {
+        name: due.isoformat() for name, due in dues.items() if due
+    }
+    plain = {job.id: job for job in Scheduler(connection=machine.redis).get_jobs()}
+    assert set(plain) == {"a-entry", "b-entry"}
+    [job] = [job for job in ScheduleEntries(machine.redis).get_jobs() if job.id == "b-entry"]
+    assert job.meta["cron_string"] == "0 3 * * *"
+    assert (job.description, job.origin) == ("noop", "normal")
+
+
+def test_rq_schedulers_own_loop_refuses_to_run(machine: Machine) -> None:
+    with pytest.raises(NotImplementedError):
+        ScheduleEntries(machine.redis).run()
+
+
+def test_the_list_of_due_times_is_rebuilt_when_it_was_deleted(machine: Machine) -> None:
+    Timetable(machine.scripts).put(schedule())
+    machine.redis.delete(keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES)
+    machine.advance(60)
+    assert fire(machine).tasks == 1
+
+
+def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule("a"))
+    timetable.put(schedule("b"))
+    machine.redis.hset(keys.schedule("a"), "spec", "{")
+    machine.advance(60)
+    assert fire(machine).tasks == 1
+
+
+def test_run_now_is_beside_the_due_times(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule())
+    due = timetable.get("tick").due
+    Queues(machine.scripts, {"normal": 1}).submit([task_now(schedule(), new_task_id())])
+    assert len(tasks(machine)) == 1
+    assert timetable.get("tick").due == due

@@ -1,0 +1,147 @@
+"""RQ's own tools read a running system, see what the API says, and can do it no harm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from threading import Thread
+
+import pytest
+from redis import Redis
+from rq import Queue
+from rq.exceptions import NoSuchJobError
+from rq.job import Job
+from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
+from rq_dashboard.app import create_app
+
+from shared.tasks import RQ_STATUS, TaskState
+from tests.harness import System, wait_until
+
+
+def fetch(system: System, task_id: str) -> Job:
+    return Job.fetch(task_id, connection=system.redis, serializer="json")
+
+
+@pytest.fixture
+def busy(system: System) -> dict[TaskState, str]:
+    """A task in each state that a worker brings about."""
+    system.start_worker(MAX_RETRIES="1", INITIAL_RETRY_DELAY="600")
+    tasks = {
+        TaskState.COMPLETED: system.submit("echo", '{"answer": [42]}'),
+        TaskState.FAILED: system.submit("stubborn", '"give up"'),
+        TaskState.RETRYING: system.submit("fail", "{}"),
+        TaskState.RUNNING: system.submit("slowly", '{"seconds": 60}'),
+    }
+    for state, task_id in tasks.items():
+        wait_until(lambda task_id=task_id, state=state: system.records.state(task_id) is state, f"it is {state}")
+    system.queues.pause("low", "to keep one waiting")
+    tasks[TaskState.CANCELLED] = system.submit("noop", queue="low")
+    tasks[TaskState.PENDING] = system.submit("noop", queue="low")
+    system.queues.cancel(tasks[TaskState.CANCELLED], "")
+    return tasks
+
+
+def test_jobs_fetched_by_rq_show_the_state_of_the_api(system: System, busy: dict[TaskState, str]) -> None:
+    for state, task_id in busy.items():
+        job = fetch(system, task_id)
+        assert job.get_status() == RQ_STATUS[state], state
+        assert job.description == system.records.get(task_id).summary.type
+        assert job.created_at == system.records.get(task_id).summary.created_at
+    done = fetch(system, busy[TaskState.COMPLETED])
+    assert done.return_value() == {"answer": [42]}
+    assert done.args == ["echo", {"answer": [42]}]
+    failed = fetch(system, busy[TaskState.FAILED]).latest_result()
+    assert failed is not None
+    assert "GiveUp: it can never work" in (failed.exc_string or "")
+
+
+def test_rq_info_reads_a_running_system(system: System, busy: dict[TaskState, str]) -> None:
+    [worker] = wait_until(lambda: [each for each in system.workers.all() if each.completed], "the worker's heartbeat")
+    done = subprocess.run(
+        [sys.executable, "-m", "rq.cli", "info", "--url", system.url, "--raw"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert "queue normal 0, 1 executing, 1 finished, 1 failed" in done.stdout
+    assert f"worker {worker.name} ({worker.host} " in done.stdout
+    assert "busy critical, high, normal, low. jobs: 1 finished" in done.stdout
+
+
+def test_rq_dashboard_reads_a_running_system(
+    system: System, busy: dict[TaskState, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RQ_DASHBOARD_REDIS_URL", system.url)
+    monkeypatch.setenv("RQ_DASHBOARD_JSON_SERIALIZER", "true")
+    client = create_app().test_client()
+    for path in ("queues.json", "workers.json", *(f"job/{task_id}.json" for task_id in busy.values())):
+        answer = client.get(f"/rq-dashboard/0/data/{path}")
+        assert answer.status_code == 200, path
+        assert json.loads(answer.data)
+
+
+def test_counting_with_rqs_registries_changes_nothing_that_lives(system: System, busy: dict[TaskState, str]) -> None:
+    def count(redis: Redis) -> None:
+        for queue in ("normal", "low"):
+            for registry in (StartedJobRegistry, FinishedJobRegistry, FailedJobRegistry, ScheduledJobRegistry):
+                registry(queue, connection=redis, serializer="json").get_job_ids()
+
+    threads = [Thread(target=count, args=(system.redis,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for state, task_id in busy.items():
+        assert system.records.state(task_id) is state
+    running = StartedJobRegistry("normal", connection=system.redis, serializer="json").get_job_ids()
+    assert running == [busy[TaskState.RUNNING]]
+
+
+def test_a_stock_worker_that_takes_a_ticket_executes_nothing_and_recovery_brings_it_back(system: System) -> None:
+    system.queues.pause("low", "only the stranger takes from it")
+    task_id = system.submit("noop", queue="low")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "rq.cli",
+            "worker",
+            "--burst",
+            "--url",
+            system.url,
+            "-S",
+            "rq.serializers.JSONSerializer",
+            "low",
+        ],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert system.records.state(task_id) is TaskState.PENDING
+    system.queues.resume("low")
+    system.start_worker()
+    system.start_housekeeper()
+    assert system.ended(task_id).summary.state is TaskState.COMPLETED
+
+
+def test_a_requeue_by_a_stock_tool_does_not_run_the_task_twice(system: System, busy: dict[TaskState, str]) -> None:
+    fetch(system, busy[TaskState.FAILED]).requeue()
+    beside = system.submit("noop")
+    system.ended(beside)
+    assert system.records.state(busy[TaskState.FAILED]) is TaskState.FAILED
+    assert len(system.records.get(busy[TaskState.FAILED]).attempts) == 1
+
+
+def test_a_task_removed_by_a_stock_tool_stops_nothing(system: System) -> None:
+    task_id = system.submit("noop")
+    fetch(system, task_id).delete()
+    with pytest.raises(NoSuchJobError):
+        fetch(system, task_id)
+    worker = system.start_worker()
+    system.start_housekeeper()
+    assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
+    wait_until(lambda: system.records.counts()[TaskState.PENDING] == 0, "the index forgets it", 20)
+    assert worker.poll() is None
+    assert len(Queue("normal", connection=system.redis).job_ids) == 0

@@ -1,0 +1,477 @@
+"""Each script by itself: what it moves, what it refuses, and that the second time changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.resources import files
+from types import FunctionType
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.clock import FakeClock, to_us
+from shared.errors import IllegalTransition, TaskNotFound
+from shared.queues import Queues
+from shared.records import Filter, Records
+from shared.scripts import Scripts
+from shared.tasks import RQ_STATUS, TRANSITIONS, NewTask, TaskState, new_task_id
+
+WEIGHTS = {"high": 4, "normal": 3}
+SECOND = 1_000_000
+LEASE = 10 * SECOND
+NULL = base64.b64encode(b"null")
+
+
+@dataclass
+class Store:
+    """The scripts on a clock that stands still."""
+
+    redis: Redis
+    clock: FakeClock
+    scripts: Scripts
+    queues: Queues
+    records: Records
+
+    def submit(self, count: int = 1, queue: str = "normal", **options: Any) -> list[str]:
+        tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue=queue, **options) for _ in range(count)]
+        self.queues.submit(tasks)
+        return [task.id for task in tasks]
+
+    def claim(self, want: int = 1, token: str = "t1", worker: str = "w") -> list[str]:
+        reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
+        return [row[0].decode() for row in reply[2:]]
+
+    def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0) -> int:
+        record = '{"outcome":"completed"}'
+        error = "" if kind == "completed" else '{"type":"E","message":"m"}'
+        [answer] = self.scripts.call("report", "w", task_id, token, kind, delay, record, error, NULL)
+        return int(answer)
+
+    def extend(self, task_id: str, token: str = "t1", begun: str = "0") -> int:
+        [answer] = self.scripts.call("extend", LEASE, task_id, token, begun, "")
+        return int(answer)
+
+    def state(self, task_id: str) -> TaskState:
+        return self.records.state(task_id)
+
+    def snapshot(self) -> dict[bytes, Any]:
+        """Everything that is stored, but the claim's own note."""
+        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if not key.startswith(b"taskqueue:claim")}
+
+
+@pytest.fixture
+def store(redis_client: Redis) -> Store:
+    clock = FakeClock()
+    scripts = Scripts(redis_client, clock)
+    return Store(redis_client, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
+
+
+# --- the map of keys and the table of states ---
+
+
+def test_lua_and_python_name_the_same_keys() -> None:
+    text = "".join(path.read_text() for path in (files("shared") / "lua").iterdir() if path.name.endswith(".lua"))
+    in_lua = set(re.findall(r"'((?:taskqueue|rq):[a-z:_-]*)", text))
+    known = {
+        value for value in vars(keys).values() if isinstance(value, str) and value.startswith(("rq:", "taskqueue:"))
+    }
+    functions = [value for value in vars(keys).values() if isinstance(value, FunctionType)]
+    known |= {str(function("")) for function in functions if function is not keys.throughput}
+    known |= {keys.ended(state) for state in TaskState}
+    known |= {"taskqueue:throughput:", "taskqueue:nothing"}
+    assert in_lua <= known, in_lua - known
+
+
+def test_lua_and_python_know_the_same_status_for_rq() -> None:
+    text = (files("shared") / "lua" / "_prelude.lua").read_text()
+    table = text[text.index("RQ_STATUS = {") :]
+    in_lua = dict(re.findall(r"(\w+) = '(\w+)'", table[: table.index("}")]))
+    assert in_lua == {state.value: status for state, status in RQ_STATUS.items()}
+
+
+# --- submit ---
+
+
+def test_a_task_sent_twice_is_stored_once(store: Store) -> None:
+    task = NewTask(id=new_task_id(), type="noop", data="null", queue="normal")
+    store.queues.submit([task])
+    before = store.snapshot()
+    assert [each.state for each in store.queues.submit([task])] == [TaskState.PENDING]
+    assert store.snapshot() == before
+
+
+def test_a_delayed_task_is_scheduled_and_one_due_already_is_pending(store: Store) -> None:
+    [later] = store.submit(delay=timedelta(seconds=5))
+    [now] = store.submit(delay=timedelta(0))
+    assert store.state(later) is TaskState.SCHEDULED
+    assert store.state(now) is TaskState.PENDING
+
+
+def test_a_full_queue_takes_no_more_and_others_do(store: Store) -> None:
+    queues = Queues(store.scripts, WEIGHTS, max_length=2)
+    tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue="normal") for _ in range(4)]
+    other = NewTask(id=new_task_id(), type="noop", data="null", queue="high")
+    states = [each.state for each in queues.submit([*tasks, other])]
+    assert states == [TaskState.PENDING, TaskState.PENDING, None, None, TaskState.PENDING]
+    assert not store.redis.exists(keys.rq_job(tasks[3].id))
+
+
+def test_the_bell_never_holds_more_than_64_rings(store: Store) -> None:
+    store.submit(500)
+    assert store.redis.llen(keys.BELL) == 64
+
+
+# --- claim ---
+
+
+def test_a_claim_sent_again_with_its_token_gives_the_same_tasks(store: Store) -> None:
+    store.submit(5)
+    first = store.claim(3)
+    before = store.snapshot()
+    assert store.claim(3) == first
+    assert store.snapshot() == before
+    assert set(store.claim(3, token="t2")).isdisjoint(first)
+
+
+def test_stale_tickets_are_passed_over(store: Store) -> None:
+    ids = store.submit(6)
+    for each in ids[:4]:
+        store.queues.cancel(each, "")
+    store.redis.lpush(keys.rq_queue("normal"), *ids)
+    assert store.claim(6) == sorted(ids[4:], key=ids.index) or set(store.claim(6)) == set(ids[4:])
+
+
+def test_a_task_too_old_to_start_expires_instead_of_running(store: Store) -> None:
+    [task_id] = store.submit(expires_in=timedelta(seconds=5))
+    store.clock.advance(timedelta(seconds=6))
+    assert store.claim() == []
+    assert store.state(task_id) is TaskState.EXPIRED
+
+
+def test_a_claim_stops_when_the_data_grows_too_large(store: Store) -> None:
+    data = '"' + "x" * 400_000 + '"'
+    tasks = [NewTask(id=new_task_id(), type="noop", data=data, queue="normal") for _ in range(6)]
+    store.queues.submit(tasks)
+    assert store.claim(6) == [task.id for task in tasks[:3]]
+    assert store.claim(6, token="t2") == [task.id for task in tasks[3:]], "the rest keeps its order"
+
+
+def test_claims_follow_the_quotas_and_then_fill_up(store: Store) -> None:
+    normal, high = store.submit(10), store.submit(2, "high")
+    reply = store.scripts.call("claim", "w", "t", LEASE, 6, 1 << 20, "high", 1, "normal", 2)
+    taken = [row[0].decode() for row in reply[2:]]
+    assert taken[:3] == [high[0], *normal[:2]]
+    assert set(taken[3:]) == {high[1], *normal[2:4]}
+
+
+# --- report ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("completed", TaskState.COMPLETED),
+        ("retrying", TaskState.RETRYING),
+        ("crashed", TaskState.RETRYING),
+        ("failed", TaskState.FAILED),
+        ("poisoned", TaskState.FAILED),
+        ("cancelled", TaskState.CANCELLED),
+        ("interrupted", TaskState.PENDING),
+    ],
+)
+def test_a_report_moves_the_task_once_however_often_it_is_sent(store: Store, kind: str, state: TaskState) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    assert store.report(task_id, kind) == 1
+    assert store.state(task_id) is state
+    assert state in TRANSITIONS[TaskState.RUNNING]
+    before = store.snapshot()
+    store.report(task_id, kind)
+    assert store.snapshot() == before
+    assert store.redis.zcard(keys.LEASES) == 0
+    assert store.redis.zcard(keys.rq_started("normal")) == 0
+
+
+def test_a_report_without_the_lease_writes_nothing(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    before = store.snapshot()
+    assert store.report(task_id, "completed", token="stolen") == 0
+    assert store.snapshot() == before
+
+
+def test_a_lease_that_is_over_but_not_given_away_may_still_report(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.clock.advance(timedelta(minutes=1))
+    assert store.report(task_id, "completed") == 1
+
+
+def test_a_wish_to_cancel_beats_a_retry_but_not_a_success(store: Store) -> None:
+    failing, succeeding = store.submit(2)
+    store.claim(2)
+    for each in (failing, succeeding):
+        store.queues.cancel(each, "changed my mind")
+    store.report(failing, "retrying", delay=SECOND)
+    store.report(succeeding, "completed")
+    assert store.state(failing) is TaskState.CANCELLED
+    assert store.state(succeeding) is TaskState.COMPLETED
+
+
+def test_only_the_last_fifty_attempts_are_kept(store: Store) -> None:
+    [task_id] = store.submit()
+    for n in range(60):
+        store.claim(token=f"t{n}")
+        store.report(task_id, "retrying", token=f"t{n}")
+        store.scripts.promote("normal", 10)
+    attempts = store.records.get(task_id).attempts
+    assert [attempt.number for attempt in attempts] == list(range(11, 61))
+
+
+# --- leases ---
+
+
+def test_a_lease_is_extended_for_its_holder_only(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    assert store.extend(task_id) == 0
+    assert store.extend(task_id, token="other") == 1
+    store.queues.cancel(task_id, "")
+    assert store.extend(task_id) == 2
+
+
+def test_an_ended_lease_puts_the_task_in_front_of_its_queue(store: Store) -> None:
+    first, *rest = store.submit(3)
+    store.claim()
+    store.extend(first, begun="1")
+    store.clock.advance(timedelta(microseconds=LEASE + 1))
+    [(task_id, kind, queue, worker, state, crashes)] = store.scripts.reap(10, 3)
+    assert (task_id, kind, queue, worker, state, crashes) == (first, "noop", "normal", "w", "pending", 1)
+    assert store.claim(3, token="t2") == [first, *rest]
+    assert store.report(first, "completed", token="t1") == 0, "the old holder is refused"
+
+
+def test_a_task_that_had_perhaps_not_begun_is_not_charged_with_a_crash(store: Store) -> None:
+    [task_id] = store.submit()
+    for n in range(5):
+        store.claim(token=f"t{n}")
+        store.clock.advance(timedelta(microseconds=LEASE + 1))
+        store.scripts.reap(10, 3)
+    summary = store.records.get(task_id).summary
+    assert (summary.state, summary.crashes) == (TaskState.PENDING, 0)
+
+
+def test_a_task_whose_workers_keep_dying_is_dead_lettered_as_poison(store: Store) -> None:
+    [task_id] = store.submit()
+    for n in range(3):
+        store.claim(token=f"t{n}")
+        store.extend(task_id, token=f"t{n}", begun="1")
+        store.clock.advance(timedelta(microseconds=LEASE + 1))
+        store.scripts.reap(10, 3)
+    detail = store.records.get(task_id)
+    assert detail.summary.state is TaskState.FAILED
+    assert detail.summary.error is not None
+    assert detail.summary.error.type == "PoisonTask"
+    assert len(detail.attempts) == 3
+
+
+def test_what_is_given_back_keeps_its_place_and_costs_no_attempt(store: Store) -> None:
+    ids = store.submit(4)
+    assert store.claim(3) == ids[:3]
+    flat = [part for task_id in ids[:3] for part in (task_id, "t1", "")]
+    assert store.scripts.call("release", *flat) == 3
+    assert store.scripts.call("release", *flat) == 0
+    assert store.claim(4, token="t2") == ids
+    assert store.records.get(ids[0]).summary.attempt == 1
+
+
+# --- due times, expiry, retention ---
+
+
+def test_due_tasks_move_in_the_order_in_which_they_fell_due(store: Store) -> None:
+    late, early = store.submit(delay=timedelta(seconds=9)), store.submit(delay=timedelta(seconds=3))
+    assert store.scripts.promote("normal", 10)[0] == 0
+    store.clock.advance(timedelta(seconds=10))
+    moved, lateness_us, due = store.scripts.promote("normal", 10)
+    assert (moved, lateness_us, due) == (2, 7 * SECOND, None)
+    assert store.claim(2) == [*early, *late]
+
+
+def test_waiting_tasks_expire_in_every_waiting_state(store: Store) -> None:
+    [pending] = store.submit(expires_in=timedelta(seconds=5))
+    [scheduled] = store.submit(expires_in=timedelta(seconds=5), delay=timedelta(hours=1))
+    [kept] = store.submit()
+    store.clock.advance(timedelta(seconds=6))
+    assert store.scripts.expire(10) == 2
+    assert [store.state(each) for each in (pending, scheduled, kept)] == [
+        TaskState.EXPIRED,
+        TaskState.EXPIRED,
+        TaskState.PENDING,
+    ]
+
+
+def test_after_its_retention_nothing_is_left_of_a_task(store: Store) -> None:
+    empty = set(store.snapshot())
+    [done] = store.submit(tags=("a", "b"), expires_in=timedelta(hours=1))
+    [failed] = store.submit(tags=("a",))
+    [cancelled] = store.submit()
+    store.claim(2)
+    store.report(done, "completed")
+    store.report(failed, "failed")
+    store.queues.cancel(cancelled, "")
+    store.clock.advance(timedelta(days=2))
+    for state in ("completed", "failed", "cancelled"):
+        assert store.scripts.prune(state, to_us(timedelta(days=1)), 10) == 1
+    store.redis.delete(keys.BELL, keys.rq_queue("normal"))
+    left = {key for key in store.snapshot() if not key.startswith(b"taskqueue:throughput")} - empty
+    assert left == {keys.RQ_QUEUES.encode()}
+
+
+def test_what_runs_is_never_removed(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.clock.advance(timedelta(days=400))
+    for state in TaskState:
+        if state.ended:
+            store.scripts.prune(state, 0, 10)
+    assert store.state(task_id) is TaskState.RUNNING
+
+
+# --- people ---
+
+
+@pytest.mark.parametrize("delay", [None, timedelta(hours=1)])
+def test_a_waiting_task_is_cancelled_at_once_and_once(store: Store, delay: timedelta | None) -> None:
+    [task_id] = store.submit(delay=delay)
+    assert store.queues.cancel(task_id, "r") is TaskState.CANCELLED
+    assert store.queues.cancel(task_id, "r") is TaskState.CANCELLED
+    assert store.claim() == []
+
+
+def test_what_has_ended_cannot_be_cancelled(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.report(task_id, "completed")
+    with pytest.raises(IllegalTransition, match="completed"):
+        store.queues.cancel(task_id, "")
+    with pytest.raises(TaskNotFound):
+        store.queues.cancel("unknown", "")
+
+
+def test_a_dead_letter_is_requeued_once_with_all_its_retries(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.report(task_id, "poisoned")
+    assert store.scripts.requeue([task_id, "unknown"]) == [("failed", True), ("", False)]
+    assert store.scripts.requeue([task_id]) == [("pending", False)]
+    summary = store.records.get(task_id).summary
+    assert (summary.failures, summary.crashes, summary.attempt) == (0, 0, 1)
+    assert store.claim(token="t2") == [task_id]
+
+
+def test_only_dead_letters_are_purged(store: Store) -> None:
+    dead, waiting = store.submit(2)
+    store.claim()
+    store.report(dead, "failed")
+    assert store.scripts.purge("failed", [dead, waiting, dead]) == [("failed", True), ("pending", False), ("", False)]
+
+
+# --- recovery ---
+
+
+def test_recovery_puts_back_exactly_the_tickets_that_are_missing(store: Store) -> None:
+    ids = store.submit(50)
+    for each in ids[10:20]:
+        store.redis.lrem(keys.rq_queue("normal"), 0, each)
+    store.clock.advance(timedelta(minutes=1))
+    assert store.scripts.recover("normal", 10 * SECOND, 200) == 10
+    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert sorted(store.claim(100)) == sorted(ids)
+
+
+def test_recovery_leaves_young_tasks_alone(store: Store) -> None:
+    store.submit(3)
+    store.redis.delete(keys.rq_queue("normal"))
+    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+
+
+def test_recovery_sees_through_stale_tickets_in_front(store: Store) -> None:
+    ids = store.submit(5)
+    store.redis.lpush(keys.rq_queue("normal"), *[f"stale{n}" for n in range(600)])
+    store.clock.advance(timedelta(minutes=1))
+    for _ in range(5):
+        assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert store.redis.lrange(keys.rq_queue("normal"), 0, -1) == [each.encode() for each in ids]
+
+
+# --- pages ---
+
+
+def pages(store: Store, wanted: Filter, limit: int) -> list[Sequence[str]]:
+    found, cursor = [], None
+    while True:
+        page = store.records.page(wanted, limit=limit, cursor=cursor)
+        found.append([item.id for item in page.items])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_pages_show_every_task_once_newest_first(store: Store) -> None:
+    ids = store.submit(25)
+    found = pages(store, Filter(), 10)
+    assert [len(page) for page in found] == [10, 10, 5]
+    assert [each for page in found for each in page] == list(reversed(ids))
+
+
+def test_pages_merge_the_queues_of_one_state(store: Store) -> None:
+    ids = []
+    for n in range(20):
+        ids += store.submit(queue="high" if n % 3 else "normal")
+        store.clock.advance(timedelta(seconds=1))
+    found = pages(store, Filter(state=TaskState.PENDING), 7)
+    assert [each for page in found for each in page] == list(reversed(ids))
+
+
+def test_tasks_of_one_instant_are_not_lost_between_pages(store: Store) -> None:
+    ids = [store.submit()[0] for _ in range(40)]
+    assert {each for page in pages(store, Filter(), 3) for each in page} == set(ids)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Filter(type="noop"), 12),
+        (Filter(type="other"), 0),
+        (Filter(queue="high"), 4),
+        (Filter(tag="red"), 5),
+        (Filter(state=TaskState.SCHEDULED), 3),
+        (Filter(state=TaskState.SCHEDULED, queue="high"), 0),
+        (Filter(state=TaskState.PENDING, tag="red"), 5),
+    ],
+)
+def test_filters_find_exactly_what_matches(store: Store, wanted: Filter, expected: int) -> None:
+    store.submit(5, tags=("red", "round"))
+    store.submit(4, "high")
+    store.submit(3, delay=timedelta(hours=1))
+    assert sum(len(page) for page in pages(store, wanted, 2)) == expected
+
+
+def test_a_rare_match_among_many_costs_bounded_pages_and_is_found(store: Store) -> None:
+    [rare] = store.submit(queue="high")
+    store.submit(3000)
+    found = pages(store, Filter(queue="high"), 10)
+    assert [each for page in found for each in page] == [rare]
+    assert len(found) <= 5
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1_", "_a", "nan", "1_" + "a" * 200, "1_a b", "9" * 40 + "_a"])
+def test_a_made_up_cursor_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # the gateway words it
+        store.records.page(Filter(), limit=5, cursor=cursor)

@@ -1,0 +1,56 @@
+"""How many tasks are claimed, and from which queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from worker.link import Turns
+from worker.pace import MOST, Pace
+
+WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
+
+
+def dealt(turns: Turns, want: int) -> dict[str, int]:
+    flat = turns.deal(want)
+    return {str(flat[at]): int(flat[at + 1]) for at in range(0, len(flat), 2)}
+
+
+def test_a_large_claim_is_dealt_by_weight() -> None:
+    assert dealt(Turns(WEIGHTS), 140) == {"critical": 60, "high": 40, "normal": 30, "low": 10}
+
+
+def test_one_at_a_time_every_queue_has_its_turn() -> None:
+    turns = Turns(WEIGHTS)
+    first: Counter[str] = Counter()
+    for _ in range(140):
+        [name] = [name for name, quota in dealt(turns, 1).items() if quota]
+        first[name] += 1
+    assert first == {"critical": 60, "high": 40, "normal": 30, "low": 10}
+
+
+def test_quotas_add_up_to_what_is_wanted() -> None:
+    turns = Turns(WEIGHTS)
+    assert all(sum(dealt(turns, want).values()) == want for want in range(1, 200))
+
+
+def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+    assert Pace().ahead() == 1
+
+
+def test_short_tasks_are_claimed_ahead_and_long_ones_are_not() -> None:
+    pace = Pace()
+    pace.learn(0.00005)
+    assert pace.ahead() == MOST
+    pace.learn(2.0)
+    assert pace.ahead() == 1
+
+
+def test_after_a_long_task_it_takes_many_short_ones_to_claim_ahead_again() -> None:
+    pace = Pace()
+    pace.learn(2.0)
+    for _ in range(20):
+        pace.learn(0.0001)
+    assert pace.ahead() == 1
+    for _ in range(300):
+        pace.learn(0.0001)
+    assert pace.ahead() > 20

@@ -1,0 +1,145 @@
+"""Registering handlers, and the two example types."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.handlers.context import current_task, report_progress
+from worker.handlers.examples.calculate import calculate
+from worker.handlers.examples.process import NothingToProcess, process
+from worker.handlers.registry import Handler, HandlerError, Registry, load, task
+from worker.handlers.signals import GiveUp, RetryLater
+
+
+def registered(function: Any, name: str = "it", **options: Any) -> Handler:
+    registry = Registry()
+    task(name, registry=registry, **options)(function)
+    return registry.handlers[name]
+
+
+def test_parameters_become_the_members_of_an_object() -> None:
+    def resize(url: str, width: int = 100) -> None: ...
+
+    handler = registered(resize)
+    assert handler.schema["required"] == ["url"]
+    assert handler.schema["properties"]["width"]["type"] == "integer"
+    assert handler.schema["additionalProperties"] is False
+    assert handler.read(b'{"url": "a"}') == {"url": "a", "width": 100}
+
+
+def test_a_single_parameter_named_data_takes_the_whole_value() -> None:
+    def anything(data: list[int]) -> None: ...
+
+    assert registered(anything).read(b"[1, 2]") == [1, 2]
+
+
+def test_a_dataclass_arrives_as_one() -> None:
+    @dataclass
+    class Order:
+        id: int
+
+    def ship(data: Order) -> None: ...
+
+    ship.__annotations__["data"] = Order
+    assert registered(ship).read(b'{"id": 3}') == Order(3)
+
+
+def test_data_that_does_not_fit_is_refused() -> None:
+    def resize(url: str) -> None: ...
+
+    with pytest.raises(ValidationError):
+        registered(resize).read(b'{"url": 3, "more": 1}')
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 101, "a/b", 'a"b'])
+def test_a_name_that_would_not_fit_a_url_or_a_key_is_refused(name: str) -> None:
+    with pytest.raises(HandlerError):
+        registered(lambda: None, name)
+
+
+def test_two_functions_cannot_share_a_name() -> None:
+    registry = Registry()
+    task("same", registry=registry)(test_two_functions_cannot_share_a_name)
+    with pytest.raises(HandlerError, match="two handlers"):
+        task("same", registry=registry)(test_what_json_cannot_carry_is_refused_when_it_is_registered)
+
+
+def test_what_json_cannot_carry_is_refused_when_it_is_registered() -> None:
+    def takes_anything(*args: int) -> None: ...
+
+    with pytest.raises(HandlerError, match="named parameters"):
+        registered(takes_anything)
+
+
+def test_a_module_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(HandlerError, match="TASK_MODULES: no_such_module"):
+        load(["no_such_module"])
+
+
+def test_outside_of_a_handler_progress_is_nothing_and_the_task_unknown() -> None:
+    report_progress(0.5)
+    with pytest.raises(ValueError, match="fraction"):
+        report_progress(50)
+    with pytest.raises(RuntimeError):
+        current_task()
+
+
+def test_retry_later_needs_a_delay_that_can_be_waited_for() -> None:
+    with pytest.raises(ValueError, match="at least 0"):
+        RetryLater(-1)
+
+
+def test_process_counts_a_text() -> None:
+    result = process("to be\nor not to be")
+    assert (result["words"], result["lines"], result["different_words"]) == (6, 2, 4)
+    assert dict(result["commonest"])["be"] == 2
+
+
+def test_process_reads_every_text_in_json() -> None:
+    assert process({"title": "a b", "tags": ["c", 1, None, True]})["words"] == 6
+
+
+@pytest.mark.parametrize("data", ["", " \n", [], {}, None, True])
+def test_process_fails_on_what_holds_no_word(data: Any) -> None:
+    with pytest.raises(NothingToProcess):
+        process(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (999, "999"),
+        (0.1, "1/10"),
+        ("0.1 + 0.2", "3/10"),
+        ("1/3 + 2 ** 10", "3073/3"),
+        ("-(7 // 2) % 4", "1"),
+        ("2 ** -2", "1/4"),
+    ],
+)
+def test_calculate_is_exact(data: Any, value: str) -> None:
+    result = calculate(data)
+    assert result["value"] == value
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+def test_calculate_names_the_factors_of_a_whole_number() -> None:
+    assert calculate(999)["factors"] == [3, 3, 3, 37]
+
+
+def test_calculate_fails_on_a_division_by_zero() -> None:
+    with pytest.raises(ZeroDivisionError):
+        calculate("1 / 0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1 +", "__import__('os')", "a", "'x' * 3", "True", "9 ** 9 ** 9", "2 ** 0.5", "(" * 500, "1" * 20_000, "[1]"],
+)
+def test_calculate_gives_up_on_what_is_no_arithmetic(text: str) -> None:
+    with pytest.raises(GiveUp):
+        calculate(text)

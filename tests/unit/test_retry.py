@@ -1,0 +1,43 @@
+"""The retry policy as a table."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from shared.retry import RetryPolicy
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"),
+    [(1, 5), (2, 10), (3, 20), (4, None)],
+)
+def test_the_default_delays_are_5_10_20_and_then_none(failures: int, seconds: float | None) -> None:
+    expected = None if seconds is None else timedelta(seconds=seconds)
+    assert RetryPolicy().delay(failures) == expected
+
+
+def test_a_delay_never_exceeds_the_maximum_even_where_the_power_overflows() -> None:
+    policy = RetryPolicy(max_retries=10_000, max_delay=60)
+    assert policy.delay(9) == timedelta(seconds=60)
+    assert policy.delay(9_999) == timedelta(seconds=60)
+
+
+def test_no_retries_means_the_first_failure_is_the_last() -> None:
+    assert RetryPolicy(max_retries=0).delay(1) is None
+
+
+def test_jitter_stays_within_its_share() -> None:
+    policy = RetryPolicy(jitter=0.2, max_retries=1000, multiplier=1)
+    delays = [policy.delay(n, Random(n)) for n in range(1, 500)]
+    seconds = [delay.total_seconds() for delay in delays if delay]
+    assert 4 <= min(seconds) < 4.3
+    assert 5.7 < max(seconds) <= 6
+
+
+def test_overrides_change_fields_by_name_and_ignore_what_a_newer_gateway_may_send() -> None:
+    policy = RetryPolicy().override({"max_retries": 1.0, "initial_delay": 0.5, "phase_of_moon": 3})
+    assert policy == RetryPolicy(max_retries=1, initial_delay=0.5)
+    assert RetryPolicy().override(None) == RetryPolicy()

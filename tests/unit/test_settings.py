@@ -1,0 +1,90 @@
+"""Settings: environment before YAML, and every mistake at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.errors import SettingsError
+from shared.settings import load
+
+
+def mistakes(environment: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(environment)
+    return str(caught.value).splitlines()
+
+
+def test_without_anything_the_documented_defaults_hold() -> None:
+    settings = load({})
+    policy = settings.retry_policy
+    assert (policy.max_retries, policy.initial_delay, policy.multiplier, policy.max_delay) == (3, 5, 2.0, 3600)
+    assert settings.bind_host == "127.0.0.1"
+    assert settings.queues == {"critical": 6, "high": 4, "normal": 3, "low": 1}
+    assert not settings.housekeeper_distributed_execution_enabled
+
+
+def test_all_mistakes_are_reported_together_with_the_names_to_change() -> None:
+    lines = mistakes({"MAX_RETRIES": "many", "LEASE_TIME": "0s", "LOG_LEVEL": "loud", "QUEUES": "Caps:1"})
+    assert len(lines) == 4
+    for name in ("MAX_RETRIES", "LEASE_TIME", "LOG_LEVEL", "QUEUES"):
+        assert any(line.startswith(name) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30s", 30), ("250ms", 0.25), ("5m", 300), ("1.5h", 5400), ("2d", 172800)]
+)
+def test_durations_have_units(text: str, seconds: float) -> None:
+    assert load({"DRAIN_GRACE": text}).drain_grace == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-5", "5 parsecs", "1e3s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    assert mistakes({"DRAIN_GRACE": text})[0].startswith("DRAIN_GRACE")
+
+
+def test_the_yaml_tree_of_the_reference_is_understood_and_the_environment_wins(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "housekeeper:\n  distributed_execution:\n    enabled: true\n    instance_id: pod-1\n    lock_ttl: 45s\n"
+        "  unlock:\n    parallelism: 10\nretry:\n  max_retries: 7\n"
+    )
+    settings = load({"CONFIG_FILE": str(file), "MAX_RETRIES": "2"})
+    assert settings.housekeeper_distributed_execution_enabled
+    assert settings.housekeeper_distributed_execution_instance_id == "pod-1"
+    assert settings.housekeeper_distributed_execution_lock_ttl == 45
+    assert settings.housekeeper_unlock_parallelism == 10
+    assert settings.max_retries == 2
+
+
+def test_a_misspelt_yaml_key_is_a_mistake_with_a_hint(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("retry:\n  max_retrys: 7\n")
+    assert "did you mean retry.max_retries?" in mistakes({"CONFIG_FILE": str(file)})[0]
+
+
+@pytest.mark.parametrize("content", ["a: [", "- 1", "\x00"])
+def test_a_file_that_is_no_mapping_is_a_mistake(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    assert mistakes({"CONFIG_FILE": str(file)})
+
+
+def test_a_missing_file_is_a_mistake() -> None:
+    assert "cannot be read" in mistakes({"CONFIG_FILE": "/nowhere.yaml"})[0]
+
+
+def test_a_password_is_never_shown_in_a_mistake() -> None:
+    lines = mistakes({"REDIS_PORT": "x", "REDIS_PASSWORD": "hunter2"})
+    assert not any("hunter2" in line for line in lines)
+
+
+def test_the_address_of_redis_is_made_of_its_parts() -> None:
+    url = load({"REDIS_HOST": "store", "REDIS_PORT": "7000", "REDIS_PASSWORD": "a/b"}).store_url
+    assert url == "redis://:a%2Fb@store:7000/0"
+
+
+def test_queues_must_contain_what_refers_to_them() -> None:
+    assert "DEFAULT_PRIORITY" in mistakes({"QUEUES": "fast:1"})[0]
+    assert "WORKER_QUEUES" in mistakes({"WORKER_QUEUES": "fast"})[0]

@@ -1,0 +1,57 @@
+"""max_elements: keeps history and dead letters within their limits; the oldest go first."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shared.locks import HeldLock
+from shared.scripts import Scripts
+from shared.tasks import TaskState
+from worker.housekeeping.jobs import until_done
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+ROUNDS = 100
+
+
+class MaxElements(Collector):
+    """Only tasks that have ended are ever removed. A limit of 0 is none."""
+
+    name = "max_elements"
+
+    def __init__(self, scripts: Scripts, limits: Mapping[TaskState, int], interval: timedelta) -> None:
+        self.scripts = scripts
+        self.limits = limits
+        self.interval = interval
+        self.removed: Counter[TaskState] = Counter()
+
+    def run(self, held: HeldLock) -> int:
+        return sum(self._trim(state, limit, held) for state, limit in self.limits.items() if limit)
+
+    def _trim(self, state: TaskState, limit: int, held: HeldLock) -> int:
+        removed = until_done(held, lambda: self._step(state, limit, held), BATCH, ROUNDS)
+        if removed:
+            log.warning("%d %s tasks removed, the oldest: more than the limit of %d were kept", removed, state, limit)
+        return removed
+
+    def _step(self, state: TaskState, limit: int, held: HeldLock) -> int:
+        count = self.scripts.trim(state, limit, BATCH, held.permit)
+        self.removed[state] += count
+        return count
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(
+            "taskqueue_removed_over_limit",
+            "Ended tasks removed because more were kept than the limit.",
+            labels=["status"],
+        )
+        for state in self.limits:
+            family.add_metric([state], self.removed[state])
+        yield family

@@ -1,0 +1,42 @@
+"""schedules: due cron and interval entries become tasks, each due time once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shared.locks import HeldLock
+from shared.timetable import Fired, Timetable
+from worker.housekeeping.lateness import Lateness
+
+
+class Schedules(Collector):
+    """The exactness is the script's (`schedule_fire.lua`); the lock keeps instances from doing the same work."""
+
+    name = "schedules"
+
+    def __init__(self, timetable: Timetable, interval: timedelta, grace: timedelta, lateness: Lateness) -> None:
+        self.timetable = timetable
+        self.interval = interval
+        self.grace = grace
+        self.lateness = lateness
+        self.total = Fired()
+
+    def run(self, held: HeldLock) -> int:
+        held.check()
+        before, self.total.lateness = self.total.tasks, []
+        self.timetable.fire_due(held.permit, self.grace, self.total)
+        for seconds in self.total.lateness:
+            self.lateness.add(seconds, 1)
+        return self.total.tasks - before
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text, value in (
+            ("fired", "Tasks made from due times of schedules.", self.total.tasks),
+            ("missed", "Due times of schedules that passed without a task.", self.total.missed),
+            ("overlaps", "Due times skipped because the last task had not ended.", self.total.overlaps),
+        ):
+            yield CounterMetricFamily(f"taskqueue_schedule_{name}", text, value)

@@ -1,0 +1,88 @@
+"""Whose turn it is: most jobs take their lock for each round, the leader keeps his from round to round."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from shared.locks import HeldLock, Lock, Locks
+
+log = logging.getLogger(__name__)
+
+
+class Turns(Protocol):
+    """How a job comes by its lock."""
+
+    def begin(self) -> HeldLock | None:
+        """The lock for one round, or None when it is another instance's turn."""
+        ...
+
+    def end(self, held: HeldLock) -> None:
+        """The round is over."""
+        ...
+
+
+class RoundByRound:
+    """A lock that is taken for each round and given back after it."""
+
+    def __init__(self, locks: Locks, lock: Lock, instance: str) -> None:
+        self.locks = locks
+        self.lock = lock
+        self.instance = instance
+
+    def begin(self) -> HeldLock | None:
+        held = self.locks.acquire(self.lock)
+        if held:
+            log.debug("Acquired distributed lock %s by instance %s", self.lock.name, self.instance)
+        else:
+            log.debug("Skipping task %s - already running on another instance", self.lock.name)
+        return held
+
+    def end(self, held: HeldLock) -> None:
+        held.release()
+
+
+class Leadership:
+    """A lock that its holder keeps until it is lost, asked back, or the process ends."""
+
+    def __init__(self, locks: Locks, lock: Lock, instance: str) -> None:
+        self.locks = locks
+        self.lock = lock
+        self.instance = instance
+        self.elections = 0
+        self.term = 0
+        self._held: HeldLock | None = None
+
+    def begin(self) -> HeldLock | None:
+        if self.leads():
+            return self._held
+        self.resign()
+        held = self.locks.acquire(self.lock)
+        if held:
+            self.elections += 1
+            self.term = held.term
+            log.info("Instance %s elected as metrics leader", self.instance)
+        self._held = held
+        return held
+
+    def end(self, held: HeldLock) -> None:
+        pass
+
+    def leads(self) -> bool:
+        """Whether this instance leads now. Redis is asked; while it does not answer the lock is trusted for a while."""
+        held = self._held
+        if held is None or not held.trusted:
+            return False
+        try:
+            return held.extend()
+        except (RedisError, OSError):
+            return held.trusted
+
+    def resign(self) -> None:
+        """Gives the lead up; first here, then in Redis, so that there are never two."""
+        held, self._held = self._held, None
+        if held:
+            log.info("Instance %s is the metrics leader no longer", self.instance)
+            held.release()

@@ -1,0 +1,172 @@
+"""How an attempt ended: results and errors in the words of `report.lua`, and what follows from an error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import traceback
+import zlib
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from shared import causes
+from shared.clock import to_us
+from shared.errors import CorruptRecord
+from shared.retry import RetryPolicy
+from shared.tasks import Outcome as Ending
+from worker.channel import Assignment, Outcome
+from worker.handlers import registry
+from worker.handlers.registry import Handler
+from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+
+log = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 2000
+_LONGEST_TRACEBACK = 8000
+
+
+class ResultNotSerializable(Exception):
+    """The handler returned something that has no JSON form."""
+
+
+class ResultTooLarge(Exception):
+    """The handler returned more than MAX_RESULT_BYTES."""
+
+
+class UnknownTaskType(Exception):
+    """No module in TASK_MODULES of this worker registers the type."""
+
+
+class InvalidData(Exception):
+    """The data does not fit the handler's parameters."""
+
+
+FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord)
+"""Errors that another try cannot mend."""
+_ENDINGS = {TimeLimitExceeded: Ending.TIMED_OUT, TaskCancelled: Ending.CANCELLED}
+_NULL = base64.b64encode(b"null")
+
+
+class Outcomes:
+    """Makes the outcomes of one executor."""
+
+    def __init__(self, policy: RetryPolicy, max_result_bytes: int, runner_files: Sequence[str]) -> None:
+        self.policy = policy
+        self.max_result_bytes = max_result_bytes
+        self.random = Random()
+        self._ours = (*runner_files, registry.__file__)
+
+    def result(self, value: object) -> bytes:
+        """A handler's result, ready for RQ's stream. Raises ResultNotSerializable or ResultTooLarge."""
+        if value is None:
+            return _NULL
+        try:
+            text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ResultNotSerializable(
+                f"the handler returned {type(value).__name__} that has no JSON form ({error}): return text, numbers, "
+                "lists, mappings, dataclasses or pydantic models"
+            ) from error
+        if len(text) > self.max_result_bytes:
+            raise ResultTooLarge(
+                f"the result has {len(text)} bytes as JSON, {self.max_result_bytes} is the most: "
+                "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
+            )
+        return base64.b64encode(text)
+
+    def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> Outcome:
+        """The attempt succeeded."""
+        return Outcome(number, "completed", 0, dump({**record, "outcome": Ending.COMPLETED}), b"", result, run_us, "")
+
+    def failed(
+        self,
+        assignment: Assignment,
+        handler: Handler | None,
+        error: BaseException,
+        record: Mapping[str, Any],
+        run_us: int,
+    ) -> Outcome:
+        """The attempt raised: another try, the dead letters, or cancelled."""
+        name, message, trace = type(error).__name__, _message(error), self._traceback(error)
+        kind, delay_us = self._verdict(assignment, handler, error)
+        history = {
+            **record,
+            "outcome": _ENDINGS.get(type(error), Ending.FAILED),
+            "error": {"type": name, "message": message, "traceback": trace},
+        }
+        if kind == "retrying":
+            history["retry_delay"] = delay_us / 1_000_000
+        # Only a dead letter is filed by its cause, so only it pays for finding that out.
+        traits = causes.traits(error, message, self._ours[0]) if kind == "failed" else {}
+        summary = dump({"type": name, "message": message[:300], **traits})
+        payload = base64.b64encode(zlib.compress(trace.encode("utf-8", "backslashreplace")))
+        return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name)
+
+    def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
+        """What becomes of the task, and the delay before its next attempt in microseconds."""
+        if isinstance(error, TaskCancelled):
+            return "cancelled", 0
+        if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
+            return "failed", 0
+        delay = self._policy(handler, assignment).delay(assignment.failures + 1, self.random)
+        if delay is None:
+            return "failed", 0
+        return "retrying", to_us(error.delay if isinstance(error, RetryLater) else delay)
+
+    def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
+        """The general policy, changed by the type, changed by the task."""
+        policy = self.policy.override(handler.retry if handler else None)
+        try:
+            return policy.override(parsed(assignment.retry, "retry policy"))
+        except (CorruptRecord, ValueError, TypeError) as error:
+            log.error("task %s: its retry policy is damaged: %s", assignment.id.decode(), error)
+            return policy
+
+    def _traceback(self, error: BaseException) -> str:
+        """The end of the traceback, from the first frame that is the handler's own."""
+        frame = error.__traceback__
+        while frame and frame.tb_frame.f_code.co_filename in self._ours:
+            frame = frame.tb_next
+        try:
+            text = "".join(traceback.format_exception(type(error), error, frame))
+        except Exception:
+            text = f"{type(error).__name__}: {_message(error)}"
+        return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
+
+
+def parsed(text: bytes, what: str) -> dict[str, Any]:
+    """A JSON object out of the record; empty when there is none. Raises CorruptRecord."""
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise CorruptRecord(f"the record's {what} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptRecord(f"the record's {what} is no JSON object")
+    return value
+
+
+def explain(error: ValidationError) -> str:
+    """Each mistake with its place in the data."""
+    lines = [
+        f"{'.'.join(map(str, item['loc'])) or 'data'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    ]
+    return "; ".join(lines[:10])
+
+
+def dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return (str(error) or type(error).__name__)[:_LONGEST_MESSAGE]
+    except Exception as broken:
+        return f"(its text cannot be made: {type(broken).__name__})"
