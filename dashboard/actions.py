@@ -18,9 +18,11 @@ from shared.dead_letters import DeadLetters
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
 from shared.queues import Queues
 from shared.redis_client import translated
+from shared.schedules import read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
-from shared.tasks import TaskState
+from shared.tasks import TaskState, new_task_id
+from shared.workers import Workers
 
 MOST_PICKED = 1000
 MOST_RATE = 1000
@@ -40,6 +42,7 @@ class Actions:
         dead_letters: DeadLetters,
         bulks: BulkActions,
         types: TaskTypes,
+        workers: Workers,
         audit: Audit,
         queries: Queries,
         redaction: Redaction,
@@ -50,6 +53,7 @@ class Actions:
         self.dead_letters = dead_letters
         self.bulks = bulks
         self.types = types
+        self.workers = workers
         self.audit = audit
         self.queries = queries
         self.redaction = redaction
@@ -106,6 +110,63 @@ class Actions:
         self.queues.resume(queue)
         self._record(who, "resumed queue", queue)
 
+    # --- workers and locks ---
+
+    def drain(self, who: Person, worker: str) -> None:
+        """Asks a worker to finish what it runs, and to end."""
+        if not self.workers.drain(worker):
+            raise Refused(f"there is no live worker {worker}")
+        self._record(who, "drained worker", worker)
+
+    def unlock(self, who: Person, name: str, token: str, reason: str) -> str:
+        """Takes a lock from its holder, whom it names. The script records it, in the same step."""
+        if not token:
+            raise Refused(f"nobody holds lock {name}")
+        self.queries.forget()
+        return self.queries.locks.force(name, token, who.name, _given(reason))
+
+    def step_down(self, who: Person, reason: str) -> str:
+        """Ends the leader's term. The script records it, in the same step."""
+        self.queries.forget()
+        return self.queries.locks.step_down(who.name, _given(reason))
+
+    # --- schedules ---
+
+    def pause_schedule(self, who: Person, name: str, reason: str) -> None:
+        self.queries.timetable.pause(name, reason)
+        self._record(who, "paused schedule", name, reason)
+
+    def resume_schedule(self, who: Person, name: str) -> None:
+        self.queries.timetable.resume(name)
+        self._record(who, "resumed schedule", name)
+
+    def run_schedule(self, who: Person, name: str) -> str:
+        """Submits a task of a schedule beside its due times; the task's id."""
+        task = task_now(self.queries.timetable.get(name).schedule, new_task_id())
+        [stored] = self.queues.submit([task])
+        if stored.state is None:
+            raise Refused(f"the queue {task.queue} is full")
+        self._record(who, "ran schedule now", name, task.id)
+        return task.id
+
+    def change_schedule(self, who: Person, name: str, text: str) -> None:
+        """Writes a schedule anew. Raises Refused when it cannot be."""
+        before = self.queries.timetable.get(name)
+        entry = self._parsed(text)
+        if isinstance(entry, dict):
+            entry["data"] = self.redaction.restore(entry.get("data"), json.loads(before.schedule.data))
+        try:
+            schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        self._check(schedule.type, json.loads(schedule.data))
+        self.queries.timetable.put(schedule, before.source)
+        self._record(who, "changed schedule", name)
+
+    def delete_schedule(self, who: Person, name: str) -> None:
+        self.queries.timetable.delete(name)
+        self._record(who, "deleted schedule", name)
+
     # --- many dead letters ---
 
     def begin_bulk(self, who: Person, verb: Verb, selection: Selection, rate: int, what: str) -> str:
@@ -155,6 +216,12 @@ class Actions:
             raise Refused(f"the data does not fit the type {task_type}: {'; '.join(mistakes[:5])}")
 
 
+def _given(reason: str) -> str:
+    if not reason.strip():
+        raise Refused("say why, for those who will read the audit record")
+    return reason.strip()[:500]
+
+
 def _validator(schema: Any) -> Callable[[Any], Any]:
     try:
         found: Callable[[Any], Any] = jsonschema_rs.validator_for(dict(schema), offline=True).iter_errors
@@ -177,6 +244,6 @@ def _demand(task_id: str, state: str, done: bool, rule: str) -> None:
 
 def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
     """A command that submits the same task again, for a shell."""
-    body = json.dumps({"type": task_type, "data": data, "priority": queue}, ensure_ascii=False)
+    body = json.dumps({"type": task_type, "data": data, "priority": queue})
     quoted = body.replace("'", "'\\''")
     return f"curl -X POST {url}/tasks -H 'Content-Type: application/json' -d '{quoted}'"

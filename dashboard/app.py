@@ -14,7 +14,20 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 from dashboard import present, security
 from dashboard.actions import Actions, Refused
 from dashboard.background import Background
-from dashboard.pages import audit, bulk, dead_letters, health, overview, queues, sign_in, task, tasks, workers
+from dashboard.pages import (
+    audit,
+    bulk,
+    dead_letters,
+    health,
+    locks,
+    overview,
+    queues,
+    schedules,
+    sign_in,
+    task,
+    tasks,
+    workers,
+)
 from dashboard.present import Redaction
 from dashboard.queries import Queries
 from dashboard.snapshot import Lookout
@@ -23,7 +36,14 @@ from shared.audit import Audit
 from shared.bulk_actions import BulkActions
 from shared.cause_groups import CauseGroups
 from shared.dead_letters import DeadLetters
-from shared.errors import IllegalTransition, StoreUnavailable, TaskNotFound, TaskQueueError
+from shared.errors import (
+    IllegalTransition,
+    LockChanged,
+    ScheduleNotFound,
+    StoreUnavailable,
+    TaskNotFound,
+    TaskQueueError,
+)
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
@@ -50,7 +70,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     desk = _desk(app, settings, redis, users)
     security.install(app, settings, users, redis)
-    for page in (overview, tasks, task, dead_letters, bulk, queues, workers, audit, sign_in):
+    for page in (overview, tasks, task, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
         app.register_blueprint(page.page(desk))
     app.register_blueprint(health.page(redis))
     _teach_templates(app, desk)
@@ -66,10 +86,11 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users) -> Desk:
     dead = DeadLetters(scripts, records)
     bulks = BulkActions(scripts, dead)
     record = Audit(redis)
-    lookout = Lookout(redis, queues_, records, Workers(redis), types)
+    crew = Workers(redis)
+    lookout = Lookout(redis, queues_, records, crew, types)
     queries = Queries(redis, lookout, records, CauseGroups(redis), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
-    actions = Actions(scripts, queues_, dead, bulks, types, record, queries, redaction, settings.max_json_depth)
+    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, settings.max_json_depth)
     app.extensions["background"] = Background(lookout, bulks)
     return Desk(settings, users, queries, actions, redaction)
 
@@ -121,8 +142,11 @@ def _register_errors(app: Flask) -> None:
             404, "There is no such task", "It never existed, or it has ended and its time here is over."
         ), 404
 
+    def no_schedule(error: ScheduleNotFound) -> tuple[str, int]:
+        return _apology(404, "There is no such schedule", "Somebody may have deleted it."), 404
+
     def conflict(error: TaskQueueError) -> tuple[str, int]:
-        status = 409 if isinstance(error, IllegalTransition) else 400
+        status = 400 if isinstance(error, Refused) else 409
         return _apology(status, "This could not be done", str(error)), status
 
     def http(error: HTTPException) -> tuple[str, int]:
@@ -135,7 +159,9 @@ def _register_errors(app: Flask) -> None:
 
     app.register_error_handler(StoreUnavailable, unavailable)
     app.register_error_handler(TaskNotFound, missing)
+    app.register_error_handler(ScheduleNotFound, no_schedule)
     app.register_error_handler(IllegalTransition, conflict)
+    app.register_error_handler(LockChanged, conflict)
     app.register_error_handler(Refused, conflict)
     app.register_error_handler(HTTPException, http)
     app.register_error_handler(Exception, broken)

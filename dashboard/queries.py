@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from redis import Redis
@@ -19,9 +19,11 @@ from shared.audit import Audit, AuditEntry
 from shared.bulk_actions import BulkAction, BulkActions, Selection
 from shared.cause_groups import CauseGroup, CauseGroups
 from shared.errors import CorruptRecord, TaskNotFound
+from shared.locks import LockDesk, LockInfo
 from shared.records import Filter, Page, Records
-from shared.redis_client import translated
+from shared.redis_client import text, translated
 from shared.tasks import TaskDetail, TaskState, TaskSummary
+from shared.timetable import StoredSchedule, Timetable
 from shared.workers import WorkerInfo
 
 T = TypeVar("T")
@@ -37,6 +39,8 @@ class Queries:
         self, redis: Redis, lookout: Lookout, records: Records, causes: CauseGroups, bulks: BulkActions, audit: Audit
     ) -> None:
         self.redis = redis
+        self.locks = LockDesk(records.scripts)
+        self.timetable = Timetable(records.scripts)
         self.lookout = lookout
         self.records = records
         self.causes = causes
@@ -116,6 +120,27 @@ class Queries:
 
     def workers(self) -> list[WorkerInfo]:
         return list(self.look().workers)
+
+    def all_locks(self) -> list[LockInfo]:
+        """The locks of the housekeepers; the leader's among them."""
+        return self.memory.recall(("locks",), self.locks.all)
+
+    def schedules(self, after: str) -> tuple[list[StoredSchedule], str | None]:
+        """Some schedules by name, and where the next page begins."""
+        return self.memory.recall(("schedules", after), lambda: self.timetable.page(PAGE, after))
+
+    def schedule(self, name: str) -> StoredSchedule:
+        """Raises ScheduleNotFound."""
+        return self.memory.recall(("schedule", name), lambda: self.timetable.get(name))
+
+    def states(self, ids: Iterable[str | None]) -> dict[str, str]:
+        """The states of these tasks; one that is gone is left out."""
+        wanted = [each for each in ids if each]
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in wanted:
+                pipeline.hget(keys.rq_job(each), "state")
+            found = pipeline.execute(raise_on_error=False)
+        return {each: text(state) for each, state in zip(wanted, found, strict=True) if isinstance(state, bytes)}
 
     def history(self, before: str | None) -> tuple[list[AuditEntry], str | None]:
         """Who did what."""

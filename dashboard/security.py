@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from flask import Flask, Response, abort, current_app, g, redirect, request, session
+from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -25,6 +26,7 @@ from shared.redis_client import text
 from shared.settings import Settings
 
 if TYPE_CHECKING:
+    from itsdangerous import URLSafeTimedSerializer
     from werkzeug.wrappers import Response as AnyResponse
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,12 +58,11 @@ def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
         MAX_CONTENT_LENGTH=settings.max_body_bytes + 65_536,
         MAX_FORM_MEMORY_SIZE=settings.max_body_bytes + 65_536,
     )
-    keeper = SecretKeeper(settings.dashboard_secret, redis)
+    app.session_interface = Sessions(SecretKeeper(settings.dashboard_secret, redis))
 
     @app.before_request
     def begin() -> AnyResponse | None:
         g.person = None
-        app.secret_key = keeper.secret()
         _check_host(settings, users)
         if request.endpoint in OPEN - {"sign_in.form", "sign_in.enter"}:
             return None
@@ -155,6 +156,17 @@ class SecretKeeper:
             except RedisError:
                 return self.stopgap
         return self.known
+
+
+class Sessions(SecureCookieSessionInterface):
+    """Signed cookies whose key is asked for when it is first needed, which may be long after the start."""
+
+    def __init__(self, keeper: SecretKeeper) -> None:
+        self.keeper = keeper
+
+    def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer | None:
+        app.secret_key = self.keeper.secret()
+        return super().get_signing_serializer(app)
 
 
 def _check_host(settings: Settings, users: Users) -> None:

@@ -16,21 +16,28 @@ from gateway.catalogue import Catalogue
 from gateway.endpoints import Limits, register
 from gateway.metrics import Metrics
 from gateway.openapi import document
+from gateway.routes.batches import Batches
 from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
 from gateway.routes.health import HealthRoutes
+from gateway.routes.locks import LockRoutes
 from gateway.routes.metrics import MetricsRoutes
 from gateway.routes.queues import QueueRoutes
+from gateway.routes.schedules import ScheduleRoutes
 from gateway.routes.tasks import Tasks
 from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
 from gateway.sources import Sources
+from gateway.submissions import Submissions
 from shared.dead_letters import DeadLetters
+from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.task_types import TaskTypes
+from shared.telemetry import Tracing
+from shared.timetable import Timetable
 from shared.workers import Workers
 
 
@@ -81,21 +88,27 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     workers = Workers(redis)
     catalogue = Catalogue(TaskTypes(redis))
     policy = settings.retry_policy
+    context = _limits(settings).context
+    intake = Submissions(catalogue, metrics, Tracing("gateway", settings), settings.default_priority, context)
     routes = (
         Tasks(
             queues=queues,
             records=records,
             catalogue=catalogue,
-            metrics=metrics,
-            default_priority=settings.default_priority,
+            intake=intake,
             policy=policy,
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
+        Batches(queues, intake),
         DeadLetterRoutes(DeadLetters(scripts, records)),
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),
         QueueRoutes(queues, settings.default_priority),
+        LockRoutes(LockDesk(scripts)),
+        ScheduleRoutes(
+            Timetable(scripts, settings.max_queue_length), queues, catalogue, metrics, settings.default_priority
+        ),
         HealthRoutes(redis, queues, workers, version()),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )

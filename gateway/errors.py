@@ -19,6 +19,8 @@ from shared.errors import (
     CorruptRecord,
     IllegalTransition,
     InvalidJSON,
+    LockChanged,
+    ScheduleNotFound,
     StoreRefused,
     StoreUnavailable,
     TaskNotFound,
@@ -62,10 +64,13 @@ INVALID_JSON = Kind(
     "invalid-json", 400, "Invalid JSON", "The body is not strict JSON in UTF-8; `detail` says where and why."
 )
 NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "Nothing lives at this address; GET / lists what there is.")
-NOT_FOUND = Kind("not-found", 404, "Not found", "The task, type, queue or page that the path names does not exist.")
+NOT_FOUND = Kind("not-found", 404, "Not found", "The task, type, queue, lock or schedule in the path does not exist.")
 METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this address.")
 NOT_ACCEPTABLE = Kind("not-acceptable", 406, "Not acceptable", "The header Accept rules out what this address answers.")
 CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in `task_status`, does not allow this.")
+LOCK_CHANGED = Kind(
+    "lock-changed", 409, "Lock changed", "The lock is free, or another token holds it: look at it again first."
+)
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
 INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
@@ -86,8 +91,9 @@ NO_TYPES = Kind(
 KINDS = {
     kind.slug: kind
     for kind in (
-        BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, TOO_LARGE, MEDIA, INVALID,
-        UNKNOWN_TYPE, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL, CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
+        BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, TOO_LARGE,
+        MEDIA, INVALID, UNKNOWN_TYPE, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL, CORRUPT, NOT_IMPLEMENTED, STORE,
+        STORE_REFUSED, NO_TYPES,
     )
 }  # fmt: skip
 
@@ -124,6 +130,10 @@ def refusal_of(error: Exception) -> Refusal:
             return _of_http(error)
         case InvalidJSON() | TaskNotFound() | IllegalTransition() | CorruptRecord():
             return _of_task(error)
+        case ScheduleNotFound():
+            return Refusal(NOT_FOUND, "there is no schedule of this name: GET /schedules lists them")
+        case LockChanged():
+            return Refusal(LOCK_CHANGED, str(error))
         case ResponseError() if "WRONGTYPE" in str(error):
             return Refusal(CORRUPT, "the key of this task does not hold a record")
         case _:

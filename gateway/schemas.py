@@ -88,6 +88,20 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+class BatchBody(Body):
+    """Many tasks at once; each is checked by itself, so one that is wrong does not sink the rest."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"tasks": [{"type": "process", "data": "one"}, {"type": "process", "data": "two"}]}]
+        }
+    )
+
+    tasks: Annotated[list[Any], Field(min_length=1, max_length=10_000)] = Field(
+        description="Tasks as POST /tasks takes them."
+    )
+
+
 class RetryOverrides(Body):
     """What this task changes in the retry policy of its type."""
 
@@ -208,6 +222,25 @@ class TaskAccepted(View):
     status: TaskState
     type: str
     priority: str
+
+
+class BatchItem(View):
+    """What became of one task of a batch, in the place in which it was sent: its id and state, or a problem.
+
+    A problem beside an id means that Redis did not answer: the task may be stored, and GET /tasks/{id} tells.
+    """
+
+    task_id: str | None = None
+    status: TaskState | None = None
+    problem: dict[str, Any] | None = None
+
+
+class BatchAccepted(View):
+    """What became of a batch."""
+
+    accepted: int
+    refused: int
+    items: list[BatchItem]
 
 
 class TaskStatus(View):

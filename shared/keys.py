@@ -149,7 +149,7 @@ BELL = "taskqueue:bell"
 
 
 def control(worker: str) -> str:
-    """list, owner: cancel; an hour. Orders to one worker, such as `cancel ID`."""
+    """list, owner: cancel, workers; an hour. Orders to one worker: `cancel ID`, `drain`."""
     return f"taskqueue:control:{worker}"
 
 

@@ -79,9 +79,9 @@ class Schedule:
             raise ValueError("interval must be 1 to 31622400 seconds")
         if not 1 <= self.missed_limit <= MOST_COUNTED:
             raise ValueError(f"missed_limit must be 1 to {MOST_COUNTED}")
-        _zone(self.timezone)
+        check_zone(self.timezone)
         if self.cron is not None:
-            _check_cron(self.cron)
+            check_cron(self.cron)
 
     @property
     def spec(self) -> str:
@@ -235,7 +235,7 @@ def _from(schedule: Schedule, due: datetime) -> Iterator[datetime]:
 
 
 def _cron_times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    zone = _zone(schedule.timezone)
+    zone = check_zone(schedule.timezone)
     times = croniter(schedule.cron, after.astimezone(zone), second_at_beginning=True, max_years_between_matches=8)
     once = not _every_hour(schedule.cron or "")
     last = after
@@ -258,7 +258,7 @@ def _every_hour(cron: str) -> bool:
     return fields[-4].startswith("*")
 
 
-def _check_cron(cron: str) -> None:
+def check_cron(cron: str) -> None:
     # Not all that croniter knows is for us: R and H stand for random times, which differ from one reading to the next.
     fields = cron.split()
     if not _CRON.fullmatch(cron) or (not cron.startswith("@") and len(fields) not in (5, 6)):
@@ -274,7 +274,7 @@ def _check_cron(cron: str) -> None:
         raise ValueError(f"{cron!r} is no cron expression that ever comes true: {error}") from None
 
 
-def _zone(name: str) -> ZoneInfo:
+def check_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

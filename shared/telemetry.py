@@ -1,10 +1,10 @@
 """Tracing: span names, and how the trace of a request travels with its task.
 
 Off unless there is somebody to send spans to: `OTEL_EXPORTER_OTLP_ENDPOINT` (or its traces variant), or `JAEGER_HOST`,
-which stands for OTLP over HTTP on that host. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`,
-`OTEL_TRACES_SAMPLER_ARG`) and is decided once, where the trace begins; everybody later follows the flag that travels in
-the task's meta as W3C `traceparent`. A collector that is away costs nothing but its spans: they wait in bounded memory,
-in a thread of their own, and are dropped.
+which stands for OTLP over HTTP on that host. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`, with its argument)
+and is decided once, where a task is submitted; everybody later follows the flag that travels in the task's meta as W3C
+`traceparent`, and a task without one is not traced. A collector that is away costs nothing but its spans: they wait in
+bounded memory, in a thread of their own, and are dropped.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.settings import Settings
@@ -28,7 +30,15 @@ TRACEPARENT = "traceparent"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _LEGACY_AGENT_PORT = 6831
 _OTLP_HTTP_PORT = 4318
+_SAMPLED = frozenset("13579bdf")
+"""Last digits of a `traceparent` whose lowest flag is set."""
 _PROPAGATOR = TraceContextTextMapPropagator()
+_EXPORT_LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.trace.export",
+)
+"""A filter holds for the very logger that it is put on, so each is named."""
 
 
 class Tracing:
@@ -36,12 +46,26 @@ class Tracing:
 
     def __init__(self, part: str, settings: Settings) -> None:
         endpoint = traces_endpoint(settings)
-        self.provider = _provider(part, endpoint) if endpoint else None
+        self.provider = None if endpoint is None else _provider(part, endpoint)
         self.tracer = self.provider.get_tracer("taskqueue") if self.provider else trace.NoOpTracer()
 
     @property
     def on(self) -> bool:
         return self.provider is not None
+
+    @contextmanager
+    def sending(self, task_type: str, traceparent: str | None) -> Iterator[str | None]:
+        """A span around the submission of a task; gives the `traceparent` that is to travel with the task."""
+        if not self.on:
+            yield traceparent
+            return
+        with self.tracer.start_as_current_span(
+            f"send {task_type}",
+            context=context_from({TRACEPARENT: traceparent or ""}),
+            kind=SpanKind.PRODUCER,
+            attributes={"messaging.system": "taskqueue", "messaging.operation.type": "send"},
+        ):
+            yield meta_of().get(TRACEPARENT)
 
     def stop(self, patience: float = 1.5) -> None:
         """Sends what is left, but waits no longer than `patience` seconds for a collector that is away."""
@@ -78,7 +102,7 @@ def meta_of(context: Context | None = None) -> dict[str, str]:
 
 def is_sampled(traceparent: str | None) -> bool:
     """Whether the trace that a `traceparent` names is recorded; read without parsing the rest."""
-    return bool(traceparent) and traceparent is not None and traceparent[-2:] != "00"
+    return traceparent is not None and traceparent[-1:] in _SAMPLED
 
 
 def trace_id(traceparent: str | None) -> str | None:
@@ -93,7 +117,9 @@ def _provider(part: str, endpoint: str) -> TracerProvider:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    logging.getLogger("opentelemetry").addFilter(_once_a_minute())
+    quiet = OnceAMinute()
+    for name in _EXPORT_LOGGERS:
+        logging.getLogger(name).addFilter(quiet)
     provider = TracerProvider(
         resource=Resource.create({"service.name": f"taskqueue-{part}", "service.namespace": "taskqueue"}),
         shutdown_on_exit=False,
@@ -103,16 +129,13 @@ def _provider(part: str, endpoint: str) -> TracerProvider:
     return provider
 
 
-def _once_a_minute() -> logging.Filter:
+class OnceAMinute(logging.Filter):
     """Lets one line a minute through: a collector that is away is worth saying, not worth flooding the log."""
 
-    class OnceAMinute(logging.Filter):
-        last = float("-inf")
+    last = float("-inf")
 
-        def filter(self, record: logging.LogRecord) -> bool:
-            if record.created - self.last < 60:
-                return False
-            self.last = record.created
-            return True
-
-    return OnceAMinute()
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created - self.last < 60:
+            return False
+        self.last = record.created
+        return True

@@ -96,6 +96,17 @@ class Workers:
             seconds, _ = self.redis.time()
             return int(self.redis.zcount(keys.WORKERS, (seconds - within_seconds) * 1_000_000, "+inf"))
 
+    def drain(self, name: str) -> bool:
+        """Tells a live worker to take nothing more, finish what runs, and end; whether it lives."""
+        with translated():
+            if self.redis.zscore(keys.WORKERS, name) is None:
+                return False
+            with self.redis.pipeline() as pipeline:
+                pipeline.rpush(keys.control(name), "drain")
+                pipeline.expire(keys.control(name), 3600)
+                pipeline.execute()
+        return True
+
     def reap(self, queues: Sequence[str]) -> int:
         """Drops workers that have fallen silent, here and in RQ's register; how many."""
         seconds, _ = self.redis.time()

@@ -154,6 +154,8 @@ class Engine:
             verb, _, argument = self.orders.popleft().partition(b" ")
             if verb == b"cancel":
                 self.watch.cancel(argument)
+            elif verb == b"drain":
+                self.drain(self.settings.drain_grace)
             elif verb == b"work":
                 self.work_likely = True
                 if not self._room():

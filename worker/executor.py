@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from shared import logs, wire
 from shared.settings import Settings, load
-from shared.telemetry import Tracing, trace_id
+from shared.telemetry import TRACEPARENT, Tracing, trace_id
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
@@ -53,6 +53,7 @@ class Executor:
         self.number = 0
         self.started_us = 0
         self.limit_us = 0
+        self.traceparent: str | None = None
         self.interruptible = False
         self.progress_sent = 0.0
 
@@ -90,6 +91,7 @@ class Executor:
         self.number = assignment.number
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)
+        self.traceparent = None
         self.log.start()
         handler = self.handlers.get(assignment.type.decode())
         result = b""
@@ -141,13 +143,14 @@ class Executor:
             raise InvalidData(explain(error)) from error
 
     def _context(self, assignment: Assignment) -> CurrentTask:
-        meta = parsed(assignment.meta, "metadata")
+        traceparent = parsed(assignment.meta, "metadata").get(TRACEPARENT)
+        self.traceparent = traceparent if isinstance(traceparent, str) else None
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(),
             attempt=assignment.attempt,
             failures=assignment.failures,
-            traceparent=meta.get("traceparent"),
+            traceparent=self.traceparent,
             send_progress=self._send_progress,
         )
 
@@ -173,7 +176,7 @@ class Executor:
             "started_at": started_us,
             "ended_at": ended_us,
         }
-        if assignment.meta and (traced := trace_id(_traceparent(assignment.meta))):
+        if traced := trace_id(self.traceparent):
             record["trace_id"] = traced
         if self.log.lines:
             record["logs"] = list(self.log.lines)
@@ -209,14 +212,6 @@ class Executor:
             return
         self.progress_sent = now
         self._send((channel.PROGRESS, self.number, dump({"fraction": fraction, "message": message})))
-
-
-def _traceparent(meta: bytes) -> str | None:
-    try:
-        value = parsed(meta, "metadata").get("traceparent")
-    except Exception:
-        return None  # a damaged record; the attempt has failed for it already
-    return value if isinstance(value, str) else None
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from shared.telemetry import Tracing, context_from, is_sampled
+from shared.telemetry import TRACEPARENT, Tracing, context_from, is_sampled
 from worker.handlers.context import CurrentTask
 
 
@@ -19,13 +19,13 @@ class AttemptSpans:
         self.worker = worker
 
     def wanted(self, task: CurrentTask) -> bool:
-        """Whether a span of this attempt would be recorded; a task without a trace begins one if it is sampled."""
-        return self.tracing.on and (task.traceparent is None or is_sampled(task.traceparent))
+        """Whether a span of this attempt would be recorded."""
+        return self.tracing.on and is_sampled(task.traceparent)
 
     @contextmanager
-    def around(self, task: CurrentTask, queue: str = "") -> Iterator[None]:
+    def around(self, task: CurrentTask) -> Iterator[None]:
         """The handler runs inside; what it raises is recorded and raised on."""
-        context = context_from({"traceparent": task.traceparent} if task.traceparent else {})
+        context = context_from({TRACEPARENT: task.traceparent or ""})
         attributes: dict[str, str | int] = {
             "messaging.system": "taskqueue",
             "messaging.operation.type": "process",

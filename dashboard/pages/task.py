@@ -97,7 +97,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         longest=LONGEST,
         command=_command(desk, found),
         cause=desk.queries.group_of(task_id) if found.summary.state is TaskState.FAILED else None,
-        edited=edited if edited is not None else json.dumps(data, indent=2, ensure_ascii=False),
+        edited=edited if edited is not None else pretty(data),
         problem=problem,
     )
 
@@ -107,6 +107,8 @@ def _back(task_id: str, message: str) -> AnyResponse:
     return redirect(url_for("task.task", task_id=task_id))
 
 
-def _command(desk: Desk, found: TaskDetail) -> str:
+def _command(desk: Desk, found: TaskDetail) -> str | None:
+    """A command that submits the same again, unless it would be too long for a terminal."""
     url = f"http://localhost:{desk.settings.gateway_port}"
-    return as_command(url, found.summary.type, desk.redaction.hide(found.data), found.summary.queue)
+    command = as_command(url, found.summary.type, desk.redaction.hide(found.data), found.summary.queue)
+    return command if len(command) <= LONGEST else None

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, render_template
+from flask import Blueprint, flash, redirect, render_template, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
 
 if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
     from dashboard.app import Desk
 
 
@@ -17,5 +22,12 @@ def page(desk: Desk) -> Blueprint:
     @blueprint.get("/workers")
     def workers() -> str:
         return render_template("workers.html", now=desk.queries.look())
+
+    @blueprint.post("/workers/<name>/drain")
+    @needs(Role.OPERATOR)
+    def drain(name: str) -> Response:
+        desk.actions.drain(person(), name)
+        flash(f"Worker {name} was asked to finish what it runs, and to end.")
+        return redirect(url_for("workers.workers"))
 
     return blueprint

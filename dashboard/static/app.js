@@ -141,7 +141,7 @@
   $("#help")?.addEventListener("click", () => $("#keys").showModal());
 
   // --- keyboard ---
-  const places = { o: "/", t: "/tasks", d: "/dead-letters", q: "/queues", w: "/workers", a: "/audit" };
+  const places = { o: "/", t: "/tasks", d: "/dead-letters", q: "/queues", w: "/workers", s: "/schedules", l: "/locks", a: "/audit" };
   let leader = 0;
   let before = usual;
   const go = (path) => { location.href = path; };

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
 
 from flask import g
 
@@ -12,12 +11,11 @@ from gateway import errors, present, schemas
 from gateway.catalogue import Catalogue
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.metrics import Metrics
-from shared import strict_json
+from gateway.submissions import Submissions, queue_full
 from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.retry import RetryPolicy
-from shared.tasks import NewTask, TaskState, new_task_id
+from shared.tasks import TaskState
 
 WAIT_STEP = 1.0
 
@@ -31,8 +29,7 @@ class Tasks:
         queues: Queues,
         records: Records,
         catalogue: Catalogue,
-        metrics: Metrics,
-        default_priority: str,
+        intake: Submissions,
         policy: RetryPolicy,
         waiters: int,
         stopping: threading.Event,
@@ -40,8 +37,7 @@ class Tasks:
         self.queues = queues
         self.records = records
         self.catalogue = catalogue
-        self.metrics = metrics
-        self.default_priority = default_priority
+        self.intake = intake
         self.policy = policy
         # Each long poll keeps a thread, and most threads must stay free for requests that do not wait.
         self.waiters = threading.BoundedSemaphore(waiters)
@@ -57,12 +53,11 @@ class Tasks:
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:
         """Submits a task. Once this has answered 202 the task is stored, and will end as one of the final states."""
-        self.catalogue.find(body.type).check(body.data)
-        task = _new_task(body, self.default_priority, g.trace_parent)
-        [stored] = self.queues.submit([task])
+        with self.intake.checked(body, g.trace_parent) as task:
+            [stored] = self.queues.submit([task])
         if stored.state is None:
-            raise _full(task.queue)
-        self.metrics.submitted(task.queue, task.type)
+            raise queue_full(task.queue)
+        self.intake.count(task)
         g.task_id = task.id
         answer = {"task_id": task.id, "status": stored.state, "type": task.type, "priority": task.queue}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"})
@@ -161,31 +156,3 @@ class Tasks:
 def bad_cursor() -> Refusal:
     """What a cursor that no page gave out is answered with."""
     return errors.invalid([errors.parameter_error("cursor", "is not one that a page of this list gave out")])
-
-
-def _new_task(body: schemas.NewTaskBody, default_priority: str, trace_parent: str | None) -> NewTask:
-    return NewTask(
-        id=new_task_id(),
-        type=body.type,
-        data=strict_json.dump(body.data),
-        queue=body.priority or default_priority,
-        delay=_duration(body.delay),
-        run_at=body.run_at,
-        expires_in=_duration(body.expires_in),
-        timeout=_duration(body.timeout),
-        retry=body.retry_overrides() or None,
-        tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
-        meta={"traceparent": trace_parent} if trace_parent else None,
-    )
-
-
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _full(queue: str) -> Refusal:
-    return Refusal(
-        errors.QUEUE_FULL,
-        f"the queue of priority {queue} is full: try again later, or with another priority",
-        headers={"Retry-After": str(errors.RETRY_AFTER)},
-    )

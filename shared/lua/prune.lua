@@ -13,6 +13,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 
   local v = fields(id, 'origin', 'state')
   if v and v[2] and v[2] ~= state then
     redis.call('ZREM', index, id)
+    if state == 'failed' then leave_cause(id) end
   else
     remove(id, state, v and v[1] or '', '')
   end

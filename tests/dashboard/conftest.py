@@ -38,7 +38,7 @@ class Browser:
     headers: dict[str, str] = field(default_factory=dict)
 
     def get(self, path: str, **options: object) -> TestResponse:
-        return self.client.get(path, headers=self.headers, **options)  # type: ignore[arg-type]
+        return self.client.get(path, headers=self.headers, **options)
 
     def text(self, path: str) -> str:
         answer = self.get(path)

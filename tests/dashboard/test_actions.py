@@ -104,6 +104,14 @@ CHANGES = [
     "/bulk/x/pause",
     "/bulk/x/resume",
     "/bulk/x/abort",
+    "/workers/x/drain",
+    "/locks/x/unlock",
+    "/locks/step-down",
+    "/schedules/x/pause",
+    "/schedules/x/resume",
+    "/schedules/x/run",
+    "/schedules/x/edit",
+    "/schedules/x/delete",
     "/sign-out",
 ]
 
@@ -144,3 +152,70 @@ def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, 
     start = page.index('data-copy="curl') + len('data-copy="')
     words = shlex.split(page[start : page.index('">Copy as curl')])
     assert json.loads(words[-1])["data"] == "it's `rm -rf /` $(reboot)"
+
+
+def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
+    from shared.locks import Lock, LockDesk, RedisLocks
+
+    held = RedisLocks(system.scripts, "hk-1").acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
+    assert held
+    token = held.permit.token
+    assert token in browser.text("/locks")
+    assert browser.post("/locks/ttl/unlock", token=token, reason=" ").status_code == 400
+    assert browser.post("/locks/ttl/unlock", token="1:other", reason="it hangs").status_code == 409
+    assert "taken from hk-1" in browser.post("/locks/ttl/unlock", token=token, reason="it hangs").text
+    found = LockDesk(system.scripts).get("ttl")
+    assert found
+    assert not found.locked
+    assert "it hangs" in browser.text("/audit")
+
+
+def test_the_leader_steps_down(browser: Browser, system: System) -> None:
+    from shared.locks import LEADER, Lock, RedisLocks
+
+    RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
+    assert "hk-1" in browser.text("/locks")
+    assert "leads no more" in browser.post("/locks/step-down", reason="node goes away").text
+    assert browser.post("/locks/step-down", reason="again").status_code == 409
+
+
+def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, system: System) -> None:
+    from shared.schedules import Schedule
+    from shared.timetable import Timetable
+
+    table = Timetable(system.scripts)
+    data = json.dumps({"to": "eve", "password": "s3cret"})
+    table.put(Schedule(name="nightly", type="echo", data=data, queue="low", cron="0 3 * * *"))
+    assert "nightly" in browser.text("/schedules")
+    assert "s3cret" not in browser.text("/schedules/nightly")
+    browser.post("/schedules/nightly/pause", reason="holidays")
+    assert "holidays" in browser.text("/schedules/nightly")
+    browser.post("/schedules/nightly/resume")
+    assert table.get("nightly").due
+    browser.post("/schedules/nightly/run")
+    assert system.records.counts()[TaskState.PENDING] == 1
+    changed = {"type": "echo", "interval": 60, "priority": "high", "data": {"to": "bob", "password": "••••••"}}
+    browser.post("/schedules/nightly/edit", schedule=json.dumps(changed))
+    stored = table.get("nightly").schedule
+    assert (stored.interval, stored.queue) == (60, "high")
+    assert json.loads(stored.data) == {"to": "bob", "password": "s3cret"}
+    answer = browser.post("/schedules/nightly/edit", schedule='{"type": "echo", "cron": "now"}')
+    assert answer.status_code == 400
+    assert "is no cron expression" in answer.text
+    browser.post("/schedules/nightly/delete")
+    assert browser.get("/schedules/nightly").status_code == 404
+    assert [what for _, what, _ in _audit(system)] == [
+        "deleted schedule",
+        "changed schedule",
+        "ran schedule now",
+        "resumed schedule",
+        "paused schedule",
+    ]
+
+
+def test_a_worker_is_drained(browser: Browser, system: System) -> None:
+    worker = system.start_worker()
+    [info] = system.workers.all()
+    assert "was asked to finish" in browser.post(f"/workers/{info.name}/drain").text
+    assert worker.wait(15) == 0
+    assert browser.post("/workers/nobody/drain").status_code == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from dashboard.background import Background
 from shared import keys
@@ -58,9 +59,6 @@ def test_the_rate_is_kept_through_a_pause(system: System) -> None:
     bulks = _bulks(system)
     action = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=100)
     background = Background(None, bulks)  # type: ignore[arg-type]  # only the bulk actions are looked at
-    end = wait_until
-    import time
-
     started = time.monotonic()
     while time.monotonic() - started < 1.0:
         background.carry_out()
@@ -77,7 +75,12 @@ def test_the_rate_is_kept_through_a_pause(system: System) -> None:
     time.sleep(0.3)
     background.carry_out()
     assert paused_at - _failed(system) <= 110, "no burst for the time it was paused"
-    end(lambda: background.carry_out() or _failed(system) == 0, "all are done")
+
+    def all_done() -> bool:
+        background.carry_out()
+        return _failed(system) == 0
+
+    wait_until(all_done, "all are done")
 
 
 def test_another_process_goes_on_when_one_dies(system: System) -> None:

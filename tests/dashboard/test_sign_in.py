@@ -76,6 +76,14 @@ ROLES = [
     ("/bulk/review", "operator"),
     ("/bulk", "operator"),
     ("/bulk/x/pause", "operator"),
+    ("/workers/x/drain", "operator"),
+    ("/schedules/x/pause", "operator"),
+    ("/schedules/x/resume", "operator"),
+    ("/schedules/x/run", "operator"),
+    ("/schedules/x/edit", "admin"),
+    ("/schedules/x/delete", "admin"),
+    ("/locks/x/unlock", "admin"),
+    ("/locks/step-down", "admin"),
 ]
 RANK = {"viewer": 1, "operator": 2, "admin": 3}
 

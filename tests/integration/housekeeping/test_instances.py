@@ -11,13 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
 from shared import keys
 from shared.clock import instant
 from shared.locks import LockDesk
+from shared.redis_client import text
 from shared.schedules import Missed, Schedule
 from shared.tasks import TaskState
 from shared.timetable import Timetable
@@ -186,10 +188,14 @@ def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system
     tickets = [ticket for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1)]
     print(f"{turn} acts, {watch.scrapes} scrapes, leaders {dict(watch.leaders)}, gauges {dict(watch.gauges)}")
     print(f"longest gap {watch.longest_gap:.2f} s, {len(submitted)} tasks, stopped or refused {dict(watch.refused)}")
-    assert sorted(map(bytes.decode, tickets)) == sorted(submitted)
+    assert sorted(map(text, tickets)) == sorted(submitted)
     assert max(watch.leaders) == 1
     assert max(watch.gauges) == 1
     assert watch.longest_gap < 3 + 1.5  # the lease, and what starting and looking take
+
+
+def is_past(system: System, moment: datetime) -> bool:
+    return instant(system.scripts.now_us()) > moment
 
 
 @pytest.mark.timeout(150)
@@ -201,11 +207,8 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
         timetable.put(Schedule(name=name, type="noop", queue="normal", interval=1, missed=Missed.ALL))
     first = min(stored.due for name in names if (stored := timetable.get(name)).due)
     for number in (1, 2):
-        wait_until(
-            lambda number=number: instant(system.scripts.now_us()) > first + timedelta(seconds=number * seconds / 3),
-            "time passed",
-            seconds,
-        )
+        then = first + timedelta(seconds=number * seconds / 3)
+        wait_until(partial(is_past, system, then), "time passed", seconds)
         victim = cluster.members[number]
         victim.kill()
         victim.start()
@@ -214,12 +217,12 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
         lambda: all((due := timetable.get(name).due) and due > last for name in names), "all are past it", seconds
     )
     wanted = {f"{name}-{first + timedelta(seconds=at):%Y%m%dT%H%M%SZ}" for name in names for at in range(seconds)}
-    made = Counter(map(bytes.decode, system.redis.lrange(keys.rq_queue("normal"), 0, -1)))
+    made = Counter(map(text, system.redis.lrange(keys.rq_queue("normal"), 0, -1)))
     print(f"{sum(made[each] for each in wanted)} tasks for {len(wanted)} due times")
     assert {each: made[each] for each in wanted} == dict.fromkeys(wanted, 1)
 
 
-def slow_round(system: System, name: str) -> tuple[Cluster, list[str]]:
+def slow_round(system: System) -> tuple[Cluster, list[str]]:
     """Two housekeepers, far from Redis, in the middle of a round that moves thousands of tasks."""
     ids = [
         task
@@ -242,11 +245,11 @@ def holder_of(system: System, cluster: Cluster, name: str) -> Member:
 
 def moved(system: System) -> list[str]:
     wait_until(lambda: system.records.counts()[TaskState.SCHEDULED] == 0, "all are moved", 30)
-    return sorted(ticket.decode() for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1))
+    return sorted(text(ticket) for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1))
 
 
 def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system: System) -> None:
-    cluster, ids = slow_round(system, "unlock")
+    cluster, ids = slow_round(system)
     try:
         lock = LockDesk(system.scripts).get("unlock")
         assert lock is not None
@@ -262,7 +265,7 @@ def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system:
 
 
 def test_a_holder_frozen_in_the_middle_beyond_its_lock_moves_nothing_more(system: System) -> None:
-    cluster, ids = slow_round(system, "unlock")
+    cluster, ids = slow_round(system)
     try:
         frozen = holder_of(system, cluster, "unlock")
         frozen.freeze()

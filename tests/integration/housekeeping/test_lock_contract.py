@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from shared.audit import Audit
 from shared.clock import FakeClock
 from shared.errors import LockChanged, LockLost, StepRefused
 from shared.locks import FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
@@ -313,9 +314,9 @@ def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> No
 
     with ThreadPoolExecutor(50) as pool:
         assert sum(pool.map(force, range(50))) == 1
-    [entry] = redis_client.xrange("taskqueue:audit")
-    assert b"lock unlock of hk-1" in entry[1][b"about"]
-    assert entry[1][b"detail"] == b"a test"
+    [entry], _ = Audit(redis_client).page(10)
+    assert "lock unlock of hk-1" in entry.about
+    assert (entry.what, entry.detail) == ("unlocked", "a test")
 
 
 def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) -> None:

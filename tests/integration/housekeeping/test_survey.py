@@ -13,6 +13,7 @@ from shared.clock import to_us
 from shared.locks import Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Records
+from shared.redis_client import text
 from shared.tasks import NewTask, TaskState, new_task_id
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.recovery import Recovery
@@ -75,7 +76,7 @@ def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> N
     machine.scripts.cancel(submit(machine)[0], "unwanted")
     before = {
         key: set(machine.redis.zrange(key, 0, -1))
-        for key in map(bytes.decode, machine.redis.keys("taskqueue:*"))
+        for key in map(text, machine.redis.keys("taskqueue:*"))
         if machine.redis.type(key) == b"zset"
     }
     machine.redis.delete(delete)

@@ -1,0 +1,43 @@
+"""The housekeepers' locks: who holds which, who leads, and taking one away in an emergency."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
+from shared.locks import LEADER
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/locks`"""
+    blueprint = Blueprint("locks", __name__)
+
+    @blueprint.get("/locks")
+    def locks() -> str:
+        found = desk.queries.all_locks()
+        leader = next((lock for lock in found if lock.name == LEADER), None)
+        return render_template("locks.html", now=desk.queries.look(), locks=found, leader=leader)
+
+    @blueprint.post("/locks/<name>/unlock")
+    @needs(Role.ADMIN)
+    def unlock(name: str) -> Response:
+        whom = desk.actions.unlock(person(), name, request.form.get("token", ""), request.form.get("reason", ""))
+        flash(f"Lock {name} was taken from {whom}.")
+        return redirect(url_for("locks.locks"))
+
+    @blueprint.post("/locks/step-down")
+    @needs(Role.ADMIN)
+    def step_down() -> Response:
+        whom = desk.actions.step_down(person(), request.form.get("reason", ""))
+        flash(f"{whom} leads no more; another instance will.")
+        return redirect(url_for("locks.locks"))
+
+    return blueprint

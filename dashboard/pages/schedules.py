@@ -1,0 +1,120 @@
+"""The schedules: when each is due next, how it fared, and pausing, running or changing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+
+from dashboard.actions import Refused
+from dashboard.present import Redaction, pretty
+from dashboard.security import needs, person
+from dashboard.users import Role
+from shared.schedules import Missed, Overlap, Schedule, upcoming
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+    from shared.timetable import StoredSchedule
+
+NEXT = 3
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/schedules`"""
+    blueprint = Blueprint("schedules", __name__)
+
+    @blueprint.get("/schedules")
+    def schedules() -> str:
+        found, after = desk.queries.schedules(request.args.get("after", "")[:100])
+        states = desk.queries.states(each.last_task for each in found)
+        return render_template(
+            "schedules.html",
+            now=desk.queries.look(),
+            schedules=found,
+            after=after,
+            states=states,
+            next_times=_next_times,
+        )
+
+    @blueprint.get("/schedules/<name>")
+    def schedule(name: str) -> str:
+        return _show(desk, name)
+
+    _add_changes(blueprint, desk)
+    _add_editing(blueprint, desk)
+    return blueprint
+
+
+def _add_changes(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.post("/schedules/<name>/pause")
+    @needs(Role.OPERATOR)
+    def pause(name: str) -> Response:
+        desk.actions.pause_schedule(person(), name, request.form.get("reason", "").strip()[:500])
+        return _back(name, "It is paused: times that pass meanwhile are not made up for.")
+
+    @blueprint.post("/schedules/<name>/resume")
+    @needs(Role.OPERATOR)
+    def resume(name: str) -> Response:
+        desk.actions.resume_schedule(person(), name)
+        return _back(name, "It goes on with its next time from now.")
+
+    @blueprint.post("/schedules/<name>/run")
+    @needs(Role.OPERATOR)
+    def run(name: str) -> Response:
+        task_id = desk.actions.run_schedule(person(), name)
+        flash("This is the task that was made of the schedule.")
+        return redirect(url_for("task.task", task_id=task_id))
+
+
+def _add_editing(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.post("/schedules/<name>/edit")
+    @needs(Role.ADMIN)
+    def edit(name: str) -> Response | tuple[str, int]:
+        text = request.form.get("schedule", "")
+        try:
+            desk.actions.change_schedule(person(), name, text)
+        except Refused as error:
+            return _show(desk, name, text, str(error)), 400
+        return _back(name, "It is changed.")
+
+    @blueprint.post("/schedules/<name>/delete")
+    @needs(Role.ADMIN)
+    def delete(name: str) -> Response:
+        desk.actions.delete_schedule(person(), name)
+        flash(f"Schedule {name} is deleted; its tasks stay.")
+        return redirect(url_for("schedules.schedules"))
+
+
+def _show(desk: Desk, name: str, edited: str | None = None, problem: str | None = None) -> str:
+    found = desk.queries.schedule(name)
+    return render_template(
+        "schedule.html",
+        now=desk.queries.look(),
+        stored=found,
+        times=_next_times(found, 10),
+        state=desk.queries.states([found.last_task]).get(found.last_task or ""),
+        edited=edited if edited is not None else pretty(_declared(found.schedule, desk.redaction)),
+        problem=problem,
+    )
+
+
+def _back(name: str, message: str) -> Response:
+    flash(message)
+    return redirect(url_for("schedules.schedule", name=name))
+
+
+def _next_times(stored: StoredSchedule, count: int = NEXT) -> list[datetime]:
+    return upcoming(stored.schedule, stored.due, count) if stored.due else []
+
+
+def _declared(schedule: Schedule, redaction: Redaction) -> dict[str, Any]:
+    """A schedule as a person writes it: what is as usual is left out."""
+    usual = {"timezone": "UTC", "missed": Missed.ONCE, "missed_limit": 100, "overlap": Overlap.ALLOW, "tags": ()}
+    fields = {name: value for name, value in asdict(schedule).items() if value is not None and value != usual.get(name)}
+    del fields["name"]
+    return {**fields, "priority": fields.pop("queue"), "data": redaction.hide(json.loads(schedule.data))}

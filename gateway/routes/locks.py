@@ -1,0 +1,131 @@
+"""The locks of housekeeping: who holds them, and taking one away in an emergency."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gateway import errors
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
+from gateway.schemas import Body, View
+from shared import keys
+from shared.locks import LEADER, LockDesk, LockInfo
+
+BY = "the REST API"
+
+
+class LockView(View):
+    """A lock as it is now."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    name: str = Field(description="The housekeeping job that it protects; `metrics` is the leader's.")
+    lock_key: str = Field(description="Its key in Redis.")
+    locked: bool
+    remaining_time: int = Field(description="Milliseconds until it ends, unless its holder renews it.")
+    owner: str | None = Field(description="The housekeeper that holds it.")
+    fencing_token: str | None = Field(description="What an emergency unlock must name; new for every holder.")
+    fencing_number: int | None = Field(description="Grows with every holder; the last one's when nobody holds it.")
+    acquired_at: datetime | None
+
+
+class LockList(View):
+    """The locks by name."""
+
+    items: list[LockView]
+    next_cursor: str | None = None
+
+
+class UnlockBody(Body):
+    """Why a lock is taken from its holder, and which holder was meant."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    reason: str = Field(description="Kept in the audit record.", min_length=1, max_length=500)
+    fencing_token: str = Field(description="`fencingToken` as it was shown.", min_length=1, max_length=100)
+
+
+class StepDownBody(Body):
+    """Why the leader is to step down."""
+
+    reason: str = Field(description="Kept in the audit record.", min_length=1, max_length=500)
+
+
+class Unlocked(View):
+    """Whose lock was taken."""
+
+    name: str
+    unlocked: bool
+    owner: str
+
+
+class LockRoutes:
+    """Locks are looked at, never taken, from here."""
+
+    def __init__(self, desk: LockDesk) -> None:
+        self.desk = desk
+
+    @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
+    def all(self) -> Reply:
+        """Lists the locks of housekeeping: who holds each, since when, and for how long."""
+        return Reply(content=LockList(items=[_view(each) for each in self.desk.all()]))
+
+    @endpoint(
+        "GET",
+        "/admin/locks/{name}",
+        tag="locks",
+        answers={200: Answer(description="The lock.", model=LockView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def get(self, name: str) -> Reply:
+        """Shows one lock."""
+        return Reply(content=_view(self._find(name)))
+
+    @endpoint(
+        "DELETE",
+        "/admin/locks/{name}",
+        tag="locks",
+        body=UnlockBody,
+        answers={200: Answer(description="The lock is free.", model=Unlocked)},
+        problems=(errors.NOT_FOUND, errors.LOCK_CHANGED),
+    )
+    def unlock(self, name: str, body: UnlockBody) -> Reply:
+        """Takes a lock from its holder. The holder stops within a renewal, and its writes are refused at once."""
+        self._find(name)
+        owner = self.desk.force(name, body.fencing_token, BY, body.reason)
+        return Reply(content=Unlocked(name=name, unlocked=True, owner=owner))
+
+    @endpoint(
+        "POST",
+        "/admin/leader/step-down",
+        tag="locks",
+        body=StepDownBody,
+        answers={200: Answer(description="It leads no longer.", model=Unlocked)},
+        problems=(errors.LOCK_CHANGED,),
+    )
+    def step_down(self, body: StepDownBody) -> Reply:
+        """Ends the leader's term. Another housekeeper leads next; this one may lead again after ten seconds."""
+        owner = self.desk.step_down(BY, body.reason)
+        return Reply(content=Unlocked(name=LEADER, unlocked=True, owner=owner))
+
+    def _find(self, name: str) -> LockInfo:
+        found = self.desk.get(name)
+        if found is None:
+            raise Refusal(errors.NOT_FOUND, f"there is no lock {name}: GET /admin/locks lists them")
+        return found
+
+
+def _view(lock: LockInfo) -> LockView:
+    return LockView(
+        name=lock.name,
+        lock_key=keys.lock(lock.name),
+        locked=lock.locked,
+        remaining_time=lock.remaining // timedelta(milliseconds=1),
+        owner=lock.owner,
+        fencing_token=lock.token,
+        fencing_number=lock.fence,
+        acquired_at=lock.acquired_at,
+    )

@@ -1,0 +1,285 @@
+"""Schedules: tasks that are made again and again, at times of a cron expression or at an interval."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateway import errors, schemas
+from gateway.catalogue import Catalogue
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
+from gateway.metrics import Metrics
+from gateway.schemas import Body, Tag, View
+from shared import strict_json
+from shared.queues import Queues
+from shared.schedules import Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
+from shared.tasks import new_task_id
+from shared.timetable import StoredSchedule, Timetable
+
+log = logging.getLogger(__name__)
+
+SHOWN = 5
+"""Due times that a schedule is shown with."""
+
+
+def _cron(value: str) -> str:
+    check_cron(value)
+    return value
+
+
+def _time_zone(value: str) -> str:
+    check_zone(value)
+    return value
+
+
+class ScheduleBody(Body):
+    """What is to run, and when: `cron` or `interval`."""
+
+    type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
+    data: Any = Field(None, description="Any JSON that fits the schema of the type.")
+    priority: schemas.Priority | None = Field(None, description="A priority of GET /queues; none: the default one.")
+    cron: Annotated[str, AfterValidator(_cron)] | None = Field(
+        None, description="Minute, hour, day, month, weekday; with seconds in front if there are six.", max_length=200
+    )
+    interval: Annotated[int, Field(strict=True, ge=1, le=31_622_400)] | None = Field(
+        None, description="Seconds from one run to the next."
+    )
+    timezone: Annotated[str, AfterValidator(_time_zone)] = Field(
+        "UTC", description="Whose clocks `cron` means, such as Europe/Berlin.", max_length=64
+    )
+    missed: Literal["skip", "once", "all"] = Field(
+        "once", description="What becomes of times that passed because no housekeeper ran."
+    )
+    missed_limit: Annotated[int, Field(strict=True, ge=1, le=10_000)] = Field(
+        100, description="With missed: all, how many are made up for, the latest."
+    )
+    overlap: Literal["allow", "skip", "cancel"] = Field(
+        "allow", description="When the last task has not ended: run beside it, skip this time, or cancel that one."
+    )
+    timeout: Annotated[float, Field(strict=True, gt=0, le=schemas.MAX_TIMEOUT)] | None = Field(
+        None, description="Seconds that one attempt may take."
+    )
+    expires_in: Annotated[float, Field(strict=True, gt=0, le=10 * 365 * 86400)] | None = Field(
+        None, description="Seconds after which a task must not start any more."
+    )
+    retry: schemas.RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
+    tags: Annotated[list[Tag], Field(max_length=15)] | None = Field(
+        None, description="Words to find its tasks by; schedule:NAME comes along."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> ScheduleBody:
+        if (self.cron is None) == (self.interval is None):
+            raise ValueError("must have either cron or interval")
+        return self
+
+
+class ScheduleView(View):
+    """A schedule and how it fares."""
+
+    name: str
+    type: str
+    data: Any
+    priority: str
+    cron: str | None
+    interval: int | None
+    timezone: str
+    missed: Missed
+    missed_limit: int
+    overlap: Overlap
+    timeout: float | None
+    expires_in: float | None
+    retry: dict[str, float]
+    tags: list[str]
+    source: str = Field(description="`file` for one that the configuration file declares, else `api`.")
+    paused: bool
+    paused_reason: str | None
+    next_at: datetime | None = Field(description="Null while it is paused.")
+    next_times: list[datetime] = Field(description="The next five.")
+    last_due_at: datetime | None = Field(description="The latest due time that became a task.")
+    last_task_id: str | None
+    tasks: int = Field(description="Due times that became tasks.")
+    missed_times: int = Field(description="Due times that passed without a task.")
+    overlaps: int = Field(description="Due times skipped because the last task had not ended.")
+
+
+class ScheduleList(View):
+    """Schedules by name."""
+
+    items: list[ScheduleView]
+    next_cursor: schemas.NextCursor = None
+
+
+class ScheduleRemoved(View):
+    """A schedule that is gone."""
+
+    name: str
+    removed: Literal[True]
+
+
+class ScheduleRoutes:
+    """Each due time becomes one task, whose id is made from the name and the time."""
+
+    def __init__(
+        self, timetable: Timetable, queues: Queues, catalogue: Catalogue, metrics: Metrics, default_priority: str
+    ) -> None:
+        self.timetable = timetable
+        self.queues = queues
+        self.catalogue = catalogue
+        self.metrics = metrics
+        self.default_priority = default_priority
+
+    @endpoint(
+        "GET",
+        "/schedules",
+        tag="schedules",
+        query=schemas.PageQuery,
+        answers={200: Answer(description="A page of schedules.", model=ScheduleList)},
+    )
+    def page(self, query: schemas.PageQuery) -> Reply:
+        """Lists the schedules by name, each with its next five times."""
+        items, more = self.timetable.page(query.limit, query.cursor or "")
+        return Reply(content=ScheduleList(items=[_view(each) for each in items], next_cursor=more))
+
+    @endpoint(
+        "GET",
+        "/schedules/{name}",
+        tag="schedules",
+        answers={200: Answer(description="The schedule.", model=ScheduleView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def get(self, name: str) -> Reply:
+        """Shows one schedule."""
+        return Reply(content=_view(self.timetable.get(name)))
+
+    @endpoint(
+        "PUT",
+        "/schedules/{name}",
+        tag="schedules",
+        body=ScheduleBody,
+        answers={
+            200: Answer(description="It was there; it is as the body says now.", model=ScheduleView),
+            201: Answer(description="It is new.", model=ScheduleView),
+        },
+        problems=(errors.UNKNOWN_TYPE, errors.NO_TYPES),
+    )
+    def put(self, name: str, body: ScheduleBody) -> Reply:
+        """Creates or changes a schedule. The same again changes nothing, not even its next time."""
+        self.catalogue.find(body.type).check(body.data)
+        happened = self.timetable.put(_schedule(name, body, self.default_priority))
+        return Reply(content=_view(self.timetable.get(name)), status=201 if happened == "created" else 200)
+
+    @endpoint(
+        "DELETE",
+        "/schedules/{name}",
+        tag="schedules",
+        answers={200: Answer(description="The schedule is gone; its tasks stay.", model=ScheduleRemoved)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def delete(self, name: str) -> Reply:
+        """Removes a schedule. One that the configuration file declares comes back with the next housekeeper."""
+        self.timetable.delete(name)
+        log.info("schedule removed", extra={"schedule": name})
+        return Reply(content=ScheduleRemoved(name=name, removed=True))
+
+    @endpoint(
+        "POST",
+        "/schedules/{name}/pause",
+        tag="schedules",
+        body=schemas.PauseBody,
+        answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def pause(self, name: str, body: schemas.PauseBody) -> Reply:
+        """Pauses a schedule. Times that pass meanwhile are not made up for."""
+        stored = self.timetable.pause(name, body.reason)
+        log.info("schedule paused", extra={"schedule": name, "reason": body.reason})
+        return Reply(content=_view(stored))
+
+    @endpoint(
+        "POST",
+        "/schedules/{name}/resume",
+        tag="schedules",
+        answers={200: Answer(description="The schedule goes on.", model=ScheduleView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def resume(self, name: str) -> Reply:
+        """Lets a schedule go on, with its next time from now."""
+        stored = self.timetable.resume(name)
+        log.info("schedule resumed", extra={"schedule": name})
+        return Reply(content=_view(stored))
+
+    @endpoint(
+        "POST",
+        "/schedules/{name}/run",
+        tag="schedules",
+        answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
+        problems=(errors.NOT_FOUND, errors.QUEUE_FULL),
+    )
+    def run(self, name: str) -> Reply:
+        """Runs it now, beside its due times, also while it is paused."""
+        task = task_now(self.timetable.get(name).schedule, new_task_id())
+        [stored] = self.queues.submit([task])
+        if stored.state is None:
+            wait = {"Retry-After": str(errors.RETRY_AFTER)}
+            raise Refusal(errors.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)
+        self.metrics.submitted(task.queue, task.type)
+        answer = {"task_id": task.id, "status": stored.state}
+        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"})
+
+
+def _schedule(name: str, body: ScheduleBody, default_priority: str) -> Schedule:
+    try:
+        return Schedule(
+            name=name,
+            type=body.type,
+            data=strict_json.dump(body.data),
+            queue=body.priority or default_priority,
+            cron=body.cron,
+            interval=body.interval,
+            timezone=body.timezone,
+            missed=Missed(body.missed),
+            missed_limit=body.missed_limit,
+            overlap=Overlap(body.overlap),
+            timeout=body.timeout,
+            expires_in=body.expires_in,
+            retry=body.retry.model_dump(exclude_none=True) if body.retry else None,
+            tags=tuple(body.tags or ()),
+        )
+    except ValueError as error:
+        raise errors.invalid([errors.field_error((), str(error))]) from None
+
+
+def _view(stored: StoredSchedule) -> ScheduleView:
+    schedule = stored.schedule
+    return ScheduleView(
+        name=schedule.name,
+        type=schedule.type,
+        data=json.loads(schedule.data),
+        priority=schedule.queue,
+        cron=schedule.cron,
+        interval=schedule.interval,
+        timezone=schedule.timezone,
+        missed=schedule.missed,
+        missed_limit=schedule.missed_limit,
+        overlap=schedule.overlap,
+        timeout=schedule.timeout,
+        expires_in=schedule.expires_in,
+        retry=dict(schedule.retry or {}),
+        tags=list(schedule.tags),
+        source=stored.source,
+        paused=stored.paused is not None,
+        paused_reason=stored.paused.get("reason") if stored.paused else None,
+        next_at=stored.due,
+        next_times=upcoming(schedule, stored.due, SHOWN) if stored.due else [],
+        last_due_at=stored.last_due,
+        last_task_id=stored.last_task,
+        tasks=stored.fired,
+        missed_times=stored.missed,
+        overlaps=stored.overlaps,
+    )

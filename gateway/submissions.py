@@ -1,0 +1,88 @@
+"""From a checked body to a task on its way in: the same for one task and for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway import errors, wording
+from gateway.catalogue import Catalogue
+from gateway.errors import Refusal
+from gateway.metrics import Metrics
+from gateway.schemas import NewTaskBody
+from shared import strict_json
+from shared.tasks import NewTask, new_task_id
+from shared.telemetry import Tracing
+
+
+class Submissions:
+    """Checks what is to be submitted and makes tasks of it."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        tracing: Tracing,
+        default_priority: str,
+        context: Mapping[str, Any],
+    ) -> None:
+        self.catalogue = catalogue
+        self.metrics = metrics
+        self.tracing = tracing
+        self.default_priority = default_priority
+        self.context = context
+
+    @contextmanager
+    def checked(self, body: NewTaskBody, trace_parent: str | None) -> Iterator[NewTask]:
+        """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit."""
+        self.catalogue.find(body.type).check(body.data)
+        with self.tracing.sending(body.type, trace_parent) as travelling:
+            yield self._task(body, travelling)
+
+    def read(self, value: Any, trace_parent: str | None) -> NewTask:
+        """One item of a batch. Raises Refusal with everything that is wrong with it."""
+        if not isinstance(value, dict):
+            raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
+        try:
+            body = NewTaskBody.model_validate(value, context=self.context)
+        except ValidationError as error:
+            mistakes = wording.explain(error, NewTaskBody)
+            raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
+        with self.checked(body, trace_parent) as task:
+            return task
+
+    def count(self, task: NewTask) -> None:
+        """One more task was accepted."""
+        self.metrics.submitted(task.queue, task.type)
+
+    def _task(self, body: NewTaskBody, trace_parent: str | None) -> NewTask:
+        return NewTask(
+            id=new_task_id(),
+            type=body.type,
+            data=strict_json.dump(body.data),
+            queue=body.priority or self.default_priority,
+            delay=_duration(body.delay),
+            run_at=body.run_at,
+            expires_in=_duration(body.expires_in),
+            timeout=_duration(body.timeout),
+            retry=body.retry_overrides() or None,
+            tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
+            meta={"traceparent": trace_parent} if trace_parent else None,
+        )
+
+
+def queue_full(queue: str) -> Refusal:
+    """The queue of a priority takes no more for now."""
+    return Refusal(
+        errors.QUEUE_FULL,
+        f"the queue of priority {queue} is full: try again later, or with another priority",
+        headers={"Retry-After": str(errors.RETRY_AFTER)},
+    )
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

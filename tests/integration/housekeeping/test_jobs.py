@@ -1,0 +1,282 @@
+"""What each job does in a round, and what the keeper makes of a lock that was lost in the middle of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from redis.exceptions import ConnectionError
+
+from shared import keys
+from shared.errors import LockLost
+from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks
+from shared.queues import Queues
+from shared.records import Records
+from shared.redis_client import text
+from shared.scripts import Scripts
+from shared.tasks import NewTask, TaskState, new_task_id
+from shared.workers import Workers
+from tests.harness import WEIGHTS
+from tests.integration.housekeeping.conftest import Machine
+from worker.housekeeping.jobs import HousekeepingJob
+from worker.housekeeping.keeper import Housekeeper
+from worker.housekeeping.lateness import Lateness
+from worker.housekeeping.lock_metrics import LockMetrics
+from worker.housekeeping.max_elements import MaxElements
+from worker.housekeeping.metrics import Metrics, SystemGauges
+from worker.housekeeping.ttl import Ttl
+from worker.housekeeping.turns import Leadership, RoundByRound
+from worker.housekeeping.unlock import Unlock
+
+SECOND = timedelta(seconds=1)
+FREE = FreeLock("any")
+
+
+def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: Any) -> list[str]:
+    tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue=queue, **options) for _ in range(count)]
+    Queues(machine.scripts, WEIGHTS).submit(tasks)
+    return [task.id for task in tasks]
+
+
+def claim(machine: Machine, count: int = 1000) -> list[tuple[str, str]]:
+    token = new_task_id()
+    reply = machine.scripts.call("claim", "w1", token, 9_000_000, count, 1 << 20, "normal", count)
+    return [(row[0].decode(), token) for row in reply[2:]]
+
+
+def finish(machine: Machine, tasks: list[tuple[str, str]], kind: str = "completed") -> None:
+    for task_id, token in tasks:
+        machine.scripts.call("report", "w1", task_id, token, kind, 0, '{"outcome": "completed"}', "", "")
+
+
+def counts(machine: Machine) -> dict[TaskState, int]:
+    return {state: count for state, count in Records(machine.scripts, list(WEIGHTS)).counts().items() if count}
+
+
+def unlock_job(scripts: Scripts, queues: list[str] | None = None) -> Unlock:
+    return Unlock(scripts, queues or list(WEIGHTS), SECOND, 5, Lateness("late", "How late."))
+
+
+def keeper_of(job: HousekeepingJob, locks: Locks, metrics: LockMetrics) -> Housekeeper:
+    turns = RoundByRound(locks, Lock(name=job.name, at_most=timedelta(seconds=30)), "hk-1")
+    return Housekeeper("hk-1", {job: turns}, locks, metrics)
+
+
+# --- unlock ------------------------------------------------------------------------------------------------------
+
+
+class Interrupted(Scripts):
+    """Something happens before the second batch of a round."""
+
+    calls = 0
+    happening: Callable[[], object] = staticmethod(lambda: None)
+
+    def promote(self, *arguments: Any) -> tuple[int, int, int | None]:
+        self.calls += 1
+        if self.calls == 2:
+            self.happening()
+        return super().promote(*arguments)
+
+
+def test_one_that_slept_past_its_lock_is_refused_and_counted_and_every_task_is_moved_once(machine: Machine) -> None:
+    ids = submit(machine, 1200, delay=SECOND)
+    machine.advance(2)
+    scripts = Interrupted(machine.redis, machine.clock)
+    metrics = LockMetrics()
+    keeper = keeper_of(unlock_job(scripts, ["normal"]), machine.instance("hk-1"), metrics)
+    other = keeper_of(unlock_job(machine.scripts, ["normal"]), machine.instance("hk-2"), LockMetrics())
+
+    def sleep_past_the_lock() -> None:
+        # Its own clock stood still, as that of a suspended machine does: it trusts its lock, and the script does not.
+        machine.clock.advance(timedelta(seconds=31))
+        other.run_once(other.jobs[0])
+
+    scripts.happening = sleep_past_the_lock
+    keeper.run_once(keeper.jobs[0])
+    assert metrics.refusals["unlock"] == 1
+    assert keeper.records["unlock"].failures == 1
+    assert sorted(map(text, machine.redis.lrange(keys.rq_queue("normal"), 0, -1))) == sorted(ids)
+
+
+def test_one_that_knows_that_its_time_is_over_stops_by_itself(machine: Machine) -> None:
+    submit(machine, 1200, delay=SECOND)
+    machine.advance(2)
+    scripts = Interrupted(machine.redis, machine.clock)
+    scripts.happening = lambda: machine.advance(31)
+    job = unlock_job(scripts, ["normal"])
+    held = machine.instance("hk-1").acquire(Lock(name="unlock", at_most=timedelta(seconds=30)))
+    assert held is not None
+    with pytest.raises(LockLost):
+        job.run(held)
+    assert counts(machine) == {TaskState.PENDING: 200, TaskState.SCHEDULED: 1000}
+
+
+def test_an_error_in_one_queue_does_not_stop_the_others(machine: Machine) -> None:
+    submit(machine, 3, "low", delay=SECOND)
+    submit(machine, 3, "high", delay=SECOND)
+    machine.advance(2)
+    machine.redis.set(keys.retrying("high"), "not a sorted set")
+    assert unlock_job(machine.scripts).run(FREE) == 3
+    assert machine.redis.llen(keys.rq_queue("low")) == 3
+
+
+def test_a_round_in_which_every_queue_fails_is_a_failed_round(machine: Machine) -> None:
+    class Away(Scripts):
+        def call(self, name: str, *arguments: object) -> object:
+            raise ConnectionError("gone")
+
+    metrics = LockMetrics()
+    keeper = keeper_of(unlock_job(Away(machine.redis)), NoLocks(), metrics)
+    keeper.run_once(keeper.jobs[0])
+    assert keeper.records["unlock"].failures == 1
+
+
+def test_lateness_is_measured(machine: Machine) -> None:
+    submit(machine, 7, delay=SECOND)
+    machine.advance(1.3)
+    job = unlock_job(machine.scripts)
+    job.run(FREE)
+    registry = CollectorRegistry()
+    registry.register(job.lateness)
+    shown = generate_latest(registry).decode()
+    assert 'late_bucket{le="0.25"} 0.0' in shown
+    assert 'late_bucket{le="0.5"} 7.0' in shown
+    assert "late_count 7.0" in shown
+
+
+# --- ttl, max_elements -------------------------------------------------------------------------------------------
+
+
+def test_a_task_too_old_to_start_never_starts(machine: Machine) -> None:
+    ids = submit(machine, 3, expires_in=timedelta(seconds=5))
+    machine.advance(5)
+    assert claim(machine) == []
+    Ttl(machine.scripts, {}, SECOND).run(FREE)
+    assert counts(machine) == {TaskState.EXPIRED: 3}
+    assert {Records(machine.scripts, ["normal"]).state(each) for each in ids} == {TaskState.EXPIRED}
+
+
+def test_history_stays_within_its_limit_under_a_flood_and_what_runs_is_never_removed(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = MaxElements(machine.scripts, {TaskState.COMPLETED: 100, TaskState.FAILED: 10}, SECOND)
+    submit(machine, 20)
+    running = claim(machine)
+    for _ in range(5):
+        submit(machine, 200)
+        tasks = claim(machine)
+        finish(machine, tasks[:150])
+        finish(machine, tasks[150:180], "failed")
+        running += tasks[180:]
+        machine.advance(1)
+        job.run(FREE)
+        assert counts(machine)[TaskState.COMPLETED] == 100
+        assert counts(machine)[TaskState.FAILED] == 10
+    assert job.removed == {TaskState.COMPLETED: 650, TaskState.FAILED: 140}
+    assert counts(machine)[TaskState.RUNNING] == len(running) == 120
+    assert "650" not in caplog.text
+    assert "completed tasks removed, the oldest: more than the limit of 100 were kept" in caplog.text
+    finish(machine, running)
+    machine.advance(1)
+    assert counts(machine)[TaskState.COMPLETED] == 220
+
+
+def test_the_oldest_go_first(machine: Machine) -> None:
+    submit(machine, 30)
+    for pair in claim(machine):
+        finish(machine, [pair])
+        machine.advance(0.001)
+    before = [text(each) for each in machine.redis.zrange(keys.ended("completed"), 0, -1)]
+    MaxElements(machine.scripts, {TaskState.COMPLETED: 12}, SECOND).run(FREE)
+    assert [text(each) for each in machine.redis.zrange(keys.ended("completed"), 0, -1)] == before[-12:]
+
+
+def test_an_index_that_lies_does_not_remove_a_running_task(machine: Machine) -> None:
+    submit(machine)
+    [(task_id, _)] = claim(machine)
+    machine.redis.zadd(keys.ended("completed"), {task_id: 1})
+    MaxElements(machine.scripts, {TaskState.COMPLETED: 1}, SECOND).run(FREE)
+    Ttl(machine.scripts, {TaskState.COMPLETED: timedelta()}, SECOND).run(FREE)
+    assert Records(machine.scripts, ["normal"]).state(task_id) is TaskState.RUNNING
+
+
+def test_a_limit_of_zero_is_none(machine: Machine) -> None:
+    submit(machine, 5)
+    finish(machine, claim(machine))
+    assert MaxElements(machine.scripts, {TaskState.COMPLETED: 0}, SECOND).run(FREE) == 0
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gauges(machine: Machine) -> tuple[SystemGauges, Leadership, Metrics, RedisLocks]:
+    locks = machine.instance("hk-1")
+    leadership = Leadership(locks, Lock(name="metrics", at_most=timedelta(seconds=60)), "hk-1")
+    queues = Queues(machine.scripts, WEIGHTS)
+    job = Metrics(machine.scripts, queues, Records(machine.scripts, list(WEIGHTS)), Workers(machine.redis), SECOND)
+    return SystemGauges(leadership, job), leadership, job, locks
+
+
+def shown(gauges: SystemGauges) -> dict[str, float]:
+    return {sample.name: sample.value for family in gauges.collect() for sample in family.samples}
+
+
+def lead(leadership: Leadership, job: Metrics) -> None:
+    held = leadership.begin()
+    assert held is not None
+    job.run(held)
+
+
+def test_gauges_are_the_leaders_alone(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    assert "taskqueue_tasks" not in shown(view)
+    assert shown(view)["taskqueue_housekeeper_leader"] == 0
+    lead(leadership, job)
+    assert shown(view)["taskqueue_housekeeper_leader"] == 1
+    assert "taskqueue_tasks" in shown(view)
+    machine.redis.delete("taskqueue:housekeeper:lock:metrics")
+    assert "taskqueue_tasks" not in shown(view)
+    assert shown(view)["taskqueue_housekeeper_leader"] == 0
+
+
+def test_a_frozen_leader_shows_nothing_when_it_wakes(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    lead(leadership, job)
+    machine.advance(61)
+    assert "taskqueue_tasks" not in shown(view)
+
+
+def test_gauges_that_are_too_old_disappear(
+    gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks],
+) -> None:
+    view, leadership, job, _ = gauges
+    lead(leadership, job)
+    assert job.measured is not None
+    view.monotonic = lambda: job.measured.at + 6.1 if job.measured else 0.0
+    assert shown(view)["taskqueue_housekeeper_leader"] == 1
+    assert "taskqueue_tasks" not in shown(view)
+
+
+def test_a_leader_without_redis_leads_for_as_long_as_it_may_trust_its_lock(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, locks = gauges
+
+    class Away(Scripts):
+        def call(self, name: str, *arguments: object) -> object:
+            raise ConnectionError("gone")
+
+    lead(leadership, job)
+    locks.scripts = Away(machine.redis)
+    machine.advance(47)
+    assert shown(view)["taskqueue_housekeeper_leader"] == 1
+    machine.advance(2)
+    assert shown(view)["taskqueue_housekeeper_leader"] == 0

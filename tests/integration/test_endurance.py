@@ -1,0 +1,49 @@
+"""A worker at work for long and a worker without work: neither grows, neither is dear."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from shared.tasks import TaskState
+from tests.harness import System, wait_until
+
+pytestmark = pytest.mark.alone
+
+
+def memory(pids: list[int]) -> int:
+    return sum(psutil.Process(pid).memory_info().rss for pid in pids)
+
+
+def test_a_worker_that_ran_200_000_tasks_has_not_grown(system: System) -> None:
+    worker = system.start_worker()
+    pids = [worker.pid, *system.executors(worker)]
+    sizes = []
+    for round_ in range(1, 5):
+        system.submit_many([("noop", "null")] * 50_000)
+        wait_until(lambda round_=round_: system.records.counts()[TaskState.COMPLETED] == 50_000 * round_, "all ran", 60)
+        sizes.append(memory(pids))
+    assert [worker.pid, *system.executors(worker)] == pids, "nothing was replaced on the way"
+    growth = sizes[-1] - sizes[0]
+    print(f"after 50,000 to 200,000 tasks: {', '.join(f'{size / 2**20:.1f} MiB' for size in sizes)}")
+    assert growth < 2 << 20
+
+
+def test_an_idle_worker_costs_few_commands_and_hardly_any_processor(system: System) -> None:
+    worker = system.start_worker()
+    processes = [psutil.Process(pid) for pid in (worker.pid, *system.executors(worker))]
+
+    def spent() -> tuple[int, float]:
+        statistics = system.redis.info("commandstats")
+        cpu = sum(sum(process.cpu_times()[:2]) for process in processes)
+        return sum(each["calls"] for each in statistics.values()), cpu
+
+    before, started = spent(), time.monotonic()
+    time.sleep(10)  # what is measured here is doing nothing
+    after, seconds = spent(), time.monotonic() - started
+    commands, cores = (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
+    print(f"idle: {commands:.1f} commands a second, {cores:.2%} of a core")
+    assert commands < 10
+    assert cores < 0.01
