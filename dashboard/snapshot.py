@@ -19,6 +19,7 @@ from redis.exceptions import ResponseError
 from shared import keys
 from shared.clock import instant
 from shared.errors import TaskQueueError
+from shared.locks import LEADER, LockDesk, LockInfo
 from shared.queues import QueueInfo, Queues
 from shared.records import Filter, Records
 from shared.redis_client import text, translated
@@ -58,6 +59,8 @@ class Snapshot:
     """For how long the most overdue task that waits for a moment has been due."""
     unreaped: timedelta
     """For how long the oldest lease that ended has not been looked at."""
+    leader: LockInfo | None = None
+    """The lock of the leading housekeeper; held by nobody when housekeepers work without locks."""
     read_at: float = field(default_factory=time.monotonic)
 
     def now(self) -> datetime:
@@ -82,6 +85,7 @@ class Lookout:
         self.records = records
         self.workers = workers
         self.types = types
+        self.locks = LockDesk(records.scripts)
         self.lock = threading.Lock()
         self.current: Snapshot | None = None
         self.looked_at = 0.0
@@ -134,6 +138,7 @@ class Lookout:
             info=self._info(),
             overdue=overdue,
             unreaped=unreaped,
+            leader=self.locks.get(LEADER),
         )
 
     def _lateness(self, now_us: int) -> tuple[timedelta, timedelta]:

@@ -272,6 +272,12 @@ class Settings(BaseModel):
         ("*password*", "*passwd*", "*secret*", "*token*", "authorization", "*api_key*", "*apikey*", "*card_number*"),
         "Names of fields whose values the dashboard hides in data and results; * stands for anything.",
     )
+    dashboard_trace_url: str = _at(
+        "dashboard.trace_url",
+        "",
+        "Where a trace is seen, with {trace_id} in it, such as http://localhost:16686/trace/{trace_id}; empty: no link.",
+        pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
+    )
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
 
     # What is seen from outside

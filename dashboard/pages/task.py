@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
@@ -99,6 +100,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         cause=desk.queries.group_of(task_id) if found.summary.state is TaskState.FAILED else None,
         edited=edited if edited is not None else pretty(data),
         problem=problem,
+        trace=_trace(desk, found),
     )
 
 
@@ -112,3 +114,11 @@ def _command(desk: Desk, found: TaskDetail) -> str | None:
     url = f"http://localhost:{desk.settings.gateway_port}"
     command = as_command(url, found.summary.type, desk.redaction.hide(found.data), found.summary.queue)
     return command if len(command) <= LONGEST else None
+
+
+def _trace(desk: Desk, found: TaskDetail) -> tuple[str, str] | None:
+    """The id of the task's trace, and where it can be seen ("" when nobody said where)."""
+    parts = str(found.meta.get("traceparent", "")).split("-")
+    if len(parts) != 4 or not re.fullmatch("[0-9a-f]{32}", parts[1]):
+        return None
+    return parts[1], desk.settings.dashboard_trace_url.replace("{trace_id}", parts[1])

@@ -10,6 +10,7 @@ keep others waiting. `rq` is the same number of tasks in as many queues, moved b
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import statistics
 import subprocess
@@ -177,7 +178,7 @@ def measure_rq(url: str, count: int) -> None:
         at = instant(time.time() * 1e6) + timedelta(seconds=1)
         for number in range(count):
             queues[number % len(names)].enqueue_at(at, "tests.handlers.noop")
-        scheduler: Any = RQScheduler(queues, connection=redis, interval=1)
+        scheduler: Any = RQScheduler(queues, connection=redis, interval=1, logging_level=logging.WARNING)
         scheduler.acquire_locks()
         began = time.perf_counter()
         while sum(queue.scheduled_job_registry.get_job_count(cleanup=False) for queue in queues):

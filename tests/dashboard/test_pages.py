@@ -91,6 +91,15 @@ def test_a_task_shows_its_history(browser: Browser, system: System) -> None:
     assert "others that died of the same" in page
 
 
+def test_a_trace_is_linked_where_somebody_said_where(open_browser: Callable[..., Browser], system: System) -> None:
+    meta = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    task = system.submit("noop", meta=meta)
+    browser = open_browser(dashboard_trace_url="http://jaeger:16686/trace/{trace_id}")
+    assert f'href="http://jaeger:16686/trace/{"ab" * 16}"' in browser.text(f"/tasks/{task}")
+    odd = system.submit("noop", meta={"traceparent": "00-javascript:x-1-1"})
+    assert "javascript:x" not in browser.text(f"/tasks/{odd}").replace("&#34;", "")
+
+
 def test_hidden_fields_are_never_shown(browser: Browser, system: System) -> None:
     data = {"user": "eve", "password": "hunter2", "deep": [{"API_KEY": "hunter3"}], "card_number": "4111"}
     [dead] = bury(system, ["no"], data=json.dumps(data))

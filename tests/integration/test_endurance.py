@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import psutil
 import pytest
@@ -17,13 +18,17 @@ def memory(pids: list[int]) -> int:
     return sum(psutil.Process(pid).memory_info().rss for pid in pids)
 
 
+def _completed(system: System, count: int) -> bool:
+    return system.records.counts()[TaskState.COMPLETED] == count
+
+
 def test_a_worker_that_ran_200_000_tasks_has_not_grown(system: System) -> None:
     worker = system.start_worker()
     pids = [worker.pid, *system.executors(worker)]
     sizes = []
     for round_ in range(1, 5):
         system.submit_many([("noop", "null")] * 50_000)
-        wait_until(lambda round_=round_: system.records.counts()[TaskState.COMPLETED] == 50_000 * round_, "all ran", 60)
+        wait_until(partial(_completed, system, 50_000 * round_), "all ran", 60)
         sizes.append(memory(pids))
     assert [worker.pid, *system.executors(worker)] == pids, "nothing was replaced on the way"
     growth = sizes[-1] - sizes[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from threading import Thread
 
 import pytest
@@ -23,6 +24,10 @@ def fetch(system: System, task_id: str) -> Job:
     return Job.fetch(task_id, connection=system.redis, serializer="json")
 
 
+def _is_in(system: System, task_id: str, state: TaskState) -> bool:
+    return system.records.state(task_id) is state
+
+
 @pytest.fixture
 def busy(system: System) -> dict[TaskState, str]:
     """A task in each state that a worker brings about."""
@@ -34,7 +39,7 @@ def busy(system: System) -> dict[TaskState, str]:
         TaskState.RUNNING: system.submit("slowly", '{"seconds": 60}'),
     }
     for state, task_id in tasks.items():
-        wait_until(lambda task_id=task_id, state=state: system.records.state(task_id) is state, f"it is {state}")
+        wait_until(partial(_is_in, system, task_id, state), f"it is {state}")
     system.queues.pause("low", "to keep one waiting")
     tasks[TaskState.CANCELLED] = system.submit("noop", queue="low")
     tasks[TaskState.PENDING] = system.submit("noop", queue="low")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.resources import files
@@ -413,8 +412,9 @@ def test_recovery_sees_through_stale_tickets_in_front(store: Store) -> None:
 # --- pages ---
 
 
-def pages(store: Store, wanted: Filter, limit: int) -> list[Sequence[str]]:
-    found, cursor = [], None
+def pages(store: Store, wanted: Filter, limit: int) -> list[list[str]]:
+    found: list[list[str]] = []
+    cursor = None
     while True:
         page = store.records.page(wanted, limit=limit, cursor=cursor)
         found.append([item.id for item in page.items])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -37,7 +38,7 @@ def test_ids_are_ulids_that_sort_by_time() -> None:
 
 @given(st.text(max_size=50))
 def test_data_comes_back_from_rqs_call_as_the_text_that_went_in(text: str) -> None:
-    data = wire.json.dumps(text)
+    data = json.dumps(text)
     assert wire.decode("a.type-1", wire.encode("a.type-1", data).encode()) == data.encode()
 
 
