@@ -286,16 +286,21 @@ class RedisLocks:
                 lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least
             )
         except (RedisError, OSError) as error:
-            self.reachable = False
-            log.warning("lock %s: Redis cannot be asked: %s", lock.name, error)
+            self._note(False, f"locks cannot be had, Redis does not answer: {error}")
             return Taken.ERROR, None
-        self.reachable = True
+        self._note(True, "locks can be had again")
         if result is not Taken.ACQUIRED:
             return result, None
         held = RedisLock(self, lock, token, 0.0, 0.0, sent_at)
         self._trust(held, sent_at)
         self._watch(held)
         return result, held
+
+    def _note(self, reachable: bool, news: str) -> None:
+        """Says it once, not in every round of every job."""
+        if reachable is not self.reachable:
+            self.reachable = reachable
+            log.warning(news)
 
     def _trust(self, held: RedisLock, since: float) -> None:
         life = held.lock.at_most.total_seconds()

@@ -191,7 +191,7 @@ class Settings(BaseModel):
     housekeeper_leader_lease: Seconds = _at(
         "housekeeper.distributed_execution.leader_lease",
         60,
-        "Life of the leader's lock; renewed at a third of it.",
+        "Longest time without a leader after one died.",
         ge=1,
     )
     housekeeper_unlock_parallelism: int = _at(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
 from shared import keys, wire
 from shared.clock import instant, instant_us
 from shared.errors import ScheduleNotFound
@@ -156,9 +158,12 @@ class Timetable:
             except (ValueError, TypeError, KeyError) as error:
                 log.error("schedule %s cannot be read and is passed over: %s", name, error)
                 continue
-            for step in plan(schedule, instant(int(due)), instant(now_us), grace):
-                if not self._take(permit, schedule, revision, step, now_us, fired):
-                    break
+            try:
+                for step in plan(schedule, instant(int(due)), instant(now_us), grace):
+                    if not self._take(permit, schedule, revision, step, now_us, fired):
+                        break
+            except ResponseError as error:
+                log.error("schedule %s: its task cannot be made: %s", name, error)
 
     def _take(self, permit: Permit, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired) -> bool:
         """One step; whether the next one may follow."""

@@ -31,6 +31,7 @@ class JobRecord:
     failures: int = 0
     items: int = 0
     seconds: float = 0.0
+    failing: bool = False
     last_pass: float = field(default_factory=time.monotonic)
     last_answer: float = field(default_factory=time.monotonic)
     last_success: float = field(default_factory=time.monotonic)
@@ -106,11 +107,16 @@ class Housekeeper(Collector):
         try:
             done = job.run(held)
             record.last_answer = record.last_success = time.monotonic()
+            record.failing = False
         except LockLost as error:
             self._stopped_by_lock(job, record, error)
         except (RedisError, OSError, TaskQueueError) as error:
             record.failures += 1
-            log.error("housekeeping job %s failed: %s", job.name, error)
+            # Said once: while Redis is away every round of every job fails.
+            log.log(
+                logging.DEBUG if record.failing else logging.ERROR, "housekeeping job %s failed: %s", job.name, error
+            )
+            record.failing = True
         except Exception:
             # Whatever it is, it is about one job: its thread must live on, and the others know nothing of it.
             record.failures += 1

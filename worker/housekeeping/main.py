@@ -133,7 +133,9 @@ def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:
 def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
     """A job's lock. It stays taken for most of the job's interval, so that all instances together keep to it."""
     if job.name == LEADER:
-        return Lock(name=LEADER, at_most=_seconds(settings.housekeeper_leader_lease))
+        # The others look once in an interval: the lock ends that much earlier, so that the gap stays below the lease.
+        lease = _seconds(settings.housekeeper_leader_lease)
+        return Lock(name=LEADER, at_most=max(lease - 2 * job.interval, lease / 2))
     at_most = _seconds(settings.housekeeper_distributed_execution_lock_ttl)
     return Lock(
         name=job.name,

@@ -38,15 +38,15 @@ class Unlock:
         self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
 
     def run(self, held: HeldLock) -> int:
-        moved, errors = 0, []
-        for count, error in self._pool.map(lambda queue: self._unlock(queue, held), self.queues):
-            moved += count
-            errors += [error] if error else []
+        answers = list(self._pool.map(lambda queue: self._unlock(queue, held), self.queues))
+        errors = {queue: error for queue, (_, error) in zip(self.queues, answers, strict=True) if error}
         # A lost lock ends the round of all queues; an error that all queues have is the round's own.
-        lost = next((error for error in errors if isinstance(error, LockLost)), None)
-        if lost or (errors and len(errors) == len(self.queues)):
-            raise lost or errors[0]
-        return moved
+        lost = next((error for error in errors.values() if isinstance(error, LockLost)), None)
+        if lost or len(errors) == len(self.queues):
+            raise lost or errors[self.queues[0]]
+        for queue, error in errors.items():
+            log.error("unlock of queue %s failed: %s", queue, error)
+        return sum(moved for moved, _ in answers)
 
     def _unlock(self, queue: str, held: HeldLock) -> tuple[int, Exception | None]:
         moved = 0
@@ -58,9 +58,6 @@ class Unlock:
                 moved += count
                 if count < BATCH:
                     break
-        except LockLost as error:
-            return moved, error
-        except (RedisError, OSError) as error:
-            log.error("unlock of queue %s failed: %s", queue, error)
+        except (LockLost, RedisError, OSError) as error:
             return moved, error
         return moved, None
