@@ -275,7 +275,7 @@ class Settings(BaseModel):
     dashboard_trace_url: str = _at(
         "dashboard.trace_url",
         "",
-        "Where a trace is seen, with {trace_id} in it, such as http://localhost:16686/trace/{trace_id}; empty: no link.",
+        "Where a trace is seen, such as http://localhost:16686/trace/{trace_id}; empty: no link.",
         pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
     )
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)

@@ -159,7 +159,10 @@ class Engine:
             elif verb == b"work":
                 self.work_likely = True
                 if not self._room():
-                    self.hooks.ring()  # the bell woke the wrong one: it rings for the next
+                    # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
+                    # or we would answer our own ring.
+                    self.hooks.hungry(False)
+                    self.hooks.ring()
 
     # --- Redis ---
 

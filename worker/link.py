@@ -74,10 +74,17 @@ class Turns:
 class Link:
     """Collects what Redis is to be told until the next exchange."""
 
-    def __init__(self, scripts: Scripts, worker: str, weights: Mapping[str, int], lease: float) -> None:
+    def __init__(
+        self, scripts: Scripts, worker: str, weights: Mapping[str, int], lease: float, answer_within: float = 0.5
+    ) -> None:
+        """`answer_within` is the time-out of the client: for so long nobody looks at the leases.
+
+        `margin` is how much of a lease must be left for it to be trusted, so that the last look comes before its end.
+        """
         self.scripts = scripts
         self.worker = worker
         self.lease = lease
+        self.margin = answer_within + 0.1 * lease
         self.turns = Turns(weights)
         self.reports: list[Report] = []
         self.releases: list[Held] = []

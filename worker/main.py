@@ -184,7 +184,7 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         except RedisError as error:
             log.debug("the bell could not be rung: %s", error)
 
-    link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time)
+    link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
     crew = Crew(name, settings)
     verdicts = Verdicts(name, settings.retry_policy, settings.max_crashes)
     engine = Engine(

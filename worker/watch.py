@@ -133,7 +133,7 @@ class Watch:
 
     def _let_go(self, now: float) -> None:
         """Stops acting before a lease that could not be extended can end elsewhere."""
-        trusted = now + 0.1 * self.link.lease
+        trusted = now + self.link.margin
         for held in [each for each in self.ready if each.lease_until < trusted]:
             self.ready.remove(held)
             self.link.releases.append(held)

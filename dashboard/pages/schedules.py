@@ -117,4 +117,5 @@ def _declared(schedule: Schedule, redaction: Redaction) -> dict[str, Any]:
     usual = {"timezone": "UTC", "missed": Missed.ONCE, "missed_limit": 100, "overlap": Overlap.ALLOW, "tags": ()}
     fields = {name: value for name, value in asdict(schedule).items() if value is not None and value != usual.get(name)}
     del fields["name"]
-    return {**fields, "priority": fields.pop("queue"), "data": redaction.hide(json.loads(schedule.data))}
+    fields["priority"] = fields.pop("queue")
+    return {**fields, "data": redaction.hide(json.loads(schedule.data))}

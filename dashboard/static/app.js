@@ -53,12 +53,16 @@
   // --- times ---
   const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
   const clock = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
+  const minute = new Intl.DateTimeFormat(undefined, { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
   const showTimes = () => $$("time[datetime]").forEach((element) => {
     const at = new Date(element.dateTime);
     if (Number.isNaN(at.getTime())) return;
     const title = `${whole.format(at)}\n${at.toISOString()}`;
     if (element.title !== title) element.title = title;
-    if (element.classList.contains("clock") && element.textContent !== clock.format(at)) element.textContent = clock.format(at);
+    if (element.classList.contains("clock")) {
+      const shown = (element.classList.contains("minute") ? minute : clock).format(at);
+      if (element.textContent !== shown) element.textContent = shown;
+    }
   });
   const pad = (number) => String(number).padStart(2, "0");
   const local = (at) => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;

@@ -9,7 +9,7 @@ local state, queue = v[1], v[2]
 
 if state == 'running' then
   redis.call('HSET', job_key(id), 'cancel', reason)
-  local control = 'taskqueue:control:' .. v[3]
+  local control = 'taskqueue:control:' .. (v[3] or '')
   redis.call('RPUSH', control, 'cancel ' .. id)
   redis.call('EXPIRE', control, 3600)
   return {state, 'requested'}

@@ -22,6 +22,8 @@ if last and string.sub(last, 1, #token) == token then
   for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
     local v = fields(id, unpack(NAMES))
     if v and v[1] == 'running' and v[13] == token then
+      -- The worker counts its lease from when it asked again.
+      redis.call('ZADD', LEASES, until_, id)
       tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
     end
   end

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 
@@ -25,7 +27,7 @@ def test_a_dead_letter_is_retried_and_that_is_recorded(browser: Browser, system:
     assert "in its queue again" in browser.post(f"/tasks/{dead}/retry").text
     assert system.records.state(dead) is TaskState.PENDING
     assert _audit(system) == [("anonymous", "retried", dead)]
-    assert dead in browser.text("/audit")
+    assert f'href="/tasks/{dead}"' in browser.text("/audit")
 
 
 def test_a_second_retry_is_a_conflict(browser: Browser, system: System) -> None:
@@ -145,7 +147,6 @@ def test_looking_changes_nothing(browser: Browser, path: str) -> None:
 
 def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, system: System) -> None:
     import shlex
-    from html import unescape
 
     task = system.submit("echo", json.dumps("it's `rm -rf /` $(reboot)"))
     page = unescape(browser.text(f"/tasks/{task}"))
@@ -194,6 +195,11 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
     assert table.get("nightly").due
     browser.post("/schedules/nightly/run")
     assert system.records.counts()[TaskState.PENDING] == 1
+    shown = re.search(r"<textarea[^>]*>\n?([^<]*)</textarea>", browser.text("/schedules/nightly"))
+    assert shown
+    before = table.get("nightly").schedule
+    browser.post("/schedules/nightly/edit", schedule=unescape(shown[1]))
+    assert table.get("nightly").schedule == before
     changed = {"type": "echo", "interval": 60, "priority": "high", "data": {"to": "bob", "password": "••••••"}}
     browser.post("/schedules/nightly/edit", schedule=json.dumps(changed))
     stored = table.get("nightly").schedule
@@ -206,6 +212,7 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
     assert browser.get("/schedules/nightly").status_code == 404
     assert [what for _, what, _ in _audit(system)] == [
         "deleted schedule",
+        "changed schedule",
         "changed schedule",
         "ran schedule now",
         "resumed schedule",

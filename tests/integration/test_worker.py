@@ -245,6 +245,19 @@ def test_what_was_claimed_ahead_is_given_back_when_all_executors_are_slow(system
     assert other.poll() is None
 
 
+def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="1")
+    task_id = system.submit("slowly", '{"seconds": 60}')
+    wait_until(lambda: system.records.get(task_id).summary.progress, "it runs")
+    system.submit_many([("noop", "null")] * 3)
+    before = system.redis.info("commandstats")["cmdstat_blpop"]["calls"]
+    wait_until(lambda: system.redis.llen(keys.BELL) > 0, "the bell rings for another")
+    other = system.start_worker(WORKER_EXECUTORS="1")
+    wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 3, "another did them", 5)
+    assert system.redis.info("commandstats")["cmdstat_blpop"]["calls"] - before < 40
+    assert other.poll() is None
+
+
 def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, tmp_path: Path) -> None:
     worker = system.start_worker()
     ran = tmp_path / "ran"
