@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -100,8 +99,11 @@ def test_files_that_a_readme_links_to_exist(path: str) -> None:
         assert (folder / target).exists(), target
 
 
-def test_files_that_the_folders_describe_exist() -> None:
-    for folder in ("worker", "shared"):
-        text = (ROOT / folder / "README.md").read_text()
-        for name in re.findall(r"`([\w/]+(?:\.py|/))`", text):
-            assert (ROOT / folder / name).exists() or (Path(ROOT) / name).exists(), f"{folder}: {name}"
+@pytest.mark.parametrize("folder", ["worker", "shared", "gateway", "dashboard"])
+def test_the_readme_of_a_folder_names_the_files_that_are_there(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    named = set(re.findall(r"`([a-z_/]+\.py)`", text))
+    there = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert not there - named, f"{folder}/README.md does not name {there - named}"
+    for name in named:
+        assert (ROOT / folder / name).exists() or (ROOT / name).exists(), f"{folder}/README.md: there is no {name}"

@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from rq import Queue
 from rq.scheduler import RQScheduler
 
 from shared import keys
-from shared.clock import instant
+from shared.clock import instant, instant_us
 from shared.locks import Lock, RedisLocks
 from shared.queues import Queues
 from shared.redis_client import connect
@@ -137,7 +138,27 @@ class Beside(threading.Thread):
         into.append(time.perf_counter() - began)
 
 
-def measure_due(url: str, folder: Path, count: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """How it went; all in seconds."""
+
+    took: float
+    lateness: list[float]
+    submissions: list[float]
+    claims: list[float]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            (
+                f"{len(self.lateness)} tasks in {len(QUEUES)} queues due at once: all moved after {self.took:.2f} s",
+                f"lateness: {percentiles(self.lateness)}",
+                f"{len(self.submissions)} submissions meanwhile: {percentiles(self.submissions)}",
+                f"{len(self.claims)} claims meanwhile: {percentiles(self.claims)}",
+            )
+        )
+
+
+def measure_due(url: str, folder: Path, count: int) -> Moved:
     scripts = Scripts(connect(url, timeout=10))
     due_us = scripts.now_us() + max(8, count // 8000) * 1_000_000
     ids = store_due(scripts, count, due_us)
@@ -153,19 +174,22 @@ def measure_due(url: str, folder: Path, count: int) -> None:
         beside.ended.set()
         beside.join()
     late = lateness(scripts.redis, ids)
-    print(f"{count} tasks in {len(QUEUES)} queues due at once: all moved after {took:.2f} s")
-    print(f"lateness: {percentiles(late)}")
-    print(f"{len(beside.submissions)} submissions meanwhile: {percentiles(beside.submissions)}")
-    print(f"{len(beside.claims)} claims meanwhile: {percentiles(beside.claims)}")
+    return Moved(took=took, lateness=late, submissions=beside.submissions, claims=beside.claims)
 
 
 def lateness(redis: Redis, ids: list[str]) -> list[float]:
-    """From a task's due time to the moment it was moved, by Redis' clock; of those that still wait."""
-    waiting: list[tuple[bytes, float]] = []
-    for name in QUEUES:
-        waiting += redis.zrange(keys.pending(name), 0, -1, withscores=True)  # type: ignore[arg-type]  # pairs
-    due = float(redis.hget(keys.rq_job(ids[0]), "due_at") or 0)
-    return [max(0.0, score - due) / 1e6 for _, score in waiting]
+    """From each task's due time to the moment it was moved, by Redis' clock."""
+    found = []
+    for at in range(0, len(ids), 1000):
+        with redis.pipeline(transaction=False) as pipeline:
+            for task_id in ids[at : at + 1000]:
+                pipeline.hmget(keys.rq_job(task_id), "enqueued_at", "due_at")
+            found += [_seconds_late(moved.decode(), float(due)) for moved, due in pipeline.execute()]
+    return found
+
+
+def _seconds_late(moved: str, due_us: float) -> float:
+    return (instant_us(datetime.fromisoformat(moved)) - due_us) / 1e6
 
 
 # --- RQ's own ----------------------------------------------------------------------------------------------------
@@ -201,7 +225,7 @@ def main() -> int:
                 if what == "locks":
                     measure_locks(redis.url)
                 elif what == "due":
-                    measure_due(redis.url, place, given.tasks)
+                    print(measure_due(redis.url, place, given.tasks))
                 else:
                     measure_rq(redis.url, given.tasks)
     return 0
