@@ -91,6 +91,14 @@ class Member:
         return self.value("taskqueue_housekeeper_leader") == 1
 
 
+GAUGES = ("tasks_in_dlq_total", "taskqueue_pending_tasks", "taskqueue_oldest_pending_age_seconds", "taskqueue_tasks")
+
+
+def shows_gauges(samples: Samples) -> bool:
+    """Whether gauges of the whole system are among them."""
+    return any(name in GAUGES for name, _ in samples)
+
+
 class Cluster:
     """Housekeepers hk-1, hk-2, ..."""
 

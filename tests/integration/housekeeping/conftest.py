@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,6 +12,8 @@ from redis import Redis
 from shared.clock import FakeClock
 from shared.locks import RedisLocks
 from shared.scripts import Scripts
+from tests.harness import System, wait_until
+from tests.integration.housekeeping.cluster import Cluster
 
 
 @dataclass
@@ -48,3 +51,13 @@ class Machine:
 @pytest.fixture
 def machine(redis_client: Redis) -> Machine:
     return Machine(redis_client)
+
+
+@pytest.fixture
+def cluster(system: System) -> Iterator[Cluster]:
+    """Three housekeepers that run, one of which leads."""
+    members = Cluster(system)
+    members.start()
+    wait_until(members.leader, "somebody leads")
+    yield members
+    members.close()

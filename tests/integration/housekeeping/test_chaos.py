@@ -1,0 +1,211 @@
+"""Housekeepers are killed, frozen and cut off from Redis, and nobody notices.
+
+With TEST_LONG=1 the tests last as long as the promises say (two minutes, one minute) instead of seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+import pytest
+
+from shared import keys
+from shared.clock import instant
+from shared.locks import LockDesk
+from shared.redis_client import text
+from shared.schedules import Missed, Schedule
+from shared.tasks import TaskState
+from shared.timetable import Timetable
+from tests.harness import WEIGHTS, System, wait_until
+from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
+
+LONG = os.environ.get("TEST_LONG") == "1"
+STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")
+
+
+@dataclass
+class Watch:
+    """What was seen at the scrapes."""
+
+    cluster: Cluster
+    scrapes: int = 0
+    leaders: Counter[int] = field(default_factory=Counter)
+    gauges: Counter[int] = field(default_factory=Counter)
+    longest_gap: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+    _last: float = field(default_factory=time.monotonic)
+
+    def look(self) -> None:
+        seen = {member.name: member.scrape(0.2) for member in self.cluster.members if not member.frozen}
+        self.scrapes += 1
+        leaders = sum(samples.get(("taskqueue_housekeeper_leader", ()), 0) for samples in seen.values())
+        self.leaders[int(leaders)] += 1
+        self.gauges[sum(map(shows_gauges, seen.values()))] += 1
+        now = time.monotonic()
+        if leaders:
+            self._last = now
+        self.longest_gap = max(self.longest_gap, now - self._last)
+        for name, samples in seen.items():
+            stopped = sum(value for (metric, _), value in samples.items() if metric in STOPPED)
+            self.refused[name] = max(self.refused[name], int(stopped))
+
+
+def kill_and_restart(member: Member) -> Callable[[], None]:
+    member.kill()
+    return member.start
+
+
+def freeze(member: Member) -> Callable[[], None]:
+    member.freeze()
+    return member.thaw
+
+
+def cut_off(member: Member) -> Callable[[], None]:
+    member.relay.cut = True
+
+    def mend() -> None:
+        member.relay.cut = False
+
+    return mend
+
+
+@pytest.mark.timeout(240)
+def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system: System, cluster: Cluster) -> None:
+    seconds, seed = (120, random.randrange(10_000)) if LONG else (18, 4)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    watch, submitted = Watch(cluster), []
+    end = time.monotonic() + seconds
+    acts = [kill_and_restart, freeze, cut_off]
+    turn = 0
+    while time.monotonic() < end:
+        # Every other act is aimed at the leader: those are the ones that can go wrong.
+        victim = (cluster.leader() if turn % 2 == 0 else None) or dice.choice(cluster.members)
+        undo = acts[turn % 3](victim)
+        turn += 1
+        until = time.monotonic() + dice.uniform(3.5, 5)  # beyond the lease of three seconds
+        while time.monotonic() < until:
+            queue = dice.choice(list(WEIGHTS))
+            delay = timedelta(seconds=dice.uniform(0, 2))
+            submitted += system.submit_many([("noop", "null")] * 20, queue, delay=delay)
+            watch.look()
+        undo()
+    wait_until(lambda: system.records.counts()[TaskState.SCHEDULED] == 0, "all are moved", 15)
+    tickets = [ticket for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1)]
+    print(f"{turn} acts, {watch.scrapes} scrapes, leaders {dict(watch.leaders)}, gauges {dict(watch.gauges)}")
+    print(f"longest gap {watch.longest_gap:.2f} s, {len(submitted)} tasks, stopped or refused {dict(watch.refused)}")
+    assert sorted(map(text, tickets)) == sorted(submitted)
+    assert max(watch.leaders) == 1
+    assert max(watch.gauges) == 1
+    assert watch.longest_gap < 3  # the lease
+
+
+def is_past(system: System, moment: datetime) -> bool:
+    return instant(system.scripts.now_us()) > moment
+
+
+@pytest.mark.timeout(150)
+def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(system: System, cluster: Cluster) -> None:
+    seconds = 60 if LONG else 12
+    timetable = Timetable(system.scripts)
+    names = [f"tick{number}" for number in range(10)]
+    for name in names:
+        timetable.put(Schedule(name=name, type="noop", queue="normal", interval=1, missed=Missed.ALL))
+    first = min(stored.due for name in names if (stored := timetable.get(name)).due)
+    for number in (1, 2):
+        then = first + timedelta(seconds=number * seconds / 3)
+        wait_until(partial(is_past, system, then), "time passed", seconds)
+        victim = cluster.members[number]
+        victim.kill()
+        victim.start()
+    last = first + timedelta(seconds=seconds - 1)
+    wait_until(
+        lambda: all((due := timetable.get(name).due) and due > last for name in names), "all are past it", seconds
+    )
+    wanted = {f"{name}-{first + timedelta(seconds=at):%Y%m%dT%H%M%SZ}" for name in names for at in range(seconds)}
+    made = Counter(map(text, system.redis.lrange(keys.rq_queue("normal"), 0, -1)))
+    print(f"{sum(made[each] for each in wanted)} tasks for {len(wanted)} due times")
+    assert {each: made[each] for each in wanted} == dict.fromkeys(wanted, 1)
+
+
+def slow_round(system: System) -> tuple[Cluster, list[str]]:
+    """Two housekeepers, far from Redis, in the middle of a round that moves thousands of tasks."""
+    ids = [
+        task
+        for queue in WEIGHTS
+        for task in system.submit_many([("noop", "null")] * 3000, queue, delay=timedelta(seconds=2.5))
+    ]
+    cluster = Cluster(system, 2)
+    for member in cluster.members:
+        member.relay.delay = 0.03
+    cluster.start()
+    wait_until(lambda: 0 < system.redis.llen(keys.rq_queue("normal")) < 3000, "a round has begun")
+    return cluster, ids
+
+
+def holder_of(system: System, cluster: Cluster, name: str) -> Member:
+    lock = LockDesk(system.scripts).get(name)
+    assert lock is not None
+    return next(member for member in cluster.members if member.name == lock.owner)
+
+
+def moved(system: System) -> list[str]:
+    wait_until(lambda: system.records.counts()[TaskState.SCHEDULED] == 0, "all are moved", 30)
+    return sorted(text(ticket) for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1))
+
+
+def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system: System) -> None:
+    cluster, ids = slow_round(system)
+    try:
+        lock = LockDesk(system.scripts).get("unlock")
+        assert lock is not None
+        assert lock.token is not None
+        LockDesk(system.scripts).force("unlock", lock.token, "a test", "to see it refused")
+        wait_until(
+            lambda: sum(each.value("taskqueue_lock_refused_writes_total", lock="unlock") for each in cluster.members),
+            "its next write is refused",
+        )
+        assert moved(system) == sorted(ids)
+    finally:
+        cluster.close()
+
+
+def test_a_holder_frozen_in_the_middle_beyond_its_lock_moves_nothing_more(system: System) -> None:
+    cluster, ids = slow_round(system)
+    try:
+        frozen = holder_of(system, cluster, "unlock")
+        frozen.freeze()
+        assert moved(system) == sorted(ids)
+        frozen.thaw()
+        wait_until(
+            lambda: sum(frozen.value(metric, lock="unlock") for metric in STOPPED), "it knows that its time is over"
+        )
+        assert moved(system) == sorted(ids)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("how", ["frozen", "cut off"])
+def test_a_holder_that_comes_back_late_stops_and_is_counted(system: System, how: str) -> None:
+    cluster = Cluster(system, 2, HOUSEKEEPER_UNLOCK_INTERVAL="0.02")
+    try:
+        cluster.start()
+        leader = wait_until(cluster.leader, "somebody leads")
+        other = next(member for member in cluster.members if member is not leader)
+        undo = freeze(leader) if how == "frozen" else cut_off(leader)
+        wait_until(other.leads, "the other leads", 6)
+        undo()
+        wait_until(
+            lambda: leader.value("taskqueue_lock_acquisitions_total", lock="metrics", result="busy") > 0, "it asks"
+        )
+        assert not leader.leads()
+        assert other.leads()
+    finally:
+        cluster.close()

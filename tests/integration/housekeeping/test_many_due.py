@@ -1,0 +1,21 @@
+"""100,000 tasks in 50 queues fall due in the same second; the figures are those of `tests.bench.housekeeping`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from tests.bench.housekeeping import measure_due
+
+
+@pytest.mark.alone
+def test_a_hundred_thousand_due_tasks_are_moved_within_five_seconds(
+    redis_client: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    moved = measure_due(redis_url, tmp_path, 100_000)
+    print(moved)
+    assert len(moved.lateness) == 100_000
+    assert min(moved.lateness) >= 0
+    assert moved.took <= 5
