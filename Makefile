@@ -9,8 +9,8 @@
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
-# Test processes, each with a Redis of its own; 0 runs all tests in one.
-TEST_PROCESSES ?= 2
+# Test processes, each with a Redis of its own; most tests wait more than they compute. 0 runs all tests in one.
+TEST_PROCESSES ?= 4
 # More for pytest: make test ARGS="-k lock -x"
 ARGS ?=
 

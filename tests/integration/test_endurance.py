@@ -46,7 +46,7 @@ def test_an_idle_worker_costs_few_commands_and_hardly_any_processor(system: Syst
         return sum(each["calls"] for each in statistics.values()), cpu
 
     before, started = spent(), time.monotonic()
-    time.sleep(10)  # what is measured here is doing nothing
+    time.sleep(6)  # what is measured here is doing nothing
     after, seconds = spent(), time.monotonic() - started
     commands, cores = (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
     print(f"idle: {commands:.1f} commands a second, {cores:.2%} of a core")
