@@ -127,7 +127,7 @@ class Scripts:
     ) -> list[tuple[str, str, str, str, str, int]]:
         """Ends attempts whose lease ran out: id, type, queue, worker, new state and crashes of each."""
         reply = self.call("reap", limit, max_crashes, permit.lock, permit.token)
-        return [(*(part.decode() for part in row[:5]), row[5]) for row in reply]
+        return [(*(part.decode(errors="replace") for part in row[:5]), row[5]) for row in reply]
 
     def expire(self, limit: int, permit: Permit = UNLOCKED) -> int:
         """Ends waiting tasks that are too old to start; how many."""

@@ -9,11 +9,12 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from worker import GiveUp, RetryLater, current_task, report_progress, task
+from worker import GiveUp, RetryLater, TaskCancelled, current_task, report_progress, task
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +148,61 @@ def slowly(seconds: float) -> str:
     report_progress(0.4, "reading")
     time.sleep(seconds)
     return "done"
+
+
+@task("fork")
+def fork(file: str) -> str:
+    """Forks; the child leaves the handler like a program that ends, and the parent goes on for a while."""
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    with open(file, "a") as out:
+        out.write("ran\n")
+    os.waitpid(child, 0)
+    time.sleep(0.3)
+    return "parent"
+
+
+@task("chatter")
+def chatter() -> str:
+    """Leaves a thread behind that logs while the next large result is sent."""
+
+    def talk() -> None:
+        for number in range(3000):
+            log.info("still here %d %s", number, "x" * 200)
+
+    threading.Thread(target=talk, daemon=True).start()
+    return "y" * 900_000
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+@task("misbehave")
+def misbehave(data: str) -> Any:
+    """Raises or returns what no handler should."""
+    if data == "cancelled":
+        raise TaskCancelled("by myself")
+    if data == "unspeakable":
+        raise Unspeakable
+    if data == "long name":
+        raise type("E" * 100_000, (Exception,), {})("x")
+    if data == "deep":
+        value: Any = None
+        for _ in range(500):
+            value = [value]
+        return value
+    if data == "close":
+        os.closerange(3, 64)
+    return None
+
+
+@task("linger")
+def linger() -> None:
+    """Leaves a thread behind that does not end."""
+    threading.Thread(target=time.sleep, args=(3600,)).start()
 
 
 @task("odd_result")

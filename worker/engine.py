@@ -37,6 +37,8 @@ GATHER = 0.004
 """How long outcomes are gathered under load before they are reported together."""
 ENOUGH = 96
 """Outcomes that are reported at once without gathering more."""
+MOST_AT_ONCE = 500
+"""Tasks that one claim asks for; more come with the next."""
 LAST_WORDS = 3.0
 """Seconds after a drain for which a worker tries to reach a Redis that is away."""
 
@@ -132,6 +134,8 @@ class Engine:
                 # Under load every outcome would wake us; sleeping on lets them gather.
                 time.sleep(min(patience, 0.001))
                 patience = 0.0
+        if [executor for executor in self.crew if not executor.flush()]:
+            patience = min(patience, 0.002)  # a pipe is full: large data goes on as soon as there is room
         for key, _ in self._selector.select(max(0.0, patience)):
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
@@ -177,13 +181,16 @@ class Engine:
             return
         try:
             news = self.link.exchange(want, extending)
-        except (StoreUnavailable, ResponseError) as error:
+        except StoreUnavailable as error:
             self._on_outage(now, error)
+            return
+        except ResponseError as error:
+            self._on_refusal(now, error)
             return
         self._on_contact(now)
         self._on_news(news)
         if want:
-            self.work_likely = len(news.claimed) >= want
+            self.work_likely = len(news.claimed) >= want or news.ask_again
             self.hooks.hungry(not self.work_likely)
 
     def _to_extend(self) -> list[Held]:
@@ -211,6 +218,19 @@ class Engine:
         if self.outage_since is None:
             self.outage_since = now
             log.error("%s; running tasks go on as long as their leases hold", error)
+
+    def _on_refusal(self, now: float, error: ResponseError) -> None:
+        """Redis works and a step failed: the likely cause is one damaged record, which must not hold up the rest."""
+        self._next_try = now + 0.25
+        self.metrics.errors["refused"] += 1
+        log.error("a step failed in Redis: %s; reports are sent one by one", error)
+        try:
+            refused = self.link.report_one_by_one()
+        except StoreUnavailable as away:
+            self._on_outage(now, away)
+            return
+        for held in refused:
+            log.error("task %s: its outcome cannot be written, its record is damaged", held.id.decode())
 
     def _on_contact(self, now: float) -> None:
         if self.outage_since is not None:
@@ -247,16 +267,18 @@ class Engine:
                 return float(held.timeout)
         except ValueError:
             log.error("task %s: its time limit %r is no number; the general one holds", held.id.decode(), held.timeout)
-        known = self.crew.types.get(held.type.decode())
+        known = self.crew.types.get(held.name)
         return known.timeout if known and known.timeout else self.settings.task_timeout
 
     # --- how much to claim, and who gets it ---
 
     def _want(self) -> int:
         """How many tasks to claim now."""
-        if not self.work_likely or self.draining_until is not None:
+        if self.draining_until is not None:
+            return int(self.link.claim_unanswered)  # what it may have brought is fetched, and given back
+        if not self.work_likely:
             return 0
-        room = self._room()
+        room = min(self._room(), MOST_AT_ONCE)
         # Under load a claim is worth its round trip only when it brings a good part of what fits.
         if room and self._all_busy() and room < self.watch.pace.ahead() * len(self.crew.members) // 3:
             return 0

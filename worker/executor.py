@@ -7,16 +7,18 @@ worker holds the leases, so a handler that is stuck in C code loses nothing but 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -47,7 +49,7 @@ class Executor:
         self.worker = worker
         self.ends = ends
         self.spans = spans
-        self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, [__file__])
+        self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, settings.max_json_depth, [__file__])
         self.log = LogTail(settings.max_log_bytes, self._send_log)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.number = 0
@@ -56,12 +58,16 @@ class Executor:
         self.traceparent: str | None = None
         self.interruptible = False
         self.progress_sent = 0.0
+        self.cancelled = False
+        self.pid = os.getpid()
+        self.sending = threading.Lock()
 
     # --- the loop ---
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes."""
         self._send((channel.HELLO, dump([asdict(handler.published()) for handler in self.handlers.values()])))
+        os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
         for clock_offset_us, assignment in self._assignments():
@@ -92,8 +98,9 @@ class Executor:
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)
         self.traceparent = None
+        self.cancelled = False
         self.log.start()
-        handler = self.handlers.get(assignment.type.decode())
+        handler = self.handlers.get(assignment.type.decode(errors="replace"))
         result = b""
         error: BaseException | None = None
         try:
@@ -103,21 +110,24 @@ class Executor:
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             error = caught
         self.interruptible = False
+        if os.getpid() != self.pid:
+            _leave(error)
         self.log.active = False
         ended_us = time.monotonic_ns() // 1000
         record = self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)
         run_us = ended_us - self.started_us
         if error is None:
             return self.outcomes.completed(assignment.number, record, result, run_us)
-        return self.outcomes.failed(assignment, handler, error, record, run_us)
+        return self.outcomes.failed(assignment, handler, error, record, run_us, cancelled=self.cancelled)
 
     def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
         """The result of the handler, ready to be reported."""
         parsed(assignment.retry, "retry policy")
         if handler is None:
             known = ", ".join(sorted(self.handlers))
+            wanted = assignment.type.decode(errors="replace")
             raise UnknownTaskType(
-                f"this worker has no handler for {assignment.type.decode()!r} (it has: {known}); "
+                f"this worker has no handler for {wanted!r} (it has: {known}); "
                 "name the module that registers it in TASK_MODULES"
             )
         arguments = self._arguments(handler, assignment)
@@ -136,7 +146,7 @@ class Executor:
         return self._finish(value) if handler.is_async else value
 
     def _arguments(self, handler: Handler, assignment: Assignment) -> Any:
-        data = wire.decode(assignment.type.decode(), assignment.call)
+        data = wire.decode(assignment.type.decode(errors="replace"), assignment.call)
         try:
             return handler.read(data)
         except ValidationError as error:
@@ -147,7 +157,7 @@ class Executor:
         self.traceparent = traceparent if isinstance(traceparent, str) else None
         return CurrentTask(
             id=assignment.id.decode(),
-            type=assignment.type.decode(),
+            type=assignment.type.decode(errors="replace"),
             attempt=assignment.attempt,
             failures=assignment.failures,
             traceparent=self.traceparent,
@@ -193,15 +203,34 @@ class Executor:
     def _on_cancel(self, signum: int, frame: FrameType | None) -> None:
         if self.interruptible:
             self.interruptible = False
+            self.cancelled = True
             raise TaskCancelled("somebody cancelled the task while it ran")
 
     # --- news ---
 
     def _send(self, value: tuple[Any, ...]) -> None:
+        """Writes one frame whole: no thread of the handler comes between, and no signal cuts it off."""
         data = channel.frame(value)
-        written = os.write(self.ends.news, data)
-        while written < len(data):
-            written += os.write(self.ends.news, data[written:])
+        ours = threading.current_thread() is threading.main_thread()
+        interruptible = self.interruptible
+        if ours:
+            self.interruptible = False  # the worker sends its signal again
+        try:
+            with self.sending:
+                written = os.write(self.ends.news, data)
+                while written < len(data):
+                    written += os.write(self.ends.news, data[written:])
+        finally:
+            if ours:
+                self.interruptible = interruptible
+
+    def _on_fork(self) -> None:
+        """In a process that a handler forked: it is no executor, so it lets go of everything that makes one."""
+        self.log.active = False
+        self.interruptible = False
+        for fd in (self.ends.tasks, self.ends.tickets, self.ends.news):
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def _send_log(self, line: str) -> None:
         self._send((channel.LOG, self.number, line))
@@ -212,6 +241,13 @@ class Executor:
             return
         self.progress_sent = now
         self._send((channel.PROGRESS, self.number, dump({"fraction": fraction, "message": message})))
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """A process that a handler forked came back from the handler: it ends, as it would at the end of a program."""
+    if isinstance(error, SystemExit):
+        os._exit(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
+    os._exit(0 if error is None else 1)
 
 
 def main(arguments: list[str]) -> int:

@@ -19,6 +19,9 @@ from worker.process import memory_bytes
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 5.0
+"""Seconds that a dismissed executor has to end by itself."""
+
 
 class ExecutorProcess:
     """One executor.
@@ -44,16 +47,17 @@ class ExecutorProcess:
         os.close(news_write)
         self.assigned: dict[int, Held] = {}
         self.ready = False
-        self.hung_up = False
+        self.hung_up_at: float | None = None
+        self.deaf = False
         self.retiring = False
         self.began_at = 0.0
         self.done = 0
-        self.limit_signalled = False
         self.killed_because: str | None = None
         self.stop_by: float | None = None
         self._unsent = bytearray()
         self._reader = FrameReader()
         self._dismissed = False
+        self._dismissed_at = 0.0
         self._closed = False
 
     @property
@@ -108,13 +112,13 @@ class ExecutorProcess:
 
     def read(self) -> Iterator[tuple[Any, ...]]:
         """The frames that have arrived."""
-        while not self._closed:
+        while not self._closed and not self.deaf:
             try:
                 data = os.read(self.news, 1 << 18)
             except BlockingIOError:
                 return
             if not data:
-                self.hung_up = True
+                self.hung_up_at = self.hung_up_at or time.monotonic()
                 return
             yield from self._reader.feed(data)
             if len(data) < 1 << 16:
@@ -128,7 +132,6 @@ class ExecutorProcess:
 
     def _next_begins(self) -> None:
         self.began_at = time.monotonic()
-        self.limit_signalled = False
         self.stop_by = None
 
     def memory_bytes(self) -> int:
@@ -160,8 +163,13 @@ class ExecutorProcess:
         """Closes the pipes to it, after which a living executor ends by itself."""
         if not self._dismissed:
             self._dismissed = True
+            self._dismissed_at = time.monotonic()
             os.close(self._tasks)
             os.close(self._tickets)
+
+    def overdue(self, now: float) -> bool:
+        """Whether it was dismissed and has not ended: a thread that a handler left behind keeps it."""
+        return self._dismissed and now > self._dismissed_at + PATIENCE
 
     def bury(self) -> None:
         """Waits for the dead process and ends what it left behind."""

@@ -38,6 +38,7 @@ class Held:
     noted: bool = False
     progress: bytes = b""
     cancelled: bool = False
+    log_size: int = 0
     logs: deque[str] = field(default_factory=deque)
 
     @property
@@ -60,11 +61,17 @@ class Held:
             self.limit,
         )
 
-    def log(self, line: str) -> None:
-        """Keeps the last lines, for the case that the executor dies with the rest."""
+    @property
+    def name(self) -> str:
+        """The type as text; a damaged one is shown, not raised on."""
+        return self.type.decode(errors="replace")
+
+    def log(self, line: str, limit: int) -> None:
+        """Keeps the last lines, `limit` characters of them, for the case that the executor dies with the rest."""
         self.logs.append(line)
-        if len(self.logs) > 200:
-            self.logs.popleft()
+        self.log_size += len(line)
+        while self.log_size > limit:
+            self.log_size -= len(self.logs.popleft())
 
 
 _Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
@@ -75,5 +82,5 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
     offset = int(reply[0]) - received_us
     return [
         Held(*cast("_Row", tuple(row[:11])), int(float(row[11])) if row[11] else 0, token, offset, sent_at + lease)
-        for row in reply[2:]
+        for row in reply[3]
     ]

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
 from shared.clock import monotonic_us
 from shared.redis_client import translated
 from worker.held import Held, read_claim
@@ -44,6 +46,7 @@ class News:
 
     claimed: list[Held] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    ask_again: bool = False
     lost: list[Held] = field(default_factory=list)
     cancelled: list[Held] = field(default_factory=list)
     refused: list[Held] = field(default_factory=list)
@@ -89,6 +92,7 @@ class Link:
         self.reports: list[Report] = []
         self.releases: list[Held] = []
         self.gathering_since = 0.0
+        self.claim_unanswered = False
         self._token = _new_token()
 
     def report(self, report: Report) -> None:
@@ -105,6 +109,7 @@ class Link:
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
         if want > 0:
+            self.claim_unanswered = True
             calls.append(("claim", self._claim_arguments(want)))
         sent_at = time.monotonic()
         with translated():
@@ -114,11 +119,30 @@ class Link:
             claim = replies.pop()
             news.claimed = read_claim(claim, self._token, sent_at, monotonic_us(), self.lease)
             news.unreadable = [each.decode() for each in claim[1]]
+            news.ask_again = bool(claim[2])
+            self.claim_unanswered = False
             self._token = _new_token()
         self._read_answers(calls, replies, reports, extending, sent_at, news)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]
         return news
+
+    def report_one_by_one(self) -> list[Held]:
+        """Sends each report by itself, after Redis refused them together; those that it cannot take are dropped.
+
+        A record that somebody damaged must not keep the outcomes of others from being written. The dropped ones keep
+        their lease until it ends, and are run again or dead-lettered then.
+        """
+        refused: list[Held] = []
+        for report in list(self.reports):
+            [(name, arguments)] = self._report_calls([report])
+            try:
+                with translated():
+                    self.scripts.call(name, *arguments)
+            except ResponseError:
+                refused.append(report.held)
+            self.reports.remove(report)
+        return refused
 
     def note_begun(self, held: Held) -> bool:
         """Writes down that a suspect is about to run, before it does; whether its lease still holds."""

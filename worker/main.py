@@ -85,7 +85,8 @@ class Heartbeat:
 
     def beat(self) -> None:
         types = self.engine.crew.types
-        if types and types != self.published:
+        if types:
+            # Every time: Redis may have come back empty.
             self.types.publish(types.values())
             self.published = types
         info = self.info()
@@ -117,7 +118,7 @@ class Heartbeat:
             busy_seconds=round(metrics.busy_seconds, 3),
             memory_bytes=sum(executor.memory_bytes() for executor in crew),
             running=tuple(
-                RunningTask(id=held.id.decode(), type=held.type.decode(), seconds=round(now - executor.began_at, 3))
+                RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at, 3))
                 for executor, held in running
             ),
         )

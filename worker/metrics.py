@@ -46,7 +46,7 @@ class WorkerMetrics(Collector):
         self.completions: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[tuple[str, str]] = Counter()
         # From the beginning, so that a rate can be taken of the first.
-        self.errors: Counter[str] = Counter(dict.fromkeys(("redis", "executor_crash", "corrupt_record"), 0))
+        self.errors: Counter[str] = Counter(dict.fromkeys(("redis", "executor_crash", "corrupt_record", "refused"), 0))
         self.durations: dict[str, Durations] = {}
         self.waits = Durations()
         self.retries = 0

@@ -8,15 +8,16 @@ import logging
 import traceback
 import zlib
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from shared import causes
+from shared import causes, strict_json
 from shared.clock import to_us
-from shared.errors import CorruptRecord
+from shared.errors import CorruptRecord, InvalidJSON
 from shared.retry import RetryPolicy
 from shared.tasks import Outcome as Ending
 from worker.channel import Assignment, Outcome
@@ -26,6 +27,7 @@ from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimit
 
 log = logging.getLogger(__name__)
 
+_LONGEST_NAME = 200
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACEBACK = 8000
 
@@ -55,9 +57,10 @@ _NULL = base64.b64encode(b"null")
 class Outcomes:
     """Makes the outcomes of one executor."""
 
-    def __init__(self, policy: RetryPolicy, max_result_bytes: int, runner_files: Sequence[str]) -> None:
+    def __init__(self, policy: RetryPolicy, max_result_bytes: int, max_depth: int, runner_files: Sequence[str]) -> None:
         self.policy = policy
         self.max_result_bytes = max_result_bytes
+        self.max_depth = max_depth
         self.random = Random()
         self._ours = (*runner_files, registry.__file__)
 
@@ -77,7 +80,15 @@ class Outcomes:
                 f"the result has {len(text)} bytes as JSON, {self.max_result_bytes} is the most: "
                 "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
             )
+        if text.count(b"[") + text.count(b"{") > self.max_depth:
+            self._check_depth(text)
         return base64.b64encode(text)
+
+    def _check_depth(self, text: bytes) -> None:
+        try:
+            strict_json.parse(text, max_depth=self.max_depth)
+        except InvalidJSON as error:
+            raise ResultNotSerializable(f"the result could not be read back: {error}") from error
 
     def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> Outcome:
         """The attempt succeeded."""
@@ -90,10 +101,11 @@ class Outcomes:
         error: BaseException,
         record: Mapping[str, Any],
         run_us: int,
+        cancelled: bool,
     ) -> Outcome:
-        """The attempt raised: another try, the dead letters, or cancelled."""
-        name, message, trace = type(error).__name__, _message(error), self._traceback(error)
-        kind, delay_us = self._verdict(assignment, handler, error)
+        """The attempt raised: another try, the dead letters, or cancelled (only if somebody wished it)."""
+        name, message, trace = type(error).__name__[:_LONGEST_NAME], _message(error), self._traceback(error)
+        kind, delay_us = ("cancelled", 0) if cancelled else self._verdict(assignment, handler, error)
         history = {
             **record,
             "outcome": _ENDINGS.get(type(error), Ending.FAILED),
@@ -109,14 +121,13 @@ class Outcomes:
 
     def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
         """What becomes of the task, and the delay before its next attempt in microseconds."""
-        if isinstance(error, TaskCancelled):
-            return "cancelled", 0
         if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
             return "failed", 0
         delay = self._policy(handler, assignment).delay(assignment.failures + 1, self.random)
         if delay is None:
             return "failed", 0
-        return "retrying", to_us(error.delay if isinstance(error, RetryLater) else delay)
+        wished = getattr(error, "delay", None) if isinstance(error, RetryLater) else None
+        return "retrying", to_us(wished if isinstance(wished, timedelta) else delay)
 
     def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
         """The general policy, changed by the type, changed by the task."""
@@ -134,7 +145,7 @@ class Outcomes:
             frame = frame.tb_next
         try:
             text = "".join(traceback.format_exception(type(error), error, frame))
-        except Exception:
+        except BaseException:  # whatever its own __str__ raises
             text = f"{type(error).__name__}: {_message(error)}"
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
 
@@ -168,5 +179,5 @@ def dump(value: object) -> bytes:
 def _message(error: BaseException) -> str:
     try:
         return (str(error) or type(error).__name__)[:_LONGEST_MESSAGE]
-    except Exception as broken:
+    except BaseException as broken:  # whatever its own __str__ raises
         return f"(its text cannot be made: {type(broken).__name__})"

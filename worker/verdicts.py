@@ -60,7 +60,7 @@ class Verdicts:
         return self._report(held, "cancelled", Outcome.CANCELLED, began_at, error)
 
     def _policy(self, held: Held) -> RetryPolicy:
-        known = self.types.get(held.type.decode())
+        known = self.types.get(held.name)
         policy = self.policy.override(known.retry if known else None)
         try:
             return policy.override(json.loads(held.retry) if held.retry else None)

@@ -21,6 +21,10 @@ from worker.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
+_ITS_OWN_FAULT = ("memory: ", "pipes: ")
+"""Reasons for which an executor is killed that are charged to the task that it ran."""
+HUNG_UP = 0.5
+"""Seconds for which an executor may live on after its pipe was closed: one that is dying needs less."""
 SLOW = 0.1
 """A task that runs for this many seconds gets nothing put behind it, and what was behind it goes to somebody else."""
 
@@ -52,6 +56,13 @@ class Watch:
     def read_news(self) -> None:
         """Takes in everything that has arrived."""
         for executor in self.crew:
+            self._read(executor)
+            if executor.hung_up_at is not None:
+                self.look_soon()  # most likely it is dead
+
+    def _read(self, executor: ExecutorProcess) -> None:
+        """What one executor says. One that talks nonsense (a handler wrote into its pipe) is ended, not believed."""
+        try:
             for name, *fields in executor.read():
                 if name == channel.OUTCOME:
                     self._on_outcome(executor, channel.Outcome(*fields))
@@ -60,10 +71,9 @@ class Watch:
                     self.verdicts.types = self.crew.types
                 else:
                     self._on_remark(executor, name, fields)
-            if executor.hung_up:
-                # It died, or a handler closed its pipes, which is as good as dying.
-                executor.kill()
-                self.look_soon()
+        except (ValueError, TypeError, EOFError, IndexError) as error:
+            executor.deaf = True
+            executor.kill(f"pipes: what the executor wrote cannot be read ({error})")
 
     def _on_outcome(self, executor: ExecutorProcess, outcome: channel.Outcome) -> None:
         began_at = executor.began_at
@@ -77,7 +87,7 @@ class Watch:
             return
         run_seconds = outcome.run_us / 1_000_000
         self.pace.learn(run_seconds)
-        self.metrics.ended(held.type.decode(), outcome.kind, run_seconds, outcome.error_type)
+        self.metrics.ended(held.name, outcome.kind, run_seconds, outcome.error_type)
         self.link.report(Report(held, outcome.kind, outcome.delay_us, outcome.record, outcome.error, outcome.payload))
 
     def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
@@ -88,7 +98,7 @@ class Watch:
             held.progress = fields[1]
             self.progress_came = True
         else:
-            held.log(fields[1])
+            held.log(fields[1], self.settings.max_log_bytes)
 
     # --- limits ---
 
@@ -103,6 +113,10 @@ class Watch:
                 self._keep_to_limits(executor, now)
             elif executor.retiring:
                 executor.dismiss()
+                if executor.overdue(now):
+                    executor.kill("it was replaced and did not end")
+            if executor.hung_up_at is not None and now > executor.hung_up_at + HUNG_UP:
+                executor.kill("pipes: the handler closed the executor's connection to its worker")
         self._let_go(now)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
@@ -115,9 +129,9 @@ class Watch:
                 self._pass_on(waiting)
         if executor.stop_by is not None and now > executor.stop_by:
             executor.kill("cancelled" if held.cancelled else "time limit")
-        elif ran > held.limit and not executor.limit_signalled:
-            executor.limit_signalled = True
-            executor.stop_by = now + self.settings.kill_grace
+        elif ran > held.limit and not held.cancelled:
+            # Again and again: one that comes before the executor's own clock says so is ignored there.
+            executor.stop_by = executor.stop_by or now + self.settings.kill_grace
             executor.signal(TIME_LIMIT_SIGNAL)
         limit = self.settings.executor_max_memory_bytes
         if limit and executor.memory_bytes() > limit:
@@ -147,9 +161,7 @@ class Watch:
 
     def bury(self, executor: ExecutorProcess) -> None:
         """What it had finished counts, what it had not begun goes on elsewhere, what it ran is reported."""
-        for name, *fields in executor.read():
-            if name == channel.OUTCOME:
-                self._on_outcome(executor, channel.Outcome(*fields))
+        self._read(executor)
         for held in executor.take_back():
             self._pass_on(held)
         for held in executor.assigned.values():
@@ -161,7 +173,7 @@ class Watch:
         because = executor.killed_because or ""
         report = self._obituary(executor, held, because)
         error = because.split(":")[0] or "ExecutorCrashed"
-        self.metrics.ended(held.type.decode(), report.kind, time.monotonic() - executor.began_at, error)
+        self.metrics.ended(held.name, report.kind, time.monotonic() - executor.began_at, error)
         self.link.report(report)
 
     def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
@@ -170,11 +182,11 @@ class Watch:
             return self.verdicts.timed_out(held, began_at)
         if because == "cancelled" and held.cancelled:
             return self.verdicts.cancelled(held, began_at)
-        if because and not because.startswith("memory"):
+        if because and not because.startswith(_ITS_OWN_FAULT):
             return self.verdicts.interrupted(held, began_at, f"its executor was stopped ({because})")
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1
-        why = because.removeprefix("memory: ") or executor.cause_of_death()
+        why = because.partition(": ")[2] or executor.cause_of_death()
         log.warning("task %s: %s", held.id.decode(), why, extra={"task_id": held.id.decode()})
         return self.verdicts.crashed(held, began_at, why)
 

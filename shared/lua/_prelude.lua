@@ -167,6 +167,13 @@ local function count(what, n)
   if redis.call('HINCRBY', key, what, n) == n then redis.call('EXPIRE', key, 7200) end
 end
 
+-- Adds to a number of a record; one that was damaged counts as none.
+local function bump(id, field, present, by)
+  local value = (tonumber(present) or 0) + by
+  redis.call('HSET', job_key(id), field, value)
+  return value
+end
+
 -- One item of an attempt's history; the oldest goes when there are more than 50.
 local function remember(id, attempt, record)
   redis.call('HSET', job_key(id), 'attempt:' .. attempt, record)

@@ -1,10 +1,10 @@
 -- Takes pending tasks for one worker and gives it a lease on each.
--- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most, how many bytes of data at
---   most, then queue and quota in turns: first every queue gives up to its quota, then the rest is filled in order.
--- Returns {now, found nothing readable: ids, then one list per task: id, queue, type, data, attempt, failures,
+-- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
+--   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns: first every queue gives up to its quota, then the rest is filled in order.
+-- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type, data, attempt, failures,
 --   crashes, losses, timeout, retry, meta, enqueued at ("" if not known)}.
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
-local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
   'expires_at', 'origin', 'token'}
 local stamp, until_ = iso(now), num(now + tonumber(lease))
@@ -27,7 +27,7 @@ if last and string.sub(last, 1, #token) == token then
       tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
     end
   end
-  return {NOW, unreadable, unpack(tasks)}
+  return {NOW, unreadable, 1, tasks}
 end
 
 -- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
@@ -52,12 +52,15 @@ local function expire(id, queue)
   count('expired', 1)
 end
 
--- Returns how many it started. Reading stops when the data would be more than the caller wants at once.
-local function start(queue, ids, scores)
-  local leases, started, gone, left, before = {}, {}, {}, {}, #tasks
+-- Starts up to `most` of them; returns how many it started and how many were stale. What is living and not started goes
+-- back to the front in its order. Reading stops when the data would be more than the caller wants at once.
+local function start(queue, ids, scores, most)
+  local leases, started, gone, left, before, stale = {}, {}, {}, {}, #tasks, 0
   for i, id in ipairs(ids) do
-    if scores[i] and not taken[id] then
-      if room <= 0 then
+    if not scores[i] or taken[id] then
+      stale = stale + 1
+    else
+      if room <= 0 or #tasks - before >= most then
         table.insert(left, 1, id)
       else
         taken[id] = true
@@ -88,21 +91,24 @@ local function start(queue, ids, scores)
     redis.call('ZADD', LEASES, unpack(leases))
     redis.call('ZADD', 'rq:wip:' .. queue, unpack(started))
   end
-  return #tasks - before
+  return #tasks - before, stale
 end
 
--- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty.
-local empty = {}
+-- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty; where
+-- stale ones were met, many at a time. After 5,000 the claim answers with what it has and asks to be sent again.
+local empty, patience = {}, 5000
 local function take(queue, n)
-  local got = 0
-  for _ = 1, 20 do
-    if got >= n or room <= 0 or empty[queue] then return end
-    local ids = redis.call('LPOP', 'rq:queue:' .. queue, n - got)
+  local got, stale = 0, 0
+  while got < n and room > 0 and not empty[queue] and patience > 0 do
+    local ids = redis.call('LPOP', 'rq:queue:' .. queue, stale > 0 and 500 or n - got)
     if not ids or #ids == 0 then
       empty[queue] = true
       return
     end
-    got = got + start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)))
+    patience = patience - #ids
+    local started
+    started, stale = start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)), n - got)
+    got = got + started
   end
 end
 
@@ -127,12 +133,14 @@ if #tasks > 0 then
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
+local more = patience <= 0
 if #tasks == want then
   for _, queue in ipairs(queues) do
     if redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
+      more = true
       ring(1)
       break
     end
   end
 end
-return {NOW, unreadable, unpack(tasks)}
+return {NOW, unreadable, more and 1 or 0, tasks}

@@ -38,7 +38,7 @@ end
 local function reap(id)
   redis.call('ZREM', LEASES, id)
   local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
-    'enqueued_at', 'expires_at', 'cancel')
+    'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses')
   if not v or v[1] ~= 'running' or not v[2] or not v[3] then return end
   local queue, token, worker = v[3], v[2], v[7] or '?'
   local begun = v[6] == token
@@ -46,8 +46,8 @@ local function reap(id)
   redis.call('HSET', job_key(id), 'token', '')
   local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
   remember(id, tonumber(v[5]) or 1, record(v, why))
-  local crashes = redis.call('HINCRBY', job_key(id), 'crashes', begun and 1 or 0)
-  local losses = redis.call('HINCRBY', job_key(id), 'losses', 1)
+  local crashes = bump(id, 'crashes', v[12], begun and 1 or 0)
+  local losses = bump(id, 'losses', v[13], 1)
   local state
   if v[11] then
     redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)

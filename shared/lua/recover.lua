@@ -6,15 +6,19 @@
 local queue, most = ARGV[2], tonumber(ARGV[4])
 if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
 local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
+
+-- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on.
+for _ = 1, 20 do
+  local front = redis.call('LRANGE', list, 0, most - 1)
+  if #front == 0 then break end
+  local scores, stale = redis.call('ZMSCORE', pend, unpack(front)), 0
+  while stale < #front and not scores[stale + 1] do stale = stale + 1 end
+  if stale > 0 then redis.call('LTRIM', list, stale, -1) end
+  if stale < #front then break end
+end
+
 local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)
 if #old == 0 then return 0 end
-
--- Stale tickets in front would hide the living ones.
-for _ = 1, most do
-  local first = redis.call('LINDEX', list, 0)
-  if not first or redis.call('ZSCORE', pend, first) then break end
-  redis.call('LPOP', list)
-end
 
 local window = most * 2
 local length, near, lost, searched = redis.call('LLEN', list), {}, {}, 0

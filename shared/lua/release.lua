@@ -5,11 +5,11 @@ local given, wake = 0, 0
 write_even_when_full()
 
 local function give_back(id, token, enqueued)
-  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel')
+  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt')
   if not v or v[1] ~= token or v[2] ~= 'running' then return end
   local queue = v[3]
   leave(id, 'running', queue, token)
-  redis.call('HINCRBY', job_key(id), 'attempt', -1)
+  bump(id, 'attempt', tonumber(v[6]) or 1, -1)
   given = given + 1
   if v[5] then
     redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))

@@ -37,8 +37,8 @@ function kinds.failed(id, queue, attempt, record, payload, error)
   enter_ended(id, 'failed', queue)
 end
 
-function kinds.poisoned(id, queue, attempt, record, payload, error)
-  redis.call('HINCRBY', job_key(id), 'crashes', 1)
+function kinds.poisoned(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
+  bump(id, 'crashes', counts_so_far.crashes, 1)
   kinds.failed(id, queue, attempt, record, payload, error)
 end
 
@@ -47,21 +47,21 @@ function kinds.cancelled(id, queue, attempt, record, payload, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-local function retry(id, queue, attempt, record, error, delay, counted, expires_at)
+local function retry(id, queue, attempt, record, error, delay, counted, expires_at, counts_so_far)
   local due = now + delay
-  redis.call('HINCRBY', job_key(id), counted, 1)
+  bump(id, counted, counts_so_far[counted], 1)
   redis.call('HSET', job_key(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
   remember(id, attempt, record)
   enter_due(id, 'retrying', queue, due)
   watch_deadline(id, expires_at)
 end
 
-function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at)
-  retry(id, queue, attempt, record, error, delay, 'failures', expires_at)
+function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
+  retry(id, queue, attempt, record, error, delay, 'failures', expires_at, counts_so_far)
 end
 
-function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
-  retry(id, queue, attempt, record, error, delay, 'crashes', expires_at)
+function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
+  retry(id, queue, attempt, record, error, delay, 'crashes', expires_at, counts_so_far)
 end
 
 -- Back to the front: it was in front when it was claimed.
@@ -78,7 +78,7 @@ end
 local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true}
 
 local function write(id, token, kind, delay, record, error, payload)
-  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at')
+  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
   if v[5] and OVERRULED[kind] then kind = 'cancelled' end
@@ -86,7 +86,8 @@ local function write(id, token, kind, delay, record, error, payload)
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
-  kinds[kind](id, queue, tonumber(v[4]), record, payload, error, tonumber(delay), v[6])
+  kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
+    {failures = v[7], crashes = v[8]})
   counts[kind] = (counts[kind] or 0) + 1
   return 1
 end

@@ -50,7 +50,7 @@ class Store:
     def claim(self, count: int, queue: str = "high") -> tuple[str, list[bytes]]:
         token = uuid.uuid4().hex
         reply = self.scripts.call("claim", "bench", token, 60_000_000, count, 1 << 24, queue, count)
-        return token, [row[0] for row in reply[2:]]
+        return token, [row[0] for row in reply[3]]
 
     def report(self, token: str, ids: Sequence[bytes], kind: str) -> None:
         error = '{"type":"E","message":"m"}' if kind == "failed" else ""

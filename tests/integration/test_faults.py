@@ -194,8 +194,9 @@ def test_records_damaged_by_hand_are_set_aside_and_the_queue_goes_on(system: Sys
     system.redis.hset(keys.rq_job(ids[7]), mapping={"attempt": "many", "timeout": "soon", "retry": "{", "meta": "["})
     system.redis.delete(keys.rq_job(ids[9]))
     system.redis.set(keys.rq_job(ids[11]), "a string")
+    system.redis.hset(keys.rq_job(ids[13]), "description", b"\xff\xfe")
     worker = system.start_worker(MAX_RETRIES="0")
-    damaged = {ids[at] for at in (3, 5, 7, 9, 11)}
+    damaged = {ids[at] for at in (3, 5, 7, 9, 11, 13)}
     for each in ids:
         if each not in damaged:
             assert system.ended(each).summary.state is TaskState.COMPLETED

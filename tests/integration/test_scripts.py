@@ -44,7 +44,7 @@ class Store:
 
     def claim(self, want: int = 1, token: str = "t1", worker: str = "w") -> list[str]:
         reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
-        return [row[0].decode() for row in reply[2:]]
+        return [row[0].decode() for row in reply[3]]
 
     def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0) -> int:
         record = '{"outcome":"completed"}'
@@ -150,6 +150,28 @@ def test_stale_tickets_are_passed_over(store: Store) -> None:
     assert store.claim(6) == sorted(ids[4:], key=ids.index) or set(store.claim(6)) == set(ids[4:])
 
 
+def test_thousands_of_stale_tickets_hold_nobody_up(store: Store) -> None:
+    for task_id in store.submit(4000):
+        store.queues.cancel(task_id, "")
+    [living] = store.submit()
+    assert store.claim(2) == [living]
+
+
+def test_after_many_stale_tickets_the_worker_is_asked_to_come_again(store: Store) -> None:
+    store.redis.rpush(keys.rq_queue("normal"), *[f"stale{n}" for n in range(6000)])
+    [living] = store.submit()
+    reply = store.scripts.call("claim", "w", "t1", LEASE, 2, 1 << 20, "normal", 2)
+    assert (reply[2], reply[3]) == (1, [])
+    assert store.claim(2, token="t2") == [living]
+
+
+def test_a_claim_for_a_machine_of_any_size_is_bounded_and_every_task_of_it_has_a_lease(store: Store) -> None:
+    store.submit(6000)
+    taken = store.claim(32_768)
+    assert len(taken) == 500
+    assert store.redis.zcard(keys.LEASES) == 500
+
+
 def test_a_task_too_old_to_start_expires_instead_of_running(store: Store) -> None:
     [task_id] = store.submit(expires_in=timedelta(seconds=5))
     store.clock.advance(timedelta(seconds=6))
@@ -168,7 +190,7 @@ def test_a_claim_stops_when_the_data_grows_too_large(store: Store) -> None:
 def test_claims_follow_the_quotas_and_then_fill_up(store: Store) -> None:
     normal, high = store.submit(10), store.submit(2, "high")
     reply = store.scripts.call("claim", "w", "t", LEASE, 6, 1 << 20, "high", 1, "normal", 2)
-    taken = [row[0].decode() for row in reply[2:]]
+    taken = [row[0].decode() for row in reply[3]]
     assert taken[:3] == [high[0], *normal[:2]]
     assert set(taken[3:]) == {high[1], *normal[2:4]}
 
@@ -396,6 +418,24 @@ def test_recovery_puts_back_exactly_the_tickets_that_are_missing(store: Store) -
     assert store.scripts.recover("normal", 10 * SECOND, 200) == 10
     assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
     assert sorted(store.claim(100)) == sorted(ids)
+
+
+def test_recovery_clears_stale_tickets_of_a_queue_in_which_nothing_waits(store: Store) -> None:
+    for task_id in store.submit(1000):
+        store.queues.cancel(task_id, "")
+    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert store.redis.llen(keys.rq_queue("normal")) == 0
+
+
+@pytest.mark.parametrize("field", ["failures", "crashes", "attempt"])
+def test_a_damaged_number_in_a_record_does_not_keep_its_outcome_from_being_written(store: Store, field: str) -> None:
+    damaged, sound = store.submit(2)
+    store.claim(2)
+    store.redis.hset(keys.rq_job(damaged), field, "abc")
+    record = '{"outcome":"failed"}'
+    rows = [(each, "t1", "retrying", 0, record, '{"type":"E","message":"m"}', NULL) for each in (damaged, sound)]
+    assert store.scripts.call("report", "w", *(part for row in rows for part in row)) == [1, 1]
+    assert store.state(damaged) is store.state(sound) is TaskState.RETRYING
 
 
 def test_recovery_leaves_young_tasks_alone(store: Store) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from shared import keys
 from shared.clock import instant_us
+from shared.task_types import TaskTypes
 from shared.tasks import Outcome, TaskState
-from tests.harness import System, wait_until
+from tests.harness import System, alive, wait_until
 
 
 def test_a_task_runs_and_its_result_is_kept(system: System) -> None:
@@ -313,6 +314,66 @@ def test_a_deaf_handler_is_killed_when_it_is_cancelled(system: System) -> None:
     wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
     system.queues.cancel(task_id, "")
     assert system.ended(task_id, seconds=3).summary.state is TaskState.CANCELLED
+
+
+def test_a_handler_that_forks_runs_once_and_leaves_no_second_executor(system: System, tmp_path: Path) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1")
+    ran = tmp_path / "ran"
+    tasks = [system.submit("fork", json.dumps({"file": str(ran)})) for _ in range(3)]
+    for task_id in tasks:
+        task = system.ended(task_id)
+        assert (task.summary.state, task.result, len(task.attempts)) == (TaskState.COMPLETED, "parent", 1)
+    assert ran.read_text() == "ran\n" * 3
+    assert len(system.executors(worker)) == 1
+
+
+def test_a_thread_that_logs_while_a_large_result_is_sent_harms_nobody(system: System) -> None:
+    worker = system.start_worker()
+    tasks = system.submit_many([("chatter", "{}"), ("noop", "null")] * 10)
+    for task_id in tasks:
+        task = system.ended(task_id)
+        assert (task.summary.state, len(task.attempts)) == (TaskState.COMPLETED, 1)
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ("cancelled", "TaskCancelled"),
+        ("unspeakable", "Unspeakable"),
+        ("long name", "E" * 200),
+        ("deep", "ResultNotSerializable"),
+    ],
+)
+def test_what_no_handler_should_do_is_an_ordinary_failure(system: System, data: str, error: str) -> None:
+    worker = system.start_worker(MAX_RETRIES="0")
+    task = system.ended(system.submit("misbehave", json.dumps(data)))
+    assert task.summary.state is TaskState.FAILED
+    assert task.summary.error is not None
+    assert task.summary.error.type == error
+    assert len(task.attempts) == 1
+    assert worker.poll() is None
+
+
+def test_a_handler_that_closes_the_executors_pipes_is_told_so(system: System) -> None:
+    system.start_worker(MAX_CRASHES="1")
+    task = system.ended(system.submit("misbehave", '"close"'))
+    assert task.summary.error is not None
+    assert "memory" not in task.summary.error.message
+
+
+def test_executors_that_a_thread_keeps_alive_are_ended_when_they_are_replaced(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_MAX_TASKS="1")
+    for task_id in system.submit_many([("linger", "{}")] * 3):
+        system.ended(task_id)
+    wait_until(lambda: len([pid for pid in system.executors(worker) if alive(pid)]) == 1, "only one is left", 15)
+
+
+def test_types_are_published_again_when_redis_comes_back_empty(system: System) -> None:
+    system.start_worker()
+    system.redis.flushall()
+    wait_until(lambda: TaskTypes(system.redis).all(), "the types are back", 8)
+    assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
 
 
 def test_an_executor_is_replaced_after_so_many_tasks(system: System) -> None:

@@ -41,7 +41,7 @@ class Gateway:
         self.claims += 1
         turns = [part for queue in QUEUES for part in (queue, 100)]
         reply = self.scripts.call("claim", "w1", f"token-{self.claims}", LEASE_US, 100, 1 << 24, *turns)
-        return [row[0].decode() for row in reply[2:]]
+        return [row[0].decode() for row in reply[3]]
 
     def complete(self, task_id: str, result: Any = None) -> None:
         self._report(task_id, "completed", payload=base64.b64encode(json.dumps(result).encode()))

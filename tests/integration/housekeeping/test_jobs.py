@@ -44,7 +44,7 @@ def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: A
 def claim(machine: Machine, count: int = 1000) -> list[tuple[str, str]]:
     token = new_task_id()
     reply = machine.scripts.call("claim", "w1", token, 9_000_000, count, 1 << 20, "normal", count)
-    return [(row[0].decode(), token) for row in reply[2:]]
+    return [(row[0].decode(), token) for row in reply[3]]
 
 
 def finish(machine: Machine, tasks: list[tuple[str, str]], kind: str = "completed") -> None:

@@ -30,7 +30,7 @@ def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: o
 
 def claim(machine: Machine, count: int) -> list[str]:
     reply = machine.scripts.call("claim", "w1", new_task_id(), LEASE, count, 1 << 20, "high", count, "normal", count)
-    return [row[0].decode() for row in reply[2:]]
+    return [row[0].decode() for row in reply[3]]
 
 
 def survey(machine: Machine) -> dict[str, int]:
