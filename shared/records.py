@@ -123,9 +123,9 @@ class Records:
         return Page(items=items, next_cursor=f"{next_score.decode()}_{next_id.decode()}" if next_id else None)
 
     def counts(self) -> dict[TaskState, int]:
-        """How many tasks are in each state, in one round trip."""
+        """How many tasks are in each state, all at one moment: none is missed while it moves from one to another."""
         indexes = {state: self._state_indexes(state) for state in TaskState}
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+        with translated(), self.redis.pipeline(transaction=True) as pipeline:
             for names in indexes.values():
                 for name in names:
                     pipeline.zcard(name)
