@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Ear:
     """Blocks on a list and hands every entry on.
 
-    With `while_open` it listens only while it is let to: the bell wakes one worker, so a busy one must not take the
+    It listens only while it is open: the bell wakes one worker, so a busy one must not take the
     ring from an idle one.
     """
 
