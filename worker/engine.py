@@ -224,13 +224,12 @@ class Engine:
         self._next_try = now + 0.25
         self.metrics.errors["refused"] += 1
         log.error("a step failed in Redis: %s; reports are sent one by one", error)
+        news = News()
         try:
-            refused = self.link.report_one_by_one()
+            self.link.report_one_by_one(news)
         except StoreUnavailable as away:
             self._on_outage(now, away)
-            return
-        for held in refused:
-            log.error("task %s: its outcome cannot be written, its record is damaged", held.id.decode())
+        self._on_news(news)
 
     def _on_contact(self, now: float) -> None:
         if self.outage_since is not None:
@@ -247,9 +246,13 @@ class Engine:
             self.watch.abandon(held)
         for held in news.cancelled:
             self.watch.cancel(held.id)
+        for report in news.written:
+            self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
         for held in news.refused:
             self.metrics.leases_lost += 1
             log.warning("task %s: its lease was lost, so its outcome here was refused", held.id.decode())
+        for held in news.damaged:
+            log.error("task %s: its outcome cannot be written, its record is damaged", held.id.decode())
 
     def _receive(self, held: Held) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1

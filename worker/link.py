@@ -38,6 +38,8 @@ class Report:
     record: bytes
     error: bytes
     payload: bytes
+    run_seconds: float
+    error_type: str
 
 
 @dataclass(slots=True)
@@ -49,7 +51,9 @@ class News:
     ask_again: bool = False
     lost: list[Held] = field(default_factory=list)
     cancelled: list[Held] = field(default_factory=list)
+    written: list[Report] = field(default_factory=list)
     refused: list[Held] = field(default_factory=list)
+    damaged: list[Held] = field(default_factory=list)
 
 
 class Turns:
@@ -127,22 +131,21 @@ class Link:
         del self.releases[: len(releases)]
         return news
 
-    def report_one_by_one(self) -> list[Held]:
+    def report_one_by_one(self, news: News) -> None:
         """Sends each report by itself, after Redis refused them together; those that it cannot take are dropped.
 
         A record that somebody damaged must not keep the outcomes of others from being written. The dropped ones keep
-        their lease until it ends, and are run again or dead-lettered then.
+        their lease until it ends, and are run again or dead-lettered then. Raises StoreUnavailable; what was answered
+        until then is in the news.
         """
-        refused: list[Held] = []
         for report in list(self.reports):
             [(name, arguments)] = self._report_calls([report])
             try:
                 with translated():
-                    self.scripts.call(name, *arguments)
+                    _sort([report], self.scripts.call(name, *arguments), news)
             except ResponseError:
-                refused.append(report.held)
+                news.damaged.append(report.held)
             self.reports.remove(report)
-        return refused
 
     def note_begun(self, held: Held) -> bool:
         """Writes down that a suspect is about to run, before it does; whether its lease still holds."""
@@ -206,8 +209,7 @@ class Link:
         sent_at: float,
         news: News,
     ) -> None:
-        written = _joined("report", calls, replies)
-        news.refused = [report.held for report, answer in zip(reports, written, strict=True) if answer == 0]
+        _sort(reports, _joined("report", calls, replies), news)
         for held, answer in zip(extending, _joined("extend", calls, replies), strict=True):
             if answer == 1:
                 news.lost.append(held)
@@ -226,6 +228,17 @@ def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -
         if called == name and isinstance(reply, list)
         for answer in reply
     ]
+
+
+def _sort(reports: Sequence[Report], answers: Sequence[int], news: News) -> None:
+    """Which outcomes were written, and how, and which came too late."""
+    for report, answer in zip(reports, answers, strict=True):
+        if answer == 0:
+            news.refused.append(report.held)
+            continue
+        if answer == 2:
+            report.kind = "cancelled"
+        news.written.append(report)
 
 
 def _us(seconds: float) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import rq
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
 from shared import keys, logs
@@ -30,7 +30,7 @@ from worker.ear import Ear
 from worker.engine import Engine, Hooks, forward_signals
 from worker.held import Held
 from worker.link import Link
-from worker.metrics import WorkerMetrics
+from worker.metrics import Holdings, WorkerMetrics
 from worker.verdicts import Verdicts
 from worker.watch import Watch
 
@@ -94,29 +94,37 @@ class Heartbeat:
         self.completed = info.completed
         self.workers.announce(info)
 
+    def holdings(self) -> Holdings:
+        """What this worker has right now; asked by the heartbeat, and by whoever reads the metrics."""
+        crew = list(self.engine.crew.members)
+        return Holdings(
+            executors=len(crew),
+            held=len(self.engine.ready) + sum(len(executor.assigned) for executor in crew),
+            memory_bytes=sum(executor.memory_bytes() for executor in crew),
+        )
+
     def info(self) -> WorkerInfo:
         metrics, crew = self.engine.metrics, list(self.engine.crew.members)
         now = time.monotonic()
         running = [(executor, held) for executor in crew if (held := _first(executor.assigned))]
-        metrics.executors = len(crew)
-        metrics.held = len(self.engine.ready) + sum(len(executor.assigned) for executor in crew)
+        holdings = self.holdings()
         return WorkerInfo(
             name=self.name,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=rq.__version__,
             queues=tuple(self.engine.settings.claimed_queues),
-            executors=len(crew),
+            executors=holdings.executors,
             started_at=self.started_at,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
-            held=metrics.held,
+            held=holdings.held,
             completed=metrics.total("completed"),
             failed=metrics.total("failed"),
             retried=metrics.retries,
             crashed=metrics.crashes,
             lost=metrics.leases_lost,
             busy_seconds=round(metrics.busy_seconds, 3),
-            memory_bytes=sum(executor.memory_bytes() for executor in crew),
+            memory_bytes=holdings.memory_bytes,
             running=tuple(
                 RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at, 3))
                 for executor, held in running
@@ -147,6 +155,7 @@ def main() -> int:
         started_at=datetime.now(UTC),
     )
     engine.hooks.draining = heartbeat.say_draining
+    metrics.holdings = heartbeat.holdings
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
     for part in (probe, bell, control, heartbeat):
@@ -202,6 +211,7 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
 def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> Probe:
     registry = CollectorRegistry()
     registry.register(metrics)
+    ProcessCollector(registry=registry)
 
     def live() -> Check:
         silent = time.monotonic() - engine.last_pass

@@ -1,22 +1,30 @@
 """What a worker counts, all of its executors together.
 
-Plain numbers that are turned into Prometheus' families when somebody asks: counting costs a task less than a
-microsecond.
+Plain numbers that are turned into Prometheus' families when somebody asks. An attempt is counted when Redis has
+accepted its report, not before: what was refused because its lease was lost is counted by whoever had the lease, so
+that the sum over all workers is the number of tasks. Labels are bounded: types are those that this worker registers,
+and each has so many classes of error.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
-MOST_LABELS = 200
-"""Different error classes that are told apart; the rest is counted as `other`."""
+MOST_TYPES = 200
+"""Task types that are told apart."""
+MOST_ERRORS = 20
+"""Classes of error that are told apart for each type."""
+OTHER = "other"
+"""The label of everything beyond these, and of types that are not registered here."""
+_ENDINGS = {"completed": "completed", "failed": "failed", "poisoned": "failed", "cancelled": "cancelled"}
+_LONGEST = 100
 
 
 @dataclass(slots=True)
@@ -38,6 +46,15 @@ class Durations:
         return answer
 
 
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a worker has at the moment."""
+
+    executors: int = 0
+    held: int = 0
+    memory_bytes: int = 0
+
+
 class WorkerMetrics(Collector):
     """The counters of one worker."""
 
@@ -54,26 +71,52 @@ class WorkerMetrics(Collector):
         self.leases_lost = 0
         self.given_back = 0
         self.busy_seconds = 0.0
-        self.executors = 0
-        self.held = 0
+        self.holdings: Callable[[], Holdings] = Holdings
+        self._classes: Counter[str] = Counter()
+
+    def know(self, types: Iterable[str]) -> None:
+        """These types are registered here; each is shown from now on, so that a rate can be taken of its first task."""
+        for task_type in types:
+            if task_type not in self.durations and len(self.durations) < MOST_TYPES:
+                self._add(task_type)
 
     def ended(self, task_type: str, kind: str, seconds: float, error: str) -> None:
-        """One attempt ended; `kind` is a word of `report.lua`."""
+        """One attempt ended, and Redis knows; `kind` is a word of `report.lua`."""
+        if kind == "interrupted":
+            return  # it was given back: neither the task nor the attempt ended
         durations = self.durations.get(task_type)
         if durations is None:
-            durations = self.durations[task_type] = Durations()
+            task_type = OTHER
+            durations = self.durations.get(OTHER) or self._add(OTHER)
         durations.observe(seconds)
         self.busy_seconds += seconds
-        if kind in ("retrying", "crashed"):
+        ending = _ENDINGS.get(kind)
+        if ending is None:
             self.retries += 1
         else:
-            self.completions[task_type, "failed" if kind == "poisoned" else kind] += 1
-        if error:
-            known = (task_type, error) in self.failures or len(self.failures) < MOST_LABELS
-            self.failures[task_type, error if known else "other"] += 1
+            self.completions[task_type, ending] += 1
+        if error and kind != "cancelled":
+            self.failures[task_type, self._error(task_type, error)] += 1
 
     def total(self, *kinds: str) -> int:
-        return sum(count for (_, kind), count in self.completions.items() if kind in kinds)
+        return sum(count for (_, kind), count in list(self.completions.items()) if kind in kinds)
+
+    def _add(self, task_type: str) -> Durations:
+        for ending in ("completed", "failed"):
+            self.completions[task_type, ending] = 0
+        durations = self.durations[task_type] = Durations()
+        return durations
+
+    def _error(self, task_type: str, error: str) -> str:
+        if (task_type, error) in self.failures:
+            return error
+        error = error.encode("utf-8", "replace").decode()[:_LONGEST]
+        if (task_type, error) in self.failures:
+            return error
+        if self._classes[task_type] >= MOST_ERRORS:
+            return OTHER
+        self._classes[task_type] += 1
+        return error
 
     def collect(self) -> Iterable[Metric]:
         completions = CounterMetricFamily("task_completions", "Tasks ended by this worker.", labels=["type", "status"])
@@ -95,5 +138,10 @@ class WorkerMetrics(Collector):
         yield CounterMetricFamily("taskqueue_crashes", "Executors that died while running a task.", self.crashes)
         yield CounterMetricFamily("taskqueue_leases_lost", "Reports refused: lease lost.", self.leases_lost)
         yield CounterMetricFamily("taskqueue_given_back", "Tasks given back before they began.", self.given_back)
-        yield GaugeMetricFamily("taskqueue_executors", "Executor processes of this worker.", self.executors)
-        yield GaugeMetricFamily("taskqueue_held_tasks", "Tasks that this worker holds leases on.", self.held)
+        yield from self._gauges()
+
+    def _gauges(self) -> Iterable[Metric]:
+        now = self.holdings()
+        yield GaugeMetricFamily("taskqueue_executors", "Executor processes of this worker.", now.executors)
+        yield GaugeMetricFamily("taskqueue_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)
+        yield GaugeMetricFamily("taskqueue_held_tasks", "Tasks that this worker holds leases on.", now.held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import zlib
 from collections.abc import Mapping
 from random import Random
@@ -96,4 +97,6 @@ class Verdicts:
             json.dumps(record).encode(),
             json.dumps({**error, "pattern": causes.pattern(error["message"])}).encode(),
             base64.b64encode(zlib.compress(text)),
+            time.monotonic() - began_at,
+            error["type"],
         )

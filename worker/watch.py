@@ -69,6 +69,7 @@ class Watch:
                 elif name == channel.HELLO:
                     self.crew.greet(executor, fields[0])
                     self.verdicts.types = self.crew.types
+                    self.metrics.know(self.crew.types)
                 else:
                     self._on_remark(executor, name, fields)
         except (ValueError, TypeError, EOFError, IndexError) as error:
@@ -87,8 +88,18 @@ class Watch:
             return
         run_seconds = outcome.run_us / 1_000_000
         self.pace.learn(run_seconds)
-        self.metrics.ended(held.name, outcome.kind, run_seconds, outcome.error_type)
-        self.link.report(Report(held, outcome.kind, outcome.delay_us, outcome.record, outcome.error, outcome.payload))
+        self.link.report(
+            Report(
+                held,
+                outcome.kind,
+                outcome.delay_us,
+                outcome.record,
+                outcome.error,
+                outcome.payload,
+                run_seconds,
+                outcome.error_type,
+            )
+        )
 
     def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         held = executor.assigned.get(fields[0])
@@ -171,10 +182,7 @@ class Watch:
 
     def _on_death(self, executor: ExecutorProcess, held: Held) -> None:
         because = executor.killed_because or ""
-        report = self._obituary(executor, held, because)
-        error = because.split(":")[0] or "ExecutorCrashed"
-        self.metrics.ended(held.name, report.kind, time.monotonic() - executor.began_at, error)
-        self.link.report(report)
+        self.link.report(self._obituary(executor, held, because))
 
     def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
         began_at = executor.began_at

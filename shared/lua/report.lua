@@ -6,7 +6,8 @@
 --   interrupted (given back although it had begun; costs the task neither a retry nor a crash; in place of a delay it
 --   brings the moment when the task was enqueued).
 -- A results key that somebody turned into another type loses its entry and stops nothing.
--- Returns per attempt 1 (written, now or by the same report before) or 0 (the lease was lost, nothing written).
+-- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because somebody wished
+-- it so) or 0 (the lease was lost, nothing written).
 local worker = ARGV[2]
 write_even_when_full()
 local stamp = iso(now)
@@ -81,7 +82,8 @@ local function write(id, token, kind, delay, record, error, payload)
   local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
-  if v[5] and OVERRULED[kind] then kind = 'cancelled' end
+  local overruled = v[5] and OVERRULED[kind]
+  if overruled then kind = 'cancelled' end
   local queue = v[3]
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
@@ -89,7 +91,7 @@ local function write(id, token, kind, delay, record, error, payload)
   kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
     {failures = v[7], crashes = v[8]})
   counts[kind] = (counts[kind] or 0) + 1
-  return 1
+  return overruled and 2 or 1
 end
 
 for at = 3, #ARGV, 7 do

@@ -149,13 +149,19 @@ class Housekeeper(Collector):
             ("items", "Tasks that a job put right."),
             ("seconds", "Time spent in a job."),
         ):
-            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["job"])
+            # The label is not called job: Prometheus has that name for who was scraped.
+            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
             for job, record in records:
                 family.add_metric([job], getattr(record, name))
             yield family
         age = GaugeMetricFamily(
-            "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["job"]
+            "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
         )
-        for job, record in records:
-            age.add_metric([job], time.monotonic() - record.last_success)
+        interval = GaugeMetricFamily(
+            "taskqueue_housekeeping_interval_seconds", "How often a job is to run.", labels=["name"]
+        )
+        for each in self.jobs:
+            age.add_metric([each.name], time.monotonic() - self.records[each.name].last_success)
+            interval.add_metric([each.name], each.interval.total_seconds())
         yield age
+        yield interval

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
@@ -82,6 +82,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     gauges = SystemGauges(leadership, metrics)
     for part in (_Info(keeper), keeper, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
         registry.register(part)
+    ProcessCollector(registry=registry)
     return Parts(keeper, leadership, locks, timetable, registry)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +18,8 @@ from shared.queues import QueueInfo, Queues
 from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import TaskState
-from shared.workers import Workers
+from shared.workers import WorkerInfo, Workers
+from worker.housekeeping.store_gauges import store_gauges
 from worker.housekeeping.turns import Leadership
 
 PATIENCE = timedelta(seconds=5)
@@ -55,32 +57,38 @@ class Metrics:
         return 0
 
     def _measure(self) -> Iterator[Metric]:
-        overview, counts = self.queues.overview(), self.records.counts()
+        overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()
         now = instant(self.scripts.now_us())
         yield from _twins("tasks_in_dlq_total", "taskqueue_dead_letters", "Dead letters.", counts[TaskState.FAILED])
-        yield from _twins("active_workers_total", "taskqueue_active_workers", "Live workers.", self.workers.count())
+        yield from _twins("active_workers_total", "taskqueue_active_workers", "Live workers.", len(workers))
         yield from _twins(
             "retry_tasks_total", "taskqueue_retry_tasks", "Tasks that wait for a retry.", counts[TaskState.RETRYING]
         )
-        yield from _pending(overview)
-        yield _by_queue(
-            "taskqueue_oldest_pending_age_seconds",
-            "Age of the longest waiting task that may run.",
-            overview,
-            lambda queue: _age(queue.oldest_at, now),
-        )
-        yield GaugeMetricFamily(
-            "taskqueue_oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", self._dead_letter_age(now)
-        )
-        yield GaugeMetricFamily("taskqueue_schedules", "Schedules stored.", self.scripts.redis.zcard(keys.SCHEDULES))
+        yield from _of_queues(overview, workers, now)
+        yield from self._of_waiting(overview, now)
         tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
         yield tasks
+        yield from store_gauges(self.scripts.redis)
 
-    def _dead_letter_age(self, now: datetime) -> float:
-        oldest = self.scripts.redis.zrange(keys.ended(TaskState.FAILED), 0, 0, withscores=True)
-        return _age(instant(float(oldest[0][1])), now) if oldest else 0.0
+    def _of_waiting(self, overview: Iterable[QueueInfo], now: datetime) -> Iterator[Metric]:
+        """For how long the first of each kind has been waiting for what should have happened to it."""
+        due = [key(queue.name) for queue in overview for key in (keys.scheduled, keys.retrying)]
+        with self.scripts.redis.pipeline(transaction=False) as pipeline:
+            pipeline.zcard(keys.SCHEDULES)
+            for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE, *due):
+                pipeline.zrange(key, 0, 0, withscores=True)
+            schedules, *firsts = pipeline.execute()
+        dead_letter, lease, schedule, *tasks = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
+        for name, text, value in (
+            ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", dead_letter),
+            ("task_overdue_seconds", "For how long the most overdue retry or run-at task has been due.", max(tasks)),
+            ("lease_overdue_seconds", "For how long the oldest ended lease has not been looked at.", lease),
+            ("schedule_overdue_seconds", "For how long the most overdue schedule has been due.", schedule),
+            ("schedules", "Schedules stored.", schedules),
+        ):
+            yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
 
 
 class SystemGauges(Collector):
@@ -121,9 +129,22 @@ def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
     yield GaugeMetricFamily(twin, text, value)
 
 
-def _pending(overview: Iterable[QueueInfo]) -> Iterable[Metric]:
+def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Metric]:
     for name in ("pending_tasks_total", "taskqueue_pending_tasks"):
         yield _by_queue(name, "Tasks that wait to be run.", overview, lambda queue: queue.pending)
+    yield _by_queue(
+        "taskqueue_oldest_pending_age_seconds",
+        "Age of the longest waiting task that may run.",
+        overview,
+        lambda queue: _age(queue.oldest_at, now),
+    )
+    serving = Counter(name for worker in workers if worker.state != "draining" for name in worker.queues)
+    yield _by_queue(
+        "taskqueue_queue_workers", "Live workers that take tasks from it.", overview, lambda queue: serving[queue.name]
+    )
+    yield _by_queue(
+        "taskqueue_queue_paused", "Whether somebody paused it.", overview, lambda queue: queue.paused is not None
+    )
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:

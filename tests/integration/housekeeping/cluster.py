@@ -84,8 +84,8 @@ class Member:
             for sample in family.samples
         }
 
-    def value(self, name: str, **labels: str) -> float:
-        return self.scrape().get((name, tuple(sorted(labels.items()))), 0.0)
+    def value(self, metric: str, /, **labels: str) -> float:
+        return self.scrape().get((metric, tuple(sorted(labels.items()))), 0.0)
 
     def leads(self) -> bool:
         return self.value("taskqueue_housekeeper_leader") == 1

@@ -34,7 +34,7 @@ def test_one_leads_and_shows_the_gauges_and_all_say_who_they_are(system: System,
 
 def test_together_they_keep_to_the_interval_of_a_job(cluster: Cluster) -> None:
     def runs() -> float:
-        return sum(member.value("taskqueue_housekeeping_runs_total", job="timeout") for member in cluster.members)
+        return sum(member.value("taskqueue_housekeeping_runs_total", name="timeout") for member in cluster.members)
 
     before, began = runs(), time.monotonic()
     wait_until(lambda: time.monotonic() - began > 3, "three seconds passed")
