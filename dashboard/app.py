@@ -14,12 +14,14 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 from dashboard import present, security
 from dashboard.actions import Actions, Refused
 from dashboard.background import Background
+from dashboard.metrics import Metrics
 from dashboard.pages import (
     audit,
     bulk,
     dead_letters,
     health,
     locks,
+    metrics,
     overview,
     queues,
     schedules,
@@ -68,17 +70,20 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     app = Flask("dashboard", root_path=str(files("dashboard")))
     app.url_map.strict_slashes = False
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    desk = _desk(app, settings, redis, users)
+    counted = Metrics()
+    counted.install(app)
+    desk = _desk(app, settings, redis, users, counted)
     security.install(app, settings, users, redis)
     for page in (overview, tasks, task, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
         app.register_blueprint(page.page(desk))
     app.register_blueprint(health.page(redis))
+    app.register_blueprint(metrics.page(counted))
     _teach_templates(app, desk)
     _register_errors(app)
     return app
 
 
-def _desk(app: Flask, settings: Settings, redis: Redis, users: Users) -> Desk:
+def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics) -> Desk:
     scripts = Scripts(redis)
     queues_ = Queues(scripts, settings.queues)
     records = Records(scripts, tuple(settings.queues))
@@ -87,7 +92,7 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users) -> Desk:
     bulks = BulkActions(scripts, dead)
     record = Audit(redis)
     crew = Workers(redis)
-    lookout = Lookout(redis, queues_, records, crew, types)
+    lookout = Lookout(redis, queues_, records, crew, types, counted)
     queries = Queries(redis, lookout, records, CauseGroups(redis), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
     actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, settings.max_json_depth)

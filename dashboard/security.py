@@ -43,7 +43,7 @@ HEADERS = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-OPEN = frozenset({"static", "health.live", "health.ready", "sign_in.form", "sign_in.enter"})
+OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show", "sign_in.form", "sign_in.enter"})
 """What may be seen without having signed in."""
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from dashboard.metrics import Metrics
 from shared import keys
 from shared.clock import instant
 from shared.errors import TaskQueueError
@@ -79,12 +80,15 @@ class Snapshot:
 class Lookout:
     """Keeps the snapshot fresh."""
 
-    def __init__(self, redis: Redis, queues: Queues, records: Records, workers: Workers, types: TaskTypes) -> None:
+    def __init__(
+        self, redis: Redis, queues: Queues, records: Records, workers: Workers, types: TaskTypes, metrics: Metrics
+    ) -> None:
         self.redis = redis
         self.queues = queues
         self.records = records
         self.workers = workers
         self.types = types
+        self.metrics = metrics
         self.locks = LockDesk(records.scripts)
         self.lock = threading.Lock()
         self.current: Snapshot | None = None
@@ -122,6 +126,10 @@ class Lookout:
             log.debug("no snapshot: %s", error)
 
     def _read(self) -> Snapshot:
+        with self.metrics.refreshes.time(), self.metrics.refresh_failures.count_exceptions():
+            return self._look_around()
+
+    def _look_around(self) -> Snapshot:
         with translated():
             seconds, us = self.redis.time()
             now_us = seconds * 1_000_000 + us

@@ -28,6 +28,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ class Gateway(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.settings = settings
         self.listener = listener
         self.metrics_folder = metrics_folder
+        self.started_at = time.time()
         super().__init__()
 
     def load_config(self) -> None:
@@ -111,7 +113,7 @@ class Gateway(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         from gateway.metrics import Metrics
 
         redis = connect(self.settings.store_url, name="gateway")
-        metrics = Metrics(shared_folder=self.metrics_folder)
+        metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
         return create_app(self.settings, redis, metrics=metrics, waiters=WAITERS)
 
     def clean_up(self) -> None:
@@ -130,10 +132,11 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         """The app writes this line itself."""
 
 
-def _forget_process(_server: object, worker: Any) -> None:
-    from prometheus_client.multiprocess import mark_process_dead
+def _forget_process(server: Any, worker: Any) -> None:
+    """A process ended; what it counted still counts."""
+    from gateway.metrics import take_over
 
-    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # it has no types
+    take_over(server.app.metrics_folder, worker.pid)
 
 
 def _metrics_folder() -> str:

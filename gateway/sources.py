@@ -9,9 +9,10 @@ be counted twice.
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import add
 from urllib.error import URLError
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,6 +23,12 @@ from prometheus_client.registry import Collector
 FEDERATED = "X-Taskqueue-Federated"
 TIMEOUT = 0.3
 MOST_BYTES = 4 << 20
+_TOGETHER: dict[str, Callable[[float, float], float]] = {
+    "taskqueue_housekeeper_leader_term": max,
+    "taskqueue_housekeeping_interval_seconds": max,
+    "taskqueue_housekeeping_last_success_age_seconds": min,
+}
+"""What several parts say is added up, except where the sum would mean nothing."""
 PREFIXES = (
     "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "taskqueue_",
 )  # fmt: skip
@@ -82,9 +89,10 @@ class _Merged(Collector):
 
 def _add_up(family: Metric) -> None:
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    together: Callable[[float, float], float] = _TOGETHER.get(family.name, add)
     for sample in family.samples:
         series = (sample.name, tuple(sorted(sample.labels.items())))
-        sums[series] = sums.get(series, 0.0) + sample.value
+        sums[series] = together(sums[series], sample.value) if series in sums else sample.value
     family.samples = []
     for (name, labels), value in sums.items():
         family.add_sample(name, dict(labels), value)

@@ -58,7 +58,7 @@ def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Map
     return {
         **watched,
         # One page shows every metric. A Prometheus scrapes each part by itself and leaves this empty.
-        "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if not part.ingress),
+        "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if part.name != "gateway"),
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": store.url,

@@ -18,6 +18,7 @@ from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import KINDS
+from gateway.metrics import MOST_TYPES, Metrics
 from shared.workers import RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
@@ -139,6 +140,21 @@ def test_submissions_are_counted_by_priority_and_type(gateway: Gateway) -> None:
     assert found['task_submissions_total{priority="normal",type="process"}'] == 2
     assert found['task_submissions_total{priority="high",type="process"}'] == 1
     assert "made-up" not in page.text
+
+
+def test_a_flood_of_types_does_not_make_a_flood_of_series(gateway: Gateway) -> None:
+    before = len(gateway.http.get("/metrics").text.splitlines())
+    for number in range(300):
+        gateway.http.post("/tasks", json={"type": f"made-up-{number}", "data": 1, "priority": f"p{number}"})
+    refused = gateway.http.get("/metrics").text
+    assert "made-up" not in refused
+    assert len(refused.splitlines()) < before + 50  # the histogram of refusals
+    metrics = Metrics()
+    for number in range(5000):
+        metrics.submitted("normal", f"published-{number}")
+    found = series(metrics.render().decode())
+    assert found['task_submissions_total{priority="normal",type="other"}'] == 5000 - MOST_TYPES
+    assert len(found) < 2 * MOST_TYPES + 5
 
 
 def test_labels_of_requests_are_never_what_a_caller_made_up(gateway: Gateway) -> None:
