@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
@@ -30,6 +31,7 @@ from gateway.routes.workers import WorkerRoutes
 from gateway.sources import Sources
 from gateway.submissions import Submissions
 from shared.dead_letters import DeadLetters
+from shared.idempotency import Idempotency
 from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
@@ -90,17 +92,20 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     policy = settings.retry_policy
     context = _limits(settings).context
     intake = Submissions(catalogue, metrics, Tracing("gateway", settings), settings.default_priority, context)
+    keep = timedelta(seconds=settings.idempotency_ttl)
+    idempotency = Idempotency(scripts, keep, settings.max_queue_length)
     routes = (
         Tasks(
             queues=queues,
             records=records,
             catalogue=catalogue,
             intake=intake,
+            idempotency=idempotency,
             policy=policy,
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        Batches(queues, intake),
+        Batches(queues, intake, idempotency),
         DeadLetterRoutes(DeadLetters(scripts, records)),
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),

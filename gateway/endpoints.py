@@ -7,16 +7,19 @@ file.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flask import Response, request
+from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
 from gateway import errors, wording
 from gateway.errors import Kind, Refusal
 from shared import strict_json
+from shared.idempotency import Request
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from gateway.breaker import Breaker
 
 JSON = "application/json"
+_KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
+REPLAYED = {"Idempotency-Replayed": "true"}
+"""Says that an answer is that of the first request with the same Idempotency-Key."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -49,6 +55,8 @@ class Endpoint:
     problems: tuple[Kind, ...] = ()
     store: bool = True
     """Whether it talks to Redis, and so answers 503 while Redis is away."""
+    idempotent: bool = False
+    """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None."""
 
     @property
     def produces(self) -> str:
@@ -107,7 +115,7 @@ def _view(about: Endpoint, function: Callable[..., Reply], limits: Limits, break
         if about.query is not None:
             arguments["query"] = _read_query(about.query, limits)
         if about.body is not None:
-            arguments["body"] = _read_body(about.body, limits)
+            arguments["body"] = _read_body(about, about.body, limits)
         if not about.store:
             return _respond(function(**arguments))
         with breaker.guarding():
@@ -152,15 +160,35 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
         ) from None
 
 
-def _read_body(model: type[BaseModel], limits: Limits) -> BaseModel:
+def _read_body(about: Endpoint, model: type[BaseModel], limits: Limits) -> BaseModel:
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
+    if about.idempotent:
+        g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, value)
     if not isinstance(value, dict):
         raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
     try:
         return model.model_validate(value, context=limits.context)
     except ValidationError as error:
         raise errors.invalid([errors.field_error(path, text) for path, text in wording.explain(error, model)]) from None
+
+
+def request_key(header: str | None, path: str, value: Any) -> Request | None:
+    """What a request is known by when it is sent again: its key, and its content whatever the order of members.
+
+    The header is a string in quotation marks, as the draft of the IETF has it, or the same without them.
+    """
+    if header is None:
+        return None
+    match = _KEY.fullmatch(header.strip())
+    if not match:
+        raise Refusal(
+            errors.BAD_REQUEST,
+            "the header Idempotency-Key must be 1 to 255 printable ASCII characters, with or without quotation marks",
+        )
+    content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    # Who asks is part of it as soon as callers have names: one's key must not tell what another has sent.
+    return Request.of(g.get("client", ""), match[1] or match[2], path, content)
 
 
 def _check_media_type() -> None:

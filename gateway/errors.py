@@ -19,7 +19,9 @@ from shared.errors import (
     CorruptRecord,
     IllegalTransition,
     InvalidJSON,
+    KeyBelongsToAnother,
     LockChanged,
+    RequestInProgress,
     ScheduleNotFound,
     StoreRefused,
     StoreUnavailable,
@@ -71,10 +73,28 @@ CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in
 LOCK_CHANGED = Kind(
     "lock-changed", 409, "Lock changed", "The lock is free, or another token holds it: look at it again first."
 )
+NOT_UNIQUE = Kind(
+    "not-unique",
+    409,
+    "Not unique",
+    "Another task holds the unique_key: `existing_task` says which.",
+)
+IN_PROGRESS = Kind(
+    "request-in-progress",
+    409,
+    "Request in progress",
+    "The first request with this key is not answered yet: try again.",
+)
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
 INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
 UNKNOWN_TYPE = Kind("unknown-task-type", 422, "Unknown task type", "`known_types` lists the types that workers offer.")
+KEY_REUSED = Kind(
+    "idempotency-key-reused",
+    422,
+    "Idempotency-Key reused",
+    "A new request needs a new Idempotency-Key.",
+)
 QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after the time in Retry-After, or another priority.")
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
@@ -91,9 +111,9 @@ NO_TYPES = Kind(
 KINDS = {
     kind.slug: kind
     for kind in (
-        BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, TOO_LARGE,
-        MEDIA, INVALID, UNKNOWN_TYPE, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL, CORRUPT, NOT_IMPLEMENTED, STORE,
-        STORE_REFUSED, NO_TYPES,
+        BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
+        IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
+        CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
     )
 }  # fmt: skip
 
@@ -128,10 +148,18 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
         case HTTPException():
             return _of_http(error)
-        case InvalidJSON() | TaskNotFound() | IllegalTransition() | CorruptRecord():
+        case (
+            CorruptRecord()
+            | IllegalTransition()
+            | InvalidJSON()
+            | KeyBelongsToAnother()
+            | ScheduleNotFound()
+            | TaskNotFound()
+        ):
             return _of_task(error)
-        case ScheduleNotFound():
-            return Refusal(NOT_FOUND, "there is no schedule of this name: GET /schedules lists them")
+        case RequestInProgress():
+            wait = str(error.about.get("seconds", RETRY_AFTER))
+            return Refusal(IN_PROGRESS, str(error), headers={"Retry-After": wait})
         case LockChanged():
             return Refusal(LOCK_CHANGED, str(error))
         case ResponseError() if "WRONGTYPE" in str(error):
@@ -148,6 +176,10 @@ def _of_task(error: TaskQueueError) -> Refusal:
         return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention is over")
     if isinstance(error, IllegalTransition):
         return Refusal(CONFLICT, str(error), task_status=error.about.get("state"))
+    if isinstance(error, ScheduleNotFound):
+        return Refusal(NOT_FOUND, "there is no schedule of this name: GET /schedules lists them")
+    if isinstance(error, KeyBelongsToAnother):
+        return Refusal(KEY_REUSED, str(error))
     return Refusal(CORRUPT, str(error))
 
 

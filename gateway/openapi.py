@@ -25,6 +25,15 @@ _PATH_PARAMETERS: Mapping[str, Document] = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
 }
 
+_IDEMPOTENCY_KEY: Document = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 257, "pattern": "^[\\x21\\x23-\\x7e]{1,255}$"},
+    "description": "The same key with the same body is answered as the first time, with Idempotency-Replayed: true, "
+    "and does nothing again.",
+}
+
 
 def document(declared: Declared, version: str) -> Document:
     """The whole document."""
@@ -53,6 +62,8 @@ def problems_of(about: Endpoint) -> list[Kind]:
         kinds.update(_WITH_BODY)
     if about.query:
         kinds.add(errors.INVALID)
+    if about.idempotent:
+        kinds.update((errors.BAD_REQUEST, errors.IN_PROGRESS, errors.KEY_REUSED))
     if about.store:
         kinds.update(_WITH_STORE)
     if "{" in about.path:
@@ -76,7 +87,11 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) 
         "tags": [about.tag],
         "summary": summary.rstrip("."),
         "operationId": _operation_id(about),
-        "parameters": [*_path_parameters(about.path), *_query_parameters(about.query, definitions)],
+        "parameters": [
+            *_path_parameters(about.path),
+            *_query_parameters(about.query, definitions),
+            *([_IDEMPOTENCY_KEY] if about.idempotent else []),
+        ],
         "responses": _responses(about),
     }
     if rest:

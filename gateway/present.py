@@ -29,6 +29,7 @@ def detail(found: TaskDetail, policy: RetryPolicy) -> schemas.TaskDetailView:
         timeout_seconds=found.timeout.total_seconds() if found.timeout else None,
         expires_at=found.expires_at,
         cancel_reason=found.cancel_requested,
+        unique_key=found.unique_key,
         trace_parent=found.meta.get("traceparent"),
         attempts=[attempt(each) for each in found.attempts],
     )

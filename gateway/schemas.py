@@ -11,13 +11,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from gateway.wording import choices, shown
-from shared.tasks import Outcome, TaskState
+from shared.tasks import Conflict, Outcome, TaskState
 
 MAX_TIMEOUT = 7 * 86400
+MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
 )
 _TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
+_KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
 # --- Values ------------------------------------------------------------------------------------------------------
 
@@ -64,12 +66,19 @@ def _tag(value: str) -> str:
     return value
 
 
+def _key(value: str) -> str:
+    if not _KEY.fullmatch(value):
+        raise ValueError(f"must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
 ]
 Priority = Annotated[str, AfterValidator(_priority)]
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{_TAG.pattern}$"})]
+Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
 
@@ -143,6 +152,17 @@ class NewTaskBody(Body):
     tags: Annotated[list[Tag], Field(max_length=16)] | None = Field(
         None, description="Words to find it by: GET /tasks?tag=…"
     )
+    unique_key: Key | None = Field(None, description="No two tasks of the type hold one key at the same time.")
+    unique_until: Literal["start", "end"] | Annotated[float, Field(strict=True, ge=0.001, le=MAX_UNIQUE)] = Field(
+        "end",
+        description="How long it holds its unique_key: until it starts, until it has ended, or for so many seconds "
+        "whatever becomes of it.",
+    )
+    on_conflict: Annotated[Conflict, Field(strict=False)] = Field(
+        Conflict.REFUSE,
+        description="When another task holds the unique_key: refuse this one (409), answer with the existing one "
+        "(200), or replace that one if it has not started.",
+    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
@@ -152,6 +172,8 @@ class NewTaskBody(Body):
             raise ValueError("has both max_retries and retry.max_retries: send one of them")
         if self.expires_in is not None and self.delay is not None and self.expires_in <= self.delay:
             raise ValueError("would expire before its delay is over: make expires_in larger than delay")
+        if self.unique_key is None and self.model_fields_set & {"unique_until", "on_conflict"}:
+            raise ValueError("has unique_until or on_conflict, but no unique_key that they could be about")
         return self
 
     def retry_overrides(self) -> dict[str, float]:
@@ -312,6 +334,7 @@ class TaskDetailView(TaskView):
     timeout_seconds: float | None = Field(description="Time limit of an attempt; null: the type's, or the general one.")
     expires_at: datetime | None
     cancel_reason: str | None
+    unique_key: str | None
     trace_parent: str | None = Field(description="The trace that the submission belongs to.")
     attempts: list[AttemptView]
 

@@ -15,7 +15,8 @@ from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas import NewTaskBody
 from shared import strict_json
-from shared.tasks import NewTask, new_task_id
+from shared.queues import Submitted
+from shared.tasks import Conflict, NewTask, Unique, new_task_id
 from shared.telemetry import Tracing
 
 
@@ -72,7 +73,44 @@ class Submissions:
             retry=body.retry_overrides() or None,
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
             meta={"traceparent": trace_parent} if trace_parent else None,
+            unique=_unique(body),
         )
+
+
+def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
+    """Why a task was not stored; None when it was, or when the existing one was asked for."""
+    if stored.full:
+        return queue_full(task.queue)
+    if stored.conflict:
+        return not_unique(task, stored)
+    return None
+
+
+def not_unique(task: NewTask, other: Submitted) -> Refusal:
+    """Another task holds the unique key."""
+    state = f"is {other.state}" if other.state else "has been removed since"
+    hint = "; one that runs already cannot be replaced" if _wants_replacement(task) else ""
+    return Refusal(
+        errors.NOT_UNIQUE,
+        f"the unique_key is held by task {other.id}, which {state}{hint}",
+        existing_task=other.id,
+        task_status=other.state,
+    )
+
+
+def _wants_replacement(task: NewTask) -> bool:
+    return task.unique is not None and task.unique.on_conflict is Conflict.REPLACE
+
+
+def _unique(body: NewTaskBody) -> Unique | None:
+    if body.unique_key is None:
+        return None
+    until = body.unique_until
+    return Unique(
+        key=body.unique_key,
+        until=until if isinstance(until, str) else timedelta(seconds=until),
+        on_conflict=body.on_conflict,
+    )
 
 
 def queue_full(queue: str) -> Refusal:

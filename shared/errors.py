@@ -56,5 +56,13 @@ class LockChanged(TaskQueueError):
     """The lock is not held by the token that was seen."""
 
 
+class KeyBelongsToAnother(TaskQueueError):
+    """Another request was sent with this Idempotency-Key before: send a new key with a new request."""
+
+
+class RequestInProgress(TaskQueueError):
+    """The first request with this Idempotency-Key is still being carried out."""
+
+
 class ScheduleNotFound(TaskQueueError):
     """There is no schedule of this name."""

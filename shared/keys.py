@@ -15,8 +15,8 @@ def rq_job(task_id: str) -> str:
     """hash, owner: every script; for ever. The record of a task: RQ's fields, and ours beside them.
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
-    cancel, and one `attempt:N` per attempt (JSON). RQ's that we rely on: data, origin, description (the type),
-    timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
+    cancel, unique, unique_until, and one `attempt:N` per attempt (JSON). RQ's that we rely on: data, origin,
+    description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
     """
     return f"rq:job:{task_id}"
 
@@ -127,6 +127,24 @@ DEADLINES = "taskqueue:deadlines"
 def ended(state: str) -> str:
     """zset, owner: report, cancel, expire, requeue, prune. Ended tasks of one final state, by their end."""
     return f"taskqueue:{state}"
+
+
+UNIQUE = "taskqueue:unique"
+"""hash, owner: submit; until the task starts or ends. Unique keys (type:key) and the ids that hold them."""
+
+
+def unique_for(key: str) -> str:
+    """string, owner: submit; the time that was asked for. The task that holds a unique key for a time."""
+    return f"taskqueue:unique-for:{key}"
+
+
+def idempotency(digest: str) -> str:
+    """hash, owner: submit_once, request_begin, request_end; IDEMPOTENCY_TTL. The request that chose this key.
+
+    fingerprint (of the request), answer; of one task its id (task); of many who is at it, until when, and the seed
+    that the ids of its tasks are made from.
+    """
+    return f"taskqueue:idempotency:{digest}"
 
 
 CAUSES = "taskqueue:causes"

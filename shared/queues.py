@@ -23,10 +23,26 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of one task: its state, or None when its queue had no room."""
+    """What became of one task: its state, or None when its queue had no room.
+
+    When another task holds its unique key, `id` and `state` are that one's (None when its record is gone), and it is
+    said whether that was asked for (`existing`) or is a refusal (`conflict`).
+    """
 
     id: str
     state: TaskState | None
+    existing: bool = False
+    conflict: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Its queue had no room."""
+        return self.state is None and not self.existing and not self.conflict
+
+    @property
+    def stored(self) -> bool:
+        """It is a new task, and kept."""
+        return self.state is not None and not self.existing and not self.conflict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +77,7 @@ class Queues:
             for at in range(0, len(tasks), CHUNK):
                 chunk = tasks[at : at + CHUNK]
                 states = self.scripts.submit(self.max_length, map(submit_arguments, chunk))
-                answer += map(_submitted, chunk, states)
+                answer += (read_submitted(task.id, state) for task, state in zip(chunk, states, strict=True))
         return answer
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
@@ -118,8 +134,17 @@ class Queues:
         ]
 
 
-def _submitted(task: NewTask, state: bytes) -> Submitted:
-    return Submitted(id=task.id, state=None if state == b"full" else TaskState(state.decode()))
+def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
+    """What `submit.lua` said of a task."""
+    if isinstance(said, bytes):
+        return Submitted(id=task_id, state=None if said == b"full" else TaskState(said.decode()))
+    what, holder, state = (part.decode() for part in said)
+    return Submitted(
+        id=holder,
+        state=TaskState(state) if state else None,
+        existing=what == "existing",
+        conflict=what == "conflict",
+    )
 
 
 def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
@@ -133,6 +158,7 @@ def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
         _moment(task.expires_in, None),
         json.dumps(task.tags) if task.tags else "",
         _extra(task),
+        _terms(task),
     )
 
 
@@ -150,3 +176,13 @@ def _extra(task: NewTask) -> str:
     )
     flat = [part for name, value in pairs if value for part in (name, value)]
     return json.dumps(flat) if flat else ""
+
+
+def _terms(task: NewTask) -> str:
+    terms: dict[str, str] = {}
+    if task.unique:
+        until = task.unique.until
+        terms["unique"] = f"{task.type}:{task.unique.key}"
+        terms["until"] = until if isinstance(until, str) else str(to_us(until) // 1000)
+        terms["conflict"] = task.unique.on_conflict
+    return json.dumps(terms) if terms else ""

@@ -267,9 +267,15 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
             "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
         ),
         cancel_requested=fields["cancel"].decode(errors="replace") if "cancel" in fields else None,
+        unique_key=_after_colon(fields.get("unique")),
         meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
+
+
+def _after_colon(value: bytes | None) -> str | None:
+    """A unique key is kept with its type in front."""
+    return value.decode(errors="replace").partition(":")[2] if value else None
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:

@@ -50,7 +50,11 @@ def _text(name: str) -> str:
 _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due", "fire")}
 """Scripts that have more in front of them than the prelude."""
 
-_STEPS = {"schedule_fire": ("submit", "cancel")}
+_STEPS = {
+    "submit": ("cancel",),
+    "submit_once": ("cancel", "submit"),
+    "schedule_fire": ("cancel", "submit"),
+}
 """Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
 
 
@@ -107,10 +111,28 @@ class Scripts:
                 raise _translated(reply)
         return replies
 
-    def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes]:
-        """Stores tasks; per task its state, or b"full". Eight arguments per task, as `submit.lua` lists them."""
-        reply: list[bytes] = self.call("submit", limit, *(field for task in tasks for field in task))
+    def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes | list[bytes]]:
+        """Stores tasks; per task what `submit.lua` says. Nine arguments per task, as it lists them."""
+        reply: list[bytes | list[bytes]] = self.call("submit", limit, *(field for task in tasks for field in task))
         return reply
+
+    def submit_once(
+        self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
+    ) -> tuple[str, str, bytes | list[bytes]]:
+        """Stores a task under the key of its request: stored, again, busy or other; its id; what `submit.lua` said."""
+        what, task_id, said = self.call("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
+        return what.decode(), task_id.decode(), said
+
+    def request_begin(
+        self, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str
+    ) -> tuple[str, bytes]:
+        """Takes the key of a request of several steps: begun (and the seed), again (the answer), busy or other."""
+        what, about = self.call("request_begin", digest, fingerprint, who, to_us(silence), to_us(keep) // 1000, seed)
+        return what.decode(), about
+
+    def request_end(self, digest: str, who: str, answer: bytes) -> bool:
+        """Keeps the answer of such a request; nothing to let go of its key. Whether it was still ours."""
+        return bool(self.call("request_end", digest, who, answer))
 
     def cancel(self, task_id: str, reason: str) -> tuple[str, str]:
         """The state found and what happened: cancelled, requested, ended or unknown."""

@@ -133,6 +133,9 @@ class Settings(BaseModel):
     )
     max_body_bytes: int = _at("limits.body_bytes", 1 << 20, "Largest request body.", ge=1024, le=64 << 20)
     max_json_depth: int = _at("limits.json_depth", 64, "Deepest nesting of a request body.", ge=4, le=200)
+    idempotency_ttl: Seconds = _at(
+        "limits.idempotency_ttl", 86400, "How long the answer to a request with an Idempotency-Key is kept.", ge=60
+    )
     max_result_bytes: int = _at(
         "limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class TaskState(StrEnum):
@@ -92,6 +92,23 @@ def new_task_id() -> str:
     return "".join([pairs[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
+class Conflict(StrEnum):
+    """What happens to a new task whose unique key another one holds."""
+
+    REFUSE = "refuse"
+    EXISTING = "existing"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """No two tasks of one type hold one key: from its submission until the task starts or ends, or for a time."""
+
+    key: str
+    until: Literal["start", "end"] | timedelta = "end"
+    on_conflict: Conflict = Conflict.REFUSE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
     """A task on its way in, already checked.
@@ -112,6 +129,7 @@ class NewTask:
     retry: Mapping[str, float] | None = None
     tags: tuple[str, ...] = ()
     meta: Mapping[str, str] | None = None
+    unique: Unique | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,4 +200,5 @@ class TaskDetail:
     retry: Mapping[str, float] = field(default_factory=dict)
     expires_at: datetime | None = None
     cancel_requested: str | None = None
+    unique_key: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

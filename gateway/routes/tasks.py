@@ -9,13 +9,14 @@ from flask import g
 
 from gateway import errors, present, schemas
 from gateway.catalogue import Catalogue
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.submissions import Submissions, queue_full
-from shared.queues import Queues
+from gateway.submissions import Submissions, refusal_of
+from shared.idempotency import Idempotency
+from shared.queues import Queues, Submitted
 from shared.records import Filter, Records
 from shared.retry import RetryPolicy
-from shared.tasks import TaskState
+from shared.tasks import NewTask, TaskState
 
 WAIT_STEP = 1.0
 
@@ -30,6 +31,7 @@ class Tasks:
         records: Records,
         catalogue: Catalogue,
         intake: Submissions,
+        idempotency: Idempotency,
         policy: RetryPolicy,
         waiters: int,
         stopping: threading.Event,
@@ -38,6 +40,7 @@ class Tasks:
         self.records = records
         self.catalogue = catalogue
         self.intake = intake
+        self.idempotency = idempotency
         self.policy = policy
         # Each long poll keeps a thread, and most threads must stay free for requests that do not wait.
         self.waiters = threading.BoundedSemaphore(waiters)
@@ -48,19 +51,35 @@ class Tasks:
         "/tasks",
         tag="tasks",
         body=schemas.NewTaskBody,
-        answers={202: Answer(description="The task is kept.", model=schemas.TaskAccepted)},
-        problems=(errors.UNKNOWN_TYPE, errors.QUEUE_FULL, errors.NO_TYPES),
+        answers={
+            200: Answer(
+                description="A task that holds the unique_key is there already, and was asked for.",
+                model=schemas.TaskAccepted,
+            ),
+            202: Answer(description="The task is kept.", model=schemas.TaskAccepted),
+        },
+        problems=(errors.UNKNOWN_TYPE, errors.NOT_UNIQUE, errors.QUEUE_FULL, errors.NO_TYPES),
+        idempotent=True,
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:
         """Submits a task. Once this has answered 202 the task is stored, and will end as one of the final states."""
         with self.intake.checked(body, g.trace_parent) as task:
-            [stored] = self.queues.submit([task])
-        if stored.state is None:
-            raise queue_full(task.queue)
-        self.intake.count(task)
-        g.task_id = task.id
-        answer = {"task_id": task.id, "status": stored.state, "type": task.type, "priority": task.queue}
-        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"})
+            stored, again = self._store(task)
+        if refusal := refusal_of(task, stored):
+            raise refusal
+        if stored.stored and not again:
+            self.intake.count(task)
+        g.task_id = stored.id
+        answer = {"task_id": stored.id, "status": stored.state, "type": task.type, "priority": task.queue}
+        headers = {"Location": f"/tasks/{stored.id}", **(REPLAYED if again else {})}
+        return Reply(content=answer, status=200 if stored.existing else 202, headers=headers)
+
+    def _store(self, task: NewTask) -> tuple[Submitted, bool]:
+        """What became of the task, and whether that is what the first request with the same key was told."""
+        if g.request_key is not None:
+            return self.idempotency.submit(g.request_key, task)
+        [stored] = self.queues.submit([task])
+        return stored, False
 
     @endpoint(
         "GET",

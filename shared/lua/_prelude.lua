@@ -119,6 +119,39 @@ local function join_cause(id)
   count_cause(cause)
 end
 
+-- A unique key is held by one task until that task starts or ends, or for a time, whatever becomes of the task. The
+-- first two are a hash of keys to ids, let go in the step that starts or ends the task; who asks believes an entry only
+-- if the record says the same. The third is a key of Redis' own, which it removes by itself.
+local UNIQUE = 'taskqueue:unique'
+local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
+
+-- Who holds a unique key, and in which state that task is ("" when its record is gone).
+local function unique_holder(key)
+  local id = redis.call('HGET', UNIQUE, key)
+  if id then
+    local v = fields(id, 'state', 'unique')
+    if v and v[1] and v[2] == key and not ENDED[v[1]] then return id, v[1] end
+  end
+  id = redis.call('GET', 'taskqueue:unique-for:' .. key)
+  local v = id and fields(id, 'state')
+  return id, v and v[1] or ''
+end
+
+local function hold_unique(id, key, until_)
+  if tonumber(until_) then redis.call('SET', 'taskqueue:unique-for:' .. key, id, 'PX', until_)
+  else redis.call('HSET', UNIQUE, key, id) end
+end
+
+local function release_unique(id, key)
+  if key and redis.call('HGET', UNIQUE, key) == id then redis.call('HDEL', UNIQUE, key) end
+end
+
+-- A task that comes back to waiting holds its key again, unless another has taken it since.
+local function hold_unique_again(id, scopes)
+  local v = fields(id, 'unique', 'unique_until')
+  if v and v[1] and scopes[v[2]] then redis.call('HSETNX', UNIQUE, v[1], id) end
+end
+
 -- Takes a task out of the structures of its state.
 local function leave(id, state, queue, token)
   redis.call('ZREM', index_key(state, queue), id)
@@ -134,6 +167,8 @@ end
 local function enter_ended(id, state, queue)
   redis.call('ZADD', 'taskqueue:' .. state, NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
+  local v = fields(id, 'unique')
+  if v then release_unique(id, v[1]) end
   if state == 'failed' then join_cause(id) end
 end
 
@@ -182,11 +217,12 @@ end
 
 -- Removes every trace of a task from every structure that could hold it.
 local function remove(id, state, queue, token)
-  local values = fields(id, 'description', 'tags')
+  local values = fields(id, 'description', 'tags', 'unique')
   leave(id, state, queue, token)
   redis.call('ZREM', TASKS, id)
   redis.call('ZREM', DEADLINES, id)
   if values and values[1] then redis.call('ZREM', 'taskqueue:tasks:type:' .. values[1], id) end
+  if values then release_unique(id, values[3]) end
   if values and values[2] then
     for _, tag in ipairs(cjson.decode(values[2])) do redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id) end
   end

@@ -11,6 +11,7 @@ redis.call('HDEL', job_key(id), 'failures', 'crashes', 'losses', 'ended_at', 'be
   'expires_at', 'due_at')
 redis.call('HSET', job_key(id), 'data', ARGV[3], 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now),
   'token', '')
+hold_unique_again(id, {start = true, ['end'] = true})
 redis.call('HINCRBY', job_key(id), 'amended', 1)
 redis.call('RPUSH', 'rq:queue:' .. queue, id)
 redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)

@@ -6,7 +6,7 @@
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
-  'expires_at', 'origin', 'token'}
+  'expires_at', 'origin', 'token', 'unique'}
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
 write_even_when_full()
@@ -75,6 +75,7 @@ local function start(queue, ids, scores, most)
           redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp,
             'worker_name', worker, 'attempt', attempt, 'token', token)
           if v[11] then redis.call('ZREM', DEADLINES, id) end
+          if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
           leases[#leases + 1] = until_
           leases[#leases + 1] = id
           started[#started + 1] = '+inf'

@@ -17,6 +17,7 @@ local function give_back(id, token, enqueued)
     return
   end
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  hold_unique_again(id, {start = true})
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
   watch_deadline(id, v[4])

@@ -22,11 +22,12 @@ end
 
 local kinds = {}
 
-function kinds.completed(id, queue, attempt, record, payload)
+function kinds.completed(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far, unique)
   end_as(id, queue, 'completed', attempt, record, '')
   redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
   done[#done + 1] = NOW
   done[#done + 1] = id
+  release_unique(id, unique)
   finished[queue] = finished[queue] or {}
   table.insert(finished[queue], '+inf')
   table.insert(finished[queue], id)
@@ -79,7 +80,8 @@ end
 local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true}
 
 local function write(id, token, kind, delay, record, error, payload)
-  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes')
+  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
+    'unique')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
   local overruled = v[5] and OVERRULED[kind]
@@ -89,7 +91,7 @@ local function write(id, token, kind, delay, record, error, payload)
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
   kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
-    {failures = v[7], crashes = v[8]})
+    {failures = v[7], crashes = v[8]}, v[9])
   counts[kind] = (counts[kind] or 0) + 1
   return overruled and 2 or 1
 end

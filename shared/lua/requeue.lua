@@ -12,6 +12,7 @@ for at = 2, #ARGV do
     redis.call('HDEL', job_key(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
       'expires_at', 'due_at')
     redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp, 'token', '')
+    hold_unique_again(id, {start = true, ['end'] = true})
     redis.call('RPUSH', 'rq:queue:' .. v[2], id)
     redis.call('ZADD', 'taskqueue:pending:' .. v[2], NOW, id)
     wake = wake + 1

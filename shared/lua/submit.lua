@@ -1,8 +1,11 @@
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
--- ARGV: now, the most pending tasks a queue may hold (0: any number), then eight per task:
+-- ARGV: now, the most pending tasks a queue may hold (0: any number), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
---   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns).
+--   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
+--   ("" or a JSON object: `unique` its unique key, `until` when it lets go of that ("start", "end" or milliseconds),
+--   `conflict` what to do when another holds it: "refuse", "existing" or "replace").
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
+-- Where another task holds the unique key: {"conflict" or "existing", that task's id, its state ("" if not known)}.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
 local by_queue, room, answer, created, woken = {}, {}, {}, 0, 0
@@ -31,6 +34,20 @@ local function enqueue_later(queue, id)
   batch.scores[#batch.scores + 1] = id
 end
 
+-- Puts those that may run now in line.
+local function enqueue_all()
+  for queue, batch in pairs(by_queue) do
+    redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+    for at = 1, #batch.ids, 1000 do
+      local last = math.min(at + 999, #batch.ids)
+      redis.call('RPUSH', 'rq:queue:' .. queue, unpack(batch.ids, at, last))
+      redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(batch.scores, 2 * at - 1, 2 * last))
+    end
+    woken = woken + #batch.ids
+  end
+  by_queue = {}
+end
+
 local function index(id, task_type, tags, created_at)
   redis.call('ZADD', TASKS, created_at, id)
   redis.call('ZADD', 'taskqueue:tasks:type:' .. task_type, created_at, id)
@@ -56,28 +73,48 @@ local function store(id, queue, task_type, data, due, expires, tags, extra)
   return state
 end
 
-for at = 3, #ARGV, 8 do
-  local id, queue = ARGV[at], ARGV[at + 1]
-  local known = redis.call('HGET', job_key(id), 'state')
-  if known then
-    answer[#answer + 1] = known
-  elseif has_room(queue) then
-    answer[#answer + 1] = store(id, queue, ARGV[at + 2], ARGV[at + 3], moment(ARGV[at + 4]), moment(ARGV[at + 5]),
-      ARGV[at + 6], ARGV[at + 7])
-  else
-    answer[#answer + 1] = 'full'
-  end
+local function store_at(at)
+  return store(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], moment(ARGV[at + 4]), moment(ARGV[at + 5]),
+    ARGV[at + 6], ARGV[at + 7])
 end
 
-for queue, batch in pairs(by_queue) do
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  for at = 1, #batch.ids, 1000 do
-    local last = math.min(at + 999, #batch.ids)
-    redis.call('RPUSH', 'rq:queue:' .. queue, unpack(batch.ids, at, last))
-    redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(batch.scores, 2 * at - 1, 2 * last))
-  end
-  woken = woken + #batch.ids
+-- What a sender is told whose unique key another task holds; nil when that one is to make way. One that runs already
+-- can only end by itself.
+local function refused(terms, holder, state)
+  if terms.conflict == 'existing' and state ~= '' then return {'existing', holder, state} end
+  if terms.conflict == 'replace' and state ~= 'running' then return nil end
+  return {'conflict', holder, state}
 end
+
+local function replace(holder, key)
+  enqueue_all()
+  cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
+  redis.call('DEL', 'taskqueue:unique-for:' .. key)
+end
+
+local function store_unique(at, id, queue, terms)
+  local holder, state = unique_holder(terms.unique)
+  local no = holder and refused(terms, holder, state)
+  if no then return no end
+  if not has_room(queue) then return 'full' end
+  if holder then replace(holder, terms.unique) end
+  hold_unique(id, terms.unique, terms['until'])
+  redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
+  return store_at(at)
+end
+
+local function take(at)
+  local id, queue = ARGV[at], ARGV[at + 1]
+  local known = redis.call('HGET', job_key(id), 'state')
+  if known then return known end
+  local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
+  if terms and terms.unique then return store_unique(at, id, queue, terms) end
+  if not has_room(queue) then return 'full' end
+  return store_at(at)
+end
+
+for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
+enqueue_all()
 ring(woken)
 count('submitted', created)
 return answer

@@ -1,0 +1,129 @@
+"""A request that is sent again with the key of the first (Idempotency-Key) does nothing a second time.
+
+One task is stored in the same step as its key, so there is no moment between the two. A request of many tasks takes
+several steps: whoever begins takes the key for a while; who dies in the middle leaves it, and whoever sends the request
+again goes on. The ids of its tasks are made from a seed that is kept with the key, so each is stored once.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import time
+import zlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from shared.errors import KeyBelongsToAnother, RequestInProgress
+from shared.queues import Submitted, read_submitted, submit_arguments
+from shared.redis_client import translated
+
+if TYPE_CHECKING:
+    from shared.scripts import Scripts
+    from shared.tasks import NewTask
+
+SILENCE = timedelta(seconds=10)
+"""For which a request of several steps may be silent before another one with its key goes on where it stopped."""
+
+_BASE32 = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as its key tells it: the key (with the client it is of, where known) and a fingerprint of the rest."""
+
+    digest: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, client: str, key: str, address: str, body: bytes) -> Request:
+        """`body` is in a form in which equal requests are equal."""
+        mark = hashlib.sha256(f"{client}\n{key}".encode()).hexdigest()
+        return cls(mark, hashlib.sha256(address.encode() + b"\n" + body).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A request of several steps that is ours to carry out."""
+
+    request: Request
+    who: str
+    seed: str
+
+    def task_id(self, number: int) -> str:
+        """The id of its task at this place, the same whoever carries the request out."""
+        return task_id(self.seed, number)
+
+
+class Idempotency:
+    """The keys of requests, each kept for a time."""
+
+    def __init__(self, scripts: Scripts, keep: timedelta, limit: int = 0) -> None:
+        self.scripts = scripts
+        self.keep = keep
+        self.limit = limit
+
+    def submit(self, request: Request, task: NewTask) -> tuple[Submitted, bool]:
+        """Stores a task, or tells what the first request with this key was told; whether it is that.
+
+        Raises KeyBelongsToAnother, or RequestInProgress.
+        """
+        with translated():
+            what, task_id, said = self.scripts.submit_once(
+                request.digest, request.fingerprint, self.keep, self.limit, submit_arguments(task)
+            )
+        _check(what, b"1")
+        return read_submitted(task_id, said), what == "again"
+
+    def begin(self, request: Request) -> Begun | bytes:
+        """A request of several steps: ours to carry out from here, or the answer that it had the first time.
+
+        Raises KeyBelongsToAnother, or RequestInProgress.
+        """
+        return self._begin(request, secrets.token_hex(16), _new_seed())
+
+    def go_on(self, begun: Begun) -> None:
+        """Says that somebody is at it still; to be called more often than every few seconds.
+
+        Raises RequestInProgress when another one has taken it over after a silence.
+        """
+        self._begin(begun.request, begun.who, begun.seed)
+
+    def end(self, begun: Begun, answer: bytes) -> None:
+        """Keeps the answer."""
+        with translated():
+            self.scripts.request_end(begun.request.digest, begun.who, zlib.compress(answer))
+
+    def forget(self, begun: Begun) -> None:
+        """The request was refused as a whole: its key is free again."""
+        with translated():
+            self.scripts.request_end(begun.request.digest, begun.who, b"")
+
+    def _begin(self, request: Request, who: str, seed: str) -> Begun | bytes:
+        with translated():
+            what, about = self.scripts.request_begin(request.digest, request.fingerprint, who, SILENCE, self.keep, seed)
+        _check(what, about)
+        return zlib.decompress(about) if what == "again" else Begun(request, who, about.decode())
+
+
+def task_id(seed: str, number: int) -> str:
+    """The id of the task at this place of a request with this seed."""
+    head, _, rest = seed.partition("-")
+    digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()[:10]
+    return head + base64.b32encode(digest).translate(_BASE32).decode()
+
+
+def _check(what: str, about: bytes) -> None:
+    if what == "other":
+        raise KeyBelongsToAnother()
+    if what == "busy":
+        raise RequestInProgress(seconds=int(about))
+
+
+def _new_seed() -> str:
+    """The first ten characters of the ids, which tell when, and what the rest is made from."""
+    number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
+    return f"{head}-{secrets.token_hex(16)}"

@@ -1,0 +1,21 @@
+-- Stores one task under the key that its sender chose for the request (Idempotency-Key), in one step: who dies between
+-- storing and answering finds the same answer when the request is sent again.
+-- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
+--   submit.lua wants for one task.
+-- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or what submit.lua
+--   said}; "again" brings what was answered the first time. A refusal is not kept: the request may be mended and sent
+--   again with its key.
+local key = 'taskqueue:idempotency:' .. ARGV[2]
+local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
+if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
+if v[1] and not v[3] then return {'busy', '', ''} end
+-- Its own task under the key is the same command, sent again by the client after a lost answer.
+if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end
+local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
+local existing = type(said) == 'table' and said[1] == 'existing'
+if existing or (type(said) == 'string' and said ~= 'full') then
+  redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer',
+    cjson.encode(said))
+  redis.call('PEXPIRE', key, ARGV[4])
+end
+return {'stored', ARGV[6], said}
