@@ -93,9 +93,10 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     record = Audit(redis)
     crew = Workers(redis)
     lookout = Lookout(redis, queues_, records, crew, types, counted)
-    queries = Queries(redis, lookout, records, CauseGroups(redis), bulks, record)
+    queries = Queries(redis, lookout, records, CauseGroups(scripts), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
     actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, settings.max_json_depth)
+    app.extensions["queries"] = queries
     app.extensions["background"] = Background(lookout, bulks)
     return Desk(settings, users, queries, actions, redaction)
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class Snapshot:
     """The system at one moment by Redis' clock."""
 
     at: datetime
+    read_at: float
+    """The same moment by this process's own clock."""
     counts: Mapping[TaskState, int]
     queues: Sequence[QueueInfo]
     workers: Sequence[WorkerInfo]
@@ -62,7 +64,6 @@ class Snapshot:
     """For how long the oldest lease that ended has not been looked at."""
     leader: LockInfo | None = None
     """The lock of the leading housekeeper; held by nobody when housekeepers work without locks."""
-    read_at: float = field(default_factory=time.monotonic)
 
     def now(self) -> datetime:
         """What Redis' clock says now, going by this process's own since then."""
@@ -137,6 +138,7 @@ class Lookout:
             minutes = self._minutes(seconds // 60)
         return Snapshot(
             at=instant(now_us),
+            read_at=time.monotonic(),
             counts=self.records.counts(),
             queues=self.queues.overview(),
             workers=self.workers.all(),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shared import keys
 from shared.clock import instant
 from shared.redis_client import text, translated
 
 if TYPE_CHECKING:
-    from redis import Redis
+    from shared.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,64 +32,38 @@ class CauseGroup:
 class CauseGroups:
     """The causes of the dead letters, the commonest first. What it costs depends on how many are asked for."""
 
-    def __init__(self, redis: Redis) -> None:
-        self.redis = redis
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = scripts
 
     def page(self, offset: int, limit: int) -> tuple[list[CauseGroup], int]:
         """Some causes, and how many there are."""
         with translated():
-            with self.redis.pipeline(transaction=False) as pipeline:
-                pipeline.zrevrange(keys.CAUSES, offset, offset + limit - 1)
-                pipeline.zcard(keys.CAUSES)
-                names, total = pipeline.execute()
-            return self._read([text(name) for name in names]), total
+            total, rows = self.scripts.causes("", offset, limit)
+        return [_group(*row) for row in rows], total
 
     def get(self, key: str) -> CauseGroup | None:
         """One cause, or None when none of its dead letters is left."""
         with translated():
-            return next(iter(self._read([key])), None)
-
-    def cause_of(self, task_id: str) -> str | None:
-        """The cause that a dead letter is filed under."""
-        with translated():
-            found = self.redis.hget(keys.CAUSE_OF, task_id)
-        return text(found) if found else None
-
-    def _read(self, names: Sequence[str]) -> list[CauseGroup]:
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for name in names:
-                pipeline.zcard(keys.cause(name))
-                pipeline.zrange(keys.cause(name), 0, 0, withscores=True)
-                pipeline.zrange(keys.cause(name), -1, -1, withscores=True)
-            rows = list(zip(*[iter(pipeline.execute())] * 3, strict=True))
-        living = [(name, *row) for name, row in zip(names, rows, strict=True) if row[0] and row[1] and row[2]]
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for *_, last in living:
-                pipeline.hmget(keys.rq_job(text(last[0][0])), "description", "error")
-            records = pipeline.execute(raise_on_error=False)
-        return [
-            _group(name, count, first[0][1], last[0][1], record)
-            for (name, count, first, last), record in zip(living, records, strict=True)
-        ]
+            _, rows = self.scripts.causes(key, 0, 1)
+        return next((_group(*row) for row in rows), None)
 
 
-def _group(name: str, count: int, first: float, last: float, record: Any) -> CauseGroup:
-    kind, error = record if isinstance(record, list) else (None, None)
+def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, error: bytes) -> CauseGroup:
     about = _about(error)
     return CauseGroup(
-        key=name,
+        key=text(name),
         count=count,
-        type=text(kind) if kind else "?",
+        type=text(kind) or "?",
         error=about.get("type", "CorruptRecord"),
         place=about.get("place", ""),
         pattern=about.get("pattern", ""),
         message=about.get("message", "the records of these tasks cannot be read"),
-        first_at=instant(first),
-        last_at=instant(last),
+        first_at=instant(float(first)),
+        last_at=instant(float(last)),
     )
 
 
-def _about(error: bytes | None) -> dict[str, str]:
+def _about(error: bytes) -> dict[str, str]:
     try:
         fields = json.loads(error or b"{}")
         return {str(name): str(value) for name, value in fields.items()}

@@ -58,6 +58,18 @@ class Page:
     next_cursor: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A task, where it stands, and how many bytes its record takes."""
+
+    detail: TaskDetail
+    position: int | None
+    """How many tasks of its queue wait before it, when it is pending."""
+    cause: str | None
+    """The fingerprint of its cause, when it is a dead letter."""
+    size: int
+
+
 class Records:
     """The tasks as they are stored."""
 
@@ -83,6 +95,22 @@ class Records:
                 raise TaskNotFound(id=task_id)
             result = self._result(task_id) if fields.get(b"state") == b"completed" else None
         return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
+
+    def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
+        """Tasks with everything on record, in one step; unknown ids are left out, a broken record is shown as such."""
+        with translated():
+            rows = self.scripts.read(ids)
+        found = zip(ids, rows, strict=True)
+        return {task_id: _reading(task_id, *row) for task_id, row in found if row[0] != []}
+
+    def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
+        """Some tasks in short; unknown ids are left out."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in ids:
+                pipeline.hmget(keys.rq_job(each), _SUMMARY_FIELDS)
+            rows = pipeline.execute(raise_on_error=False)
+        found = [(each, [] if isinstance(row, Exception) else row) for each, row in zip(ids, rows, strict=True)]
+        return [read_summary(each, row) for each, row in found if not row or any(row)]
 
     def state(self, task_id: str) -> TaskState:
         """Only the state. Raises TaskNotFound."""
@@ -159,8 +187,25 @@ class Records:
         entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
         if not entries:
             return None
-        value = (entries[0][1] or {}).get(b"return_value")
-        return json.loads(base64.b64decode(value)) if value else None
+        return _returned((entries[0][1] or {}).get(b"return_value"))
+
+
+def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, position: int, cause: bytes) -> Reading:
+    if isinstance(record, bytes):
+        detail = TaskDetail(summary=_broken(task_id, "the key of this task does not hold a record"), data=None)
+    else:
+        fields = {text(name): value for name, value in zip(record[::2], record[1::2], strict=True)}
+        detail = read_detail(task_id, fields, _returned(result))
+    return Reading(
+        detail=detail,
+        position=position if position >= 0 else None,
+        cause=text(cause) if cause else None,
+        size=sum(map(len, record)) + len(result) if not isinstance(record, bytes) else 0,
+    )
+
+
+def _returned(value: bytes | str | None) -> Any:
+    return json.loads(base64.b64decode(value)) if value else None
 
 
 def read_cursor(cursor: str | None) -> tuple[str, str]:
@@ -209,17 +254,21 @@ def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
     try:
         return _summary(task_id, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return TaskSummary(
-            id=task_id,
-            type="?",
-            state=TaskState.FAILED,
-            queue="?",
-            attempt=0,
-            failures=0,
-            crashes=0,
-            created_at=None,
-            corrupt=f"this record cannot be read: {type(error).__name__} {error}",
-        )
+        return _broken(task_id, f"this record cannot be read: {type(error).__name__} {error}")
+
+
+def _broken(task_id: str, why: str) -> TaskSummary:
+    return TaskSummary(
+        id=task_id,
+        type="?",
+        state=TaskState.FAILED,
+        queue="?",
+        attempt=0,
+        failures=0,
+        crashes=0,
+        created_at=None,
+        corrupt=why,
+    )
 
 
 def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:

@@ -241,9 +241,19 @@ class Scripts:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
         return [(found.decode(), bool(done)) for found, done in self.call("purge", state, *ids)]
 
+    def read(self, ids: Sequence[str]) -> list[Reply]:
+        """Tasks with everything on record; `shared.records` reads the reply."""
+        reply: list[Reply] = self.call("read", *ids)
+        return reply
+
     def page(self, arguments: Sequence[Argument]) -> Reply:
         """One page of a list; `shared.records` lays out the arguments and reads the reply."""
         return self.call("page", *arguments)
+
+    def causes(self, key: str, offset: int, limit: int) -> tuple[int, list[list[Reply]]]:
+        """Causes of dead letters (all, or the one of this key): how many there are, and some as `causes.lua` shows."""
+        total, *rows = self.call("causes", key, offset, limit)
+        return int(total), rows
 
     def amend(self, task_id: str, call: str) -> tuple[str, bool]:
         """Sends a dead letter back with other data: the state found and whether it was done."""

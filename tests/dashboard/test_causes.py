@@ -57,7 +57,7 @@ def test_a_thousand_failures_of_three_causes_are_three_groups(system: System) ->
     ]
     for each in messages:
         bury(system, each)
-    groups, total = CauseGroups(system.redis).page(0, 50)
+    groups, total = CauseGroups(system.scripts).page(0, 50)
     assert total == 3
     assert [group.count for group in groups] == [500, 300, 200]
     assert [group.pattern for group in groups] == ["order # of # is unknown", "# timed out", "row # is locked"]
@@ -68,7 +68,7 @@ def test_other_types_errors_and_places_are_other_causes(system: System) -> None:
     bury(system, ["no"], task_type="echo")
     bury(system, ["no"], error="KeyError")
     bury(system, ["no"], place="shop.refund")
-    assert CauseGroups(system.redis).page(0, 50)[1] == 4
+    assert CauseGroups(system.scripts).page(0, 50)[1] == 4
 
 
 def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
@@ -76,10 +76,10 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     system.dead_letters.requeue(ids[0])
     system.dead_letters.purge(ids[1])
     system.scripts.prune("failed", 0, 3)
-    [group], total = CauseGroups(system.redis).page(0, 50)
+    [group], total = CauseGroups(system.scripts).page(0, 50)
     assert (total, group.count) == (1, 5)
     system.dead_letters.purge_many([text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, -1)])
-    assert CauseGroups(system.redis).page(0, 50) == ([], 0)
+    assert CauseGroups(system.scripts).page(0, 50) == ([], 0)
     left = [text(key) for key in system.redis.keys("taskqueue:cause*")]
     assert left == []
 
@@ -89,5 +89,5 @@ def test_a_crash_of_a_worker_is_a_cause_too(system: System) -> None:
     system.scripts.call("claim", "w", "token", 1, 1, 1 << 20, "normal", 1)
     system.scripts.call("extend", 1, task, "token", "1", "")
     system.scripts.call("reap", 10, 1)
-    groups, _ = CauseGroups(system.redis).page(0, 50)
+    groups, _ = CauseGroups(system.scripts).page(0, 50)
     assert Counter(group.error for group in groups) == {"PoisonTask": 1}

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from dashboard.snapshot import Lookout
 from shared import keys
 from shared.task_types import TaskType, TaskTypes
 from shared.workers import RunningTask, WorkerInfo
@@ -242,31 +241,3 @@ def test_when_redis_is_away_the_page_says_so(browser: Browser, monkeypatch: pyte
     assert "Redis cannot be reached" in answer.text
     assert browser.get("/health/live").status_code == 200
     assert browser.get("/health/ready").status_code == 503
-
-
-def test_many_tabs_cost_redis_what_one_costs(browser: Browser, system: System) -> None:
-    lookout = browser.app.extensions["background"].lookout
-
-    def commands() -> int:
-        return int(system.redis.info("stats")["total_commands_processed"])
-
-    def cost(tabs: int) -> int:
-        lookout.forget()
-        before = commands()
-        for _ in range(tabs):
-            browser.text("/")
-        return commands() - before
-
-    cost(1)
-    assert cost(200) <= cost(1) + 60, "a refresh or two more, as time goes by"
-
-
-def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, system: System) -> None:
-    lookout: Lookout = browser.app.extensions["background"].lookout
-    lookout.keep_fresh()
-    assert lookout.current is None
-    browser.text("/")
-    lookout.looked_at -= 60
-    found = lookout.current
-    lookout.keep_fresh()
-    assert lookout.current is found

@@ -1,0 +1,79 @@
+"""Answers that were read a moment ago, shared by whoever asks the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+FRESH = 2.0
+QUICK = 0.5
+READS = 20
+"""Reads a second for hundreds of tabs that all show something else."""
+UNWANTED = 60.0
+"""Seconds after which nobody wants an answer any more."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    at: float
+    future: Future[Any] = field(default_factory=Future)
+
+    def age(self) -> float:
+        return time.monotonic() - self.at
+
+
+class Memory:
+    """Remembers the latest answers for two seconds, so that a hundred tabs on one page cost Redis what one costs.
+
+    When people look at very many different pages, each is remembered for longer, so that what all of them cost together
+    stays bounded: with two hundred, ten seconds. Who asks what somebody else is asking just now waits for that answer.
+    """
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+
+    def recall(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
+        """The answer, a few seconds old at most. What `ask` raises is raised for all who wait, and not remembered."""
+        with self.lock:
+            known = self.answers.get(question)
+            mine = known is None or known.age() > self._life(fresh)
+            answer = self._place(question) if mine or known is None else known
+        if mine:
+            self._fill(question, answer, ask)
+        found: T = answer.future.result()
+        return found
+
+    def clear(self) -> None:
+        with self.lock:
+            self.answers.clear()
+
+    def _life(self, fresh: float) -> float:
+        """For how long an answer is good: the more there are that somebody wanted lately, the longer."""
+        while self.answers and next(iter(self.answers.values())).age() > UNWANTED:
+            self.answers.popitem(last=False)
+        return max(fresh, len(self.answers) / READS)
+
+    def _place(self, question: Hashable) -> _Answer:
+        answer = self.answers[question] = _Answer(time.monotonic())
+        self.answers.move_to_end(question)
+        while len(self.answers) > self.MOST:
+            self.answers.popitem(last=False)
+        return answer
+
+    def _fill(self, question: Hashable, answer: _Answer, ask: Callable[[], T]) -> None:
+        try:
+            answer.future.set_result(ask())
+        except BaseException as error:
+            answer.future.set_exception(error)
+            with self.lock:
+                if self.answers.get(question) is answer:
+                    del self.answers[question]

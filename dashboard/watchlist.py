@@ -1,0 +1,67 @@
+"""The tasks that open tabs show.
+
+When one of them has to be read, all are read with it in one step. So two hundred tabs on two hundred tasks send Redis
+a command every two seconds, as one tab on one task does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from dashboard.memory import FRESH
+from shared.errors import TaskNotFound
+from shared.records import Reading, Records
+
+WATCHED = 35.0
+"""Seconds after which nobody looks any more: a little more than the longest pause between two refreshes."""
+MOST = 256
+SMALL = 16_384
+"""Bytes of a record up to which it is read along with others."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    reading: Reading
+    read_at: float
+    asked_at: float
+
+
+class Watchlist:
+    """Tasks read together."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.lock = threading.Lock()
+        self.watched: dict[str, _Watched] = {}
+
+    def get(self, task_id: str) -> Reading:
+        """A task as it was two seconds ago at most. Raises TaskNotFound."""
+        with self.lock:
+            now = time.monotonic()
+            found = self.watched.get(task_id)
+            if found is None or now - found.read_at > FRESH:
+                self._read(task_id, now)
+                found = self.watched.get(task_id)
+            if found is None:
+                raise TaskNotFound(id=task_id)
+            found.asked_at = now
+            return found.reading
+
+    def forget(self) -> None:
+        """Somebody changed something: nothing that was read before is shown again."""
+        with self.lock:
+            for each in self.watched.values():
+                each.read_at = 0.0
+
+    def _read(self, task_id: str, now: float) -> None:
+        still = [each for each in self.watched.items() if each[0] != task_id and now - each[1].asked_at < WATCHED]
+        latest = dict(sorted(still, key=lambda each: each[1].asked_at)[-MOST + 1 :])
+        wanted = [task_id, *(each for each, watched in latest.items() if watched.reading.size <= SMALL)]
+        readings = self.records.read_many(wanted)
+        for each in wanted:
+            latest.pop(each, None)
+        asked = {each: self.watched[each].asked_at if each in self.watched else now for each in readings}
+        fresh = {each: _Watched(reading, now, asked[each]) for each, reading in readings.items()}
+        self.watched = latest | fresh

@@ -1,0 +1,32 @@
+-- Reads tasks with everything on record; changes nothing.
+-- ARGV: now (not used), then the ids.
+-- Returns per task {its record as names and values in turns (or "" when the key holds none), its result for RQ ("" when
+--   it has none), how many tasks of its queue wait before it (-1 unless it is pending), its cause as a dead letter ("")}.
+local function value_of(entry, wanted)
+  for at = 1, #entry, 2 do
+    if entry[at] == wanted then return entry[at + 1] end
+  end
+  return ''
+end
+
+local function result(id)
+  local last = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 1)
+  return last[1] and value_of(last[1][2], 'return_value') or ''
+end
+
+local function position(id, queue)
+  local rank = redis.pcall('ZRANK', 'taskqueue:pending:' .. queue, id)
+  return type(rank) == 'number' and rank or -1
+end
+
+local function read(id)
+  local record = redis.pcall('HGETALL', job_key(id))
+  if record.err then return {'', '', -1, ''} end
+  local state, queue = value_of(record, 'state'), value_of(record, 'origin')
+  return {record, state == 'completed' and result(id) or '', state == 'pending' and position(id, queue) or -1,
+    redis.call('HGET', 'taskqueue:cause-of', id) or ''}
+end
+
+local answer = {}
+for at = 2, #ARGV do answer[#answer + 1] = read(ARGV[at]) end
+return answer

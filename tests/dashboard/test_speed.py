@@ -1,0 +1,108 @@
+"""What a page costs does not depend on how many tasks are stored.
+
+With TEST_LONG=1 the large store holds a million tasks and a hundred thousand dead letters (about four minutes).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from html import unescape
+from statistics import median
+
+import pytest
+
+from shared import keys
+from shared.redis_client import text
+from shared.tasks import TaskState
+from tests.dashboard.conftest import Browser
+from tests.dashboard.crowd import CAUSES, crowd
+from tests.harness import System
+
+LONG = os.environ.get("TEST_LONG") == "1"
+FEW, MANY = (10_000, 1_000_000) if LONG else (2_000, 20_000)
+MOST = 100.0
+"""Milliseconds in which every page must be made, with nothing remembered from the page before."""
+ROUNDS = 9
+_PLAIN = ("/", "/tasks", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk", "/dead-letters")
+_FILTERS = (
+    "status=completed",
+    "status=pending&priority=low",
+    "type=kind-1",
+    "type=kind-1&status=failed",
+    "type=nobodys",
+    "type=nobodys&status=failed",
+    "tag=eu&status=failed",
+    "since=2020-01-01T00:00:00Z",
+)
+
+
+def _paths(browser: Browser, system: System) -> dict[str, str]:
+    """Every page by what it is; ids differ from one store to the next."""
+    found = {path: path for path in _PLAIN} | {f"/tasks?{each}": f"/tasks?{each}" for each in _FILTERS}
+    group = re.search(r"/dead-letters/\w+", browser.text("/dead-letters"))
+    assert group
+    found["a cause"] = group[0]
+    found["older tasks"] = _older(browser, "/tasks")
+    for what, index in {
+        "a dead letter": keys.ended(TaskState.FAILED),
+        "a completed task": keys.ended(TaskState.COMPLETED),
+        "a pending task": keys.pending("low"),
+    }.items():
+        middle = system.redis.zcard(index) // 2
+        found[what] = f"/tasks/{text(system.redis.zrange(index, middle, middle)[0])}"
+    return found
+
+
+def _older(browser: Browser, path: str) -> str:
+    link = re.search(r'href="([^"]*cursor=[^"]+)"', browser.text(path))
+    assert link
+    return unescape(link[1])
+
+
+def _measured(browser: Browser, system: System) -> dict[str, float]:
+    """The median of each page in milliseconds."""
+    paths = _paths(browser, system)
+    asks: dict[str, Callable[[], object]] = {what: lambda p=path: browser.text(p) for what, path in paths.items()}  # type: ignore[misc]
+    cause = paths["a cause"].rpartition("/")[2]
+    token = browser.token()
+    for scope in ("group", "all"):
+        form = {"csrf": token, "verb": "retry", "scope": scope, "cause": cause}
+        asks[f"review of {scope}"] = lambda form=form: browser.client.post("/bulk/review", data=form)  # type: ignore[misc]
+    # Page after page and all again, so that whatever else the machine does now falls on all of them alike.
+    rounds = [{what: _once(browser, ask) for what, ask in asks.items()} for _ in range(ROUNDS)]
+    return {what: median(each[what] for each in rounds) for what in asks}
+
+
+def _once(browser: Browser, ask: Callable[[], object]) -> float:
+    browser.app.extensions["queries"].forget()
+    began = time.perf_counter()
+    ask()
+    return (time.perf_counter() - began) * 1000
+
+
+def _table(few: dict[str, float], many: dict[str, float]) -> str:
+    rows = [f"{what:34}{few[what]:12.1f}{many[what]:12.1f}" for what in many]
+    return "\n".join([f"\n{'milliseconds a page':34}{FEW:>12,}{MANY:>12,}", *rows])
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_every_page_costs_the_same_with_few_tasks_or_many(
+    open_browser: Callable[..., Browser], system: System, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = []
+    for size in (FEW, MANY):
+        system.redis.flushall()
+        crowd(system, size)
+        assert system.redis.zcard(keys.CAUSES) == CAUSES
+        assert system.records.counts()[TaskState.FAILED] == size // 10
+        times.append(_measured(open_browser(), system))
+    few, many = times
+    if LONG:
+        with capsys.disabled():
+            print(_table(few, many))
+    assert {what: ms for what, ms in many.items() if ms > MOST} == {}
+    assert {what: ms for what, ms in many.items() if ms > 2 * few[what] + 10} == {}
