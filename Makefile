@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench lock clean
+.PHONY: help run test check format bench lock manifests scan clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -55,6 +55,14 @@ lock: $(VENV)/.dev ## refresh requirements.lock, which the image is built from
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
 	  --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
+manifests: ## render k8s/deployment.yaml from its parts, with kubectl
+	@rendered=$$(kubectl kustomize k8s/overlays/production) && { \
+	  echo "# Made by \`make manifests\` of overlays/production and base: change those."; echo "$$rendered"; \
+	} > k8s/deployment.yaml
+
+scan: $(VENV)/.checkov ## look for unsafe settings in the Kubernetes manifests
+	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
+
 clean: ## remove what was made here, but not the data in .data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -69,6 +77,13 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made-in
 	@echo "Installing what is needed to develop (once) ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.run $@
+
+# Apart from the rest, because it brings some ninety packages and pins a few that we have newer.
+$(VENV)/.checkov: | $(VENV)/.made-in
+	@echo "Installing checkov (once) ..."
+	@$(PY) -m venv $(VENV)/checkov
+	@$(VENV)/checkov/bin/python -m pip install --quiet --disable-pip-version-check --no-input 'checkov>=3.3,<4'
+	@touch $@
 
 $(VENV)/.made-in:
 	@found=; without_venv=; \

@@ -1,0 +1,389 @@
+"""The Kubernetes manifests: what they promise, and that they agree with each other and with the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+import dashboard.serve
+import gateway.serve
+from shared.settings import Settings, load
+from tests.deployment.manifests import (
+    K8S,
+    NAME,
+    OURS,
+    SINGLE_FILE,
+    Manifest,
+    Workload,
+    config_map,
+    documents,
+    of_kind,
+    workloads,
+    yaml_files,
+)
+from tests.deployment.network import CLIENTS, DNS, OUTSIDE, edges, isolated
+from tests.deployment.rendering import normalised, render
+from tests.harness import ROOT
+
+OLDEST, NEWEST = "1.27", "1.37"
+"""Kubernetes versions; README.md names them too."""
+EVERYBODY = pytest.mark.parametrize("workload", workloads().values(), ids=list(workloads()))
+OUR_PARTS = pytest.mark.parametrize("workload", [workloads()[name] for name in OURS], ids=OURS)
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+# --- one file and its parts ---
+
+
+def by_identity(manifests: list[Manifest] | tuple[Manifest, ...]) -> dict[tuple[str, str], Manifest]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in map(normalised, manifests)}
+
+
+def test_the_single_file_is_what_its_parts_say() -> None:
+    assert by_identity(documents()) == by_identity(render(K8S / "overlays" / "production"))
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed; the test above does without")
+def test_the_single_file_is_what_kubectl_makes_of_the_parts() -> None:
+    made = kustomize(K8S / "overlays" / "production")
+    assert SINGLE_FILE.read_text().partition("\n")[2] == made, "make manifests writes it anew"
+
+
+def kustomize(folder: Path) -> str:
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_file_of_the_base_is_used() -> None:
+    used = by_identity(documents())
+    for path in yaml_files(K8S / "base"):
+        if path.name != "jaeger.yaml":  # Jaeger's own configuration
+            assert by_identity(documents(path)).keys() <= used.keys(), path
+
+
+def test_namespaces_come_first_so_that_one_apply_is_enough() -> None:
+    assert [each["kind"] for each in documents()].index("Namespace") == 0
+    assert all(each["metadata"].get("namespace") == "task-queue" for each in documents() if each["kind"] != "Namespace")
+
+
+# --- the schemas of Kubernetes ---
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_manifest_keeps_to_the_schema_of_kubernetes(version: str) -> None:
+    for manifest in documents():
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_the_readme_names_the_versions_that_are_checked() -> None:
+    assert f"Kubernetes {OLDEST} to {NEWEST}" in (K8S / "README.md").read_text()
+
+
+# --- every container ---
+
+
+@EVERYBODY
+def test_every_container_has_probes_that_wait_long_enough(workload: Workload) -> None:
+    for name in PROBES:
+        probe = workload.container[name]
+        assert "httpGet" in probe or "exec" in probe, "an open port says nothing about who is behind it"
+        assert probe["timeoutSeconds"] >= 2, name
+    startup = workload.container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 30
+    liveness = workload.container["livenessProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 30, "it is killed for a hiccup"
+
+
+@EVERYBODY
+def test_every_container_says_what_it_needs_and_what_it_may_take(workload: Workload) -> None:
+    resources = workload.container["resources"]
+    for what in ("requests", "limits"):
+        assert {"cpu", "memory"} <= resources[what].keys()
+    assert size(resources["requests"]["memory"]) <= size(resources["limits"]["memory"])
+    for volume in workload.pod["volumes"]:
+        assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""}), f"{volume['name']} may fill the node"
+
+
+@EVERYBODY
+def test_every_pod_is_restricted(workload: Workload) -> None:
+    pod, own = workload.pod["securityContext"], workload.container["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["runAsUser"] > 10000
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not workload.pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers", "ephemeralContainers"}
+    assert not any("hostPath" in volume for volume in workload.pod["volumes"])
+
+
+def test_the_namespace_refuses_pods_that_are_not_restricted() -> None:
+    labels = of_kind("Namespace")["task-queue"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@EVERYBODY
+def test_nobody_gets_a_token_of_the_cluster_but_prometheus_for_an_hour(workload: Workload) -> None:
+    assert workload.pod["automountServiceAccountToken"] is False
+    account = of_kind("ServiceAccount")[workload.pod["serviceAccountName"]]
+    assert account["metadata"]["name"] == workload.name
+    assert account["automountServiceAccountToken"] is False
+    tokens = [
+        source["serviceAccountToken"]
+        for volume in workload.pod["volumes"]
+        for source in volume.get("projected", {}).get("sources", [])
+        if "serviceAccountToken" in source
+    ]
+    assert [token["expirationSeconds"] for token in tokens] == ([3600] if workload.name == "prometheus" else [])
+
+
+def test_prometheus_may_look_at_the_pods_of_its_namespace_and_nothing_else() -> None:
+    assert not of_kind("ClusterRole")
+    assert not of_kind("ClusterRoleBinding")
+    [(_, role)] = of_kind("Role").items()
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    [(_, binding)] = of_kind("RoleBinding").items()
+    assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [("ServiceAccount", "prometheus")]
+
+
+@EVERYBODY
+def test_services_do_not_set_settings(workload: Workload) -> None:
+    """A service named `redis` would give every pod REDIS_PORT=tcp://10.0.0.1:6379."""
+    assert workload.pod["enableServiceLinks"] is False
+
+
+@EVERYBODY
+def test_selectors_name_their_own_pods_only(workload: Workload) -> None:
+    assert workload.manifest["spec"]["selector"] == {"matchLabels": {NAME: workload.name}}
+    assert workload.template["metadata"]["labels"][NAME] == workload.name
+
+
+@EVERYBODY
+def test_images_are_named_with_their_version(workload: Workload) -> None:
+    version = workload.container["image"].partition(":")[2]
+    assert re.match(r"v?\d", version), workload.container["image"]
+
+
+# --- secrets ---
+
+
+def test_no_secret_is_in_the_files_and_none_has_a_default() -> None:
+    assert not of_kind("Secret")
+    for name, workload in workloads().items():
+        for variable in workload.container.get("env", []):
+            reference = variable.get("valueFrom", {}).get("secretKeyRef")
+            if reference:
+                assert reference["name"] == "task-queue"
+                assert not reference.get("optional"), f"{name} would start without its {reference['key']}"
+            elif re.search("PASSWORD|SECRET|USERS|AUTH|KEY|TOKEN", variable["name"]):
+                pytest.fail(f"{name}: {variable['name']} must come from a secret")
+
+
+def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
+    wanted = {
+        variable["valueFrom"]["secretKeyRef"]["key"]
+        for workload in workloads().values()
+        for variable in workload.container.get("env", [])
+        if "secretKeyRef" in variable.get("valueFrom", {})
+    }
+    for readme in (ROOT / "README.md", K8S / "README.md"):
+        command = re.search(r"kubectl create secret generic task-queue .*?\n```", readme.read_text(), re.DOTALL)
+        assert command, readme
+        assert set(re.findall(r"--from-literal=([\w-]+)=", command[0])) == wanted
+
+
+# --- the code ---
+
+
+@OUR_PARTS
+def test_every_variable_is_a_setting_and_has_a_value_that_is_one(workload: Workload) -> None:
+    environment = workload.environment()
+    unknown = {name for name in environment if name.lower() not in Settings.model_fields}
+    assert not {name for name in unknown if not name.startswith("OTEL_")}
+    load(environment)
+
+
+@OUR_PARTS
+def test_commands_and_ports_are_those_of_the_code(workload: Workload) -> None:
+    python, dash_m, module = workload.container["command"]
+    assert (python, dash_m) == ("python", "-m")
+    assert importlib.util.find_spec(module if module.count(".") else f"{module}.__main__") is not None
+    settings = load(workload.environment())
+    port = {
+        "gateway": settings.gateway_port,
+        "dashboard": settings.dashboard_port,
+        "worker": settings.worker_metrics_port,
+        "housekeeper": settings.housekeeper_metrics_port,
+    }[workload.name]
+    assert list(workload.ports.values()) == [port]
+    assert settings.bind_host == "0.0.0.0"
+    assert settings.store_url == "redis://:from-the-cluster@redis:6379/0"
+    assert settings.log_format == "json"
+
+
+def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
+    ports = {name: [port["port"] for port in each["spec"]["ports"]] for name, each in of_kind("Service").items()}
+    assert ports == {
+        "gateway": [5000],
+        "dashboard": [5001],
+        "redis": [6379],
+        "prometheus": [9090],
+        "jaeger": [4318, 16686],
+    }
+    for name, service in of_kind("Service").items():
+        assert service["spec"]["selector"] == {NAME: name}
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+        for port in service["spec"]["ports"]:
+            assert workloads()[name].ports[port["targetPort"]] == port["port"]
+
+
+@OUR_PARTS
+def test_the_image_carries_the_version_of_the_code(workload: Workload) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert workload.container["image"].endswith(f"taskqueue:{version}")
+
+
+def test_only_those_whom_people_sign_in_to_or_a_policy_keeps_let_everybody_in() -> None:
+    anonymous = {name for name in OURS if load(workloads()[name].environment()).allow_anonymous}
+    assert anonymous == {"gateway"}
+    assert "DASHBOARD_USERS" in workloads()["dashboard"].environment()
+
+
+# --- stopping ---
+
+
+def pre_stop(workload: Workload) -> float:
+    command = workload.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [""])[-1]
+    found = re.search(r"sleep\((\d+)\)", command)
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.parametrize("name", ["gateway", "dashboard"])
+def test_who_serves_requests_stops_listening_only_when_nobody_sends_any(name: str) -> None:
+    drain = {"gateway": gateway.serve.DRAIN_SECONDS, "dashboard": dashboard.serve.DRAIN_SECONDS}[name]
+    workload = workloads()[name]
+    assert pre_stop(workload) >= 5
+    assert workload.pod["terminationGracePeriodSeconds"] >= pre_stop(workload) + drain + 5
+
+
+def test_a_worker_has_longer_than_its_drain() -> None:
+    worker = workloads()["worker"]
+    settings = load(worker.environment())
+    assert worker.pod["terminationGracePeriodSeconds"] >= settings.drain_grace + settings.kill_grace + 10
+
+
+def test_executors_together_stay_below_the_limit_of_their_container() -> None:
+    """At the limit the kernel ends the whole container; one executor that is stopped by its worker costs one task."""
+    worker = workloads()["worker"]
+    settings = load(worker.environment())
+    assert settings.worker_executors, "a container sees all processors of its node"
+    most = settings.executors * settings.executor_max_memory_bytes
+    assert most + (128 << 20) <= size(worker.container["resources"]["limits"]["memory"])
+    assert settings.executor_recycle_memory_bytes < settings.executor_max_memory_bytes
+    assert load(workloads()["gateway"].environment()).gateway_processes
+
+
+# --- disruptions ---
+
+
+@OUR_PARTS
+def test_pods_are_spread_and_leave_a_few_at_a_time(workload: Workload) -> None:
+    spread = {each["topologyKey"]: each for each in workload.pod["topologySpreadConstraints"]}
+    assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    assert all(each["labelSelector"]["matchLabels"] == {NAME: workload.name} for each in spread.values())
+    budget = of_kind("PodDisruptionBudget")[workload.name]["spec"]
+    assert budget["selector"]["matchLabels"] == {NAME: workload.name}
+    scaler = of_kind("HorizontalPodAutoscaler").get(workload.name)
+    fewest = scaler["spec"]["minReplicas"] if scaler else workload.manifest["spec"]["replicas"]
+    assert fewest >= 2, "one pod can only be away or in the way"
+
+
+def test_three_housekeepers_share_the_work_under_their_own_names() -> None:
+    housekeeper = workloads()["housekeeper"]
+    assert housekeeper.manifest["spec"]["replicas"] == 3
+    assert load(housekeeper.environment()).housekeeper_distributed_execution_enabled
+    [name] = [each for each in housekeeper.container["env"] if each["name"].endswith("INSTANCE_ID")]
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
+def test_the_autoscaler_alone_says_how_many_gateways_there_are() -> None:
+    scaler = of_kind("HorizontalPodAutoscaler")["gateway"]["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gateway"}
+    assert "replicas" not in workloads()["gateway"].manifest["spec"], "every apply would reset what it decided"
+
+
+# --- Redis ---
+
+
+def redis_conf() -> dict[str, str]:
+    lines = config_map("redis")["redis.conf"].splitlines()
+    return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_redis_keeps_what_it_took_and_throws_nothing_away() -> None:
+    told = redis_conf()
+    assert (told["appendonly"], told["maxmemory-policy"], told["dir"]) == ("yes", "noeviction", "/data")
+    redis = workloads()["redis"]
+    [claim] = redis.manifest["spec"]["volumeClaimTemplates"]
+    assert {"name": claim["metadata"]["name"], "mountPath": "/data"} in redis.container["volumeMounts"]
+    limit = size(redis.container["resources"]["limits"]["memory"])
+    assert size(told["maxmemory"].replace("mb", "Mi")) <= 0.7 * limit, "rewriting its file takes memory too"
+    assert size(claim["spec"]["resources"]["requests"]["storage"]) >= 4 * limit
+
+
+def test_what_is_kept_of_ended_tasks_fits_into_half_of_redis() -> None:
+    """Else submissions are refused on an ordinary busy day: README.md has what a task takes."""
+    settings = load(workloads()["housekeeper"].environment())
+    kept = settings.max_completed + settings.max_failed + settings.max_cancelled + settings.max_expired
+    assert kept * 2100 <= size(redis_conf()["maxmemory"].replace("mb", "Mi")) / 2
+
+
+# --- the network ---
+
+
+def test_only_the_needed_connections_are_let_through() -> None:
+    pods = tuple(workloads())
+    port = {name: workloads()[name].ports for name in pods}
+    meant = {(part, "redis", 6379) for part in OURS}
+    meant |= {(part, "jaeger", port["jaeger"]["otlp-http"]) for part in ("gateway", "worker")}
+    meant |= {("prometheus", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
+    meant |= {("prometheus", part, port[part]["http"]) for part in ("gateway", "dashboard")}
+    meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
+    meant |= {("prometheus", OUTSIDE, 443), ("prometheus", OUTSIDE, 6443)}  # the API server
+    meant |= {(pod, DNS, 53) for pod in pods}
+    assert edges(of_kind("NetworkPolicy").values(), pods) == meant
+
+
+@pytest.mark.parametrize("direction", ["Ingress", "Egress"])
+def test_what_no_policy_allows_is_refused_also_for_pods_that_come_later(direction: str) -> None:
+    pods = (*workloads(), "some-pod-of-tomorrow")
+    assert isolated(of_kind("NetworkPolicy").values(), pods, direction) == set(pods)
+
+
+def size(text: str) -> float:
+    """Bytes of a Kubernetes quantity."""
+    number, unit = re.fullmatch(r"(\d+)([KMG]i)", text).groups()  # type: ignore[union-attr]  # or the test fails
+    return float(int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit])
+
+
+# --- what is beside the single file ---
+
+
+@pytest.mark.parametrize("path", sorted(yaml_files(K8S / "extras")), ids=lambda path: path.name)
+def test_every_extra_is_for_our_namespace_and_points_at_what_is_there(path: Path) -> None:
+    for manifest in yaml.safe_load_all(path.read_text()):
+        assert manifest["metadata"]["namespace"] == "task-queue"
+        if manifest["apiVersion"].endswith(".k8s.io/v1"):
+            for version in (OLDEST, NEWEST):
+                kubernetes_validate.validate(manifest, version, strict=True)
