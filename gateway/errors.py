@@ -95,6 +95,9 @@ KEY_REUSED = Kind(
     "Idempotency-Key reused",
     "A new request needs a new Idempotency-Key.",
 )
+NO_PARENT = Kind(
+    "missing-parent", 422, "Missing parent", "A task that it depends on does not exist, or its retention is over."
+)
 QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after the time in Retry-After, or another priority.")
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")

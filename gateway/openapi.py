@@ -75,7 +75,7 @@ def _definitions(declared: Declared) -> dict[str, Document]:
     taken = {model for about, _ in declared for model in (about.body, about.query) if model}
     given = {answer.model for about, _ in declared for answer in about.answers.values() if answer.model}
     wanted = [*((model, "validation") for model in taken), *((model, "serialization") for model in given)]
-    wanted.append((schemas.Problem, "serialization"))
+    wanted += [(schemas.Problem, "serialization"), (schemas.DependencyBody, "validation")]
     wanted.sort(key=lambda each: each[0].__name__)
     _, found = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]  # the modes are literals
     return dict(found["$defs"])

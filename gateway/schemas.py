@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from gateway.wording import choices, shown
-from shared.tasks import Conflict, Outcome, TaskState
+from shared.tasks import Conflict, On, OnParentFailure, Outcome, TaskState
 
 MAX_TIMEOUT = 7 * 86400
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
 )
+_TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
 _KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
@@ -72,6 +75,28 @@ def _key(value: str) -> str:
     return value
 
 
+def _task_id(value: str) -> str:
+    if not _TASK_ID.fullmatch(value):
+        raise ValueError(f"must be the id of a task, got {shown(value)}")
+    return value
+
+
+def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value not in list(words):
+            raise ValueError(f"must be one of {choices(list(words))}, got {shown(value)}")
+        return value
+
+    return check
+
+
+def _spelled_out(value: object) -> object:
+    """A dependency may be written as no more than the id of the task, or its place in the same batch."""
+    if isinstance(value, str):
+        return {"task_id": value}
+    return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
@@ -79,6 +104,13 @@ Delay = Annotated[
 Priority = Annotated[str, AfterValidator(_priority)]
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{_TAG.pattern}$"})]
 Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})]
+TaskId = Annotated[
+    str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{_TASK_ID.pattern}$"})
+]
+OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
+OnParentFailureWord = Annotated[
+    str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
+]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
 
@@ -125,6 +157,37 @@ class RetryOverrides(Body):
     )
 
 
+class DependencyBody(Body):
+    """A task that has to end first: by its id, or by the place or the name that it has in the same batch."""
+
+    task_id: TaskId | None = Field(None, description="A task that exists.")
+    item: int | Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        None, description="In a batch only: the place (from 0) or the name (`item`) of another of its tasks."
+    )
+    on: OnWord = Field("success", description="`success`: it must complete; `end`: any end will do.")
+
+    @model_validator(mode="after")
+    def _one_task(self) -> DependencyBody:
+        if (self.task_id is None) == (self.item is None):
+            raise ValueError("must name one task: by task_id, or in a batch by item")
+        return self
+
+
+Dependency = Annotated[
+    DependencyBody,
+    BeforeValidator(_spelled_out),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "description": "The id of a task that must complete."},
+                {"type": "integer", "description": "The place of a task of the same batch that must complete."},
+                {"$ref": "#/components/schemas/DependencyBody"},
+            ]
+        }
+    ),
+]
+
+
 class NewTaskBody(Body):
     """A task to run."""
 
@@ -162,6 +225,14 @@ class NewTaskBody(Body):
         Conflict.REFUSE,
         description="When another task holds the unique_key: refuse this one (409), answer with the existing one "
         "(200), or replace that one if it has not started.",
+    )
+    depends_on: Annotated[list[Dependency], Field(max_length=1000)] | None = Field(
+        None, description="Tasks that must end first; their results are there for its handler."
+    )
+    on_parent_failure: OnParentFailureWord | None = Field(
+        None,
+        description="When a task whose success it wants ends otherwise: `cancel` it (the default), `release` it all "
+        "the same, or `wait` for as long as that one is a dead letter that may be retried.",
     )
 
     @model_validator(mode="after")
@@ -235,6 +306,13 @@ class View(BaseModel):
     """A part of an answer. Every field is always there, null when there is nothing to say."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class DependencyView(View):
+    """A task that had to end first, and which end."""
+
+    task_id: str
+    on: On
 
 
 class TaskAccepted(View):
@@ -336,6 +414,10 @@ class TaskDetailView(TaskView):
     cancel_reason: str | None
     unique_key: str | None
     trace_parent: str | None = Field(description="The trace that the submission belongs to.")
+    depends_on: list[DependencyView]
+    on_parent_failure: OnParentFailure | None = Field(description="null when it depends on nothing.")
+    batch_id: str | None
+    batch_index: int | None
     attempts: list[AttemptView]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,10 +13,10 @@ from gateway import errors, wording
 from gateway.catalogue import Catalogue
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
-from gateway.schemas import NewTaskBody
+from gateway.schemas import DependencyBody, NewTaskBody
 from shared import strict_json
 from shared.queues import Submitted
-from shared.tasks import Conflict, NewTask, Unique, new_task_id
+from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
 from shared.telemetry import Tracing
 
 
@@ -41,8 +41,9 @@ class Submissions:
     def checked(self, body: NewTaskBody, trace_parent: str | None) -> Iterator[NewTask]:
         """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit."""
         self.catalogue.find(body.type).check(body.data)
+        parents = _parents(body.depends_on) if body.depends_on else ()
         with self.tracing.sending(body.type, trace_parent) as travelling:
-            yield self._task(body, travelling)
+            yield self._task(body, travelling, parents)
 
     def read(self, value: Any, trace_parent: str | None) -> NewTask:
         """One item of a batch. Raises Refusal with everything that is wrong with it."""
@@ -60,7 +61,7 @@ class Submissions:
         """One more task was accepted."""
         self.metrics.submitted(task.queue, task.type)
 
-    def _task(self, body: NewTaskBody, trace_parent: str | None) -> NewTask:
+    def _task(self, body: NewTaskBody, trace_parent: str | None, parents: tuple[Parent, ...]) -> NewTask:
         return NewTask(
             id=new_task_id(),
             type=body.type,
@@ -74,6 +75,8 @@ class Submissions:
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
             meta={"traceparent": trace_parent} if trace_parent else None,
             unique=_unique(body),
+            parents=parents,
+            on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
         )
 
 
@@ -83,6 +86,8 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
         return queue_full(task.queue)
     if stored.conflict:
         return not_unique(task, stored)
+    if stored.missing_parent is not None:
+        return no_parent(task, stored.missing_parent)
     return None
 
 
@@ -111,6 +116,29 @@ def _unique(body: NewTaskBody) -> Unique | None:
         until=until if isinstance(until, str) else timedelta(seconds=until),
         on_conflict=body.on_conflict,
     )
+
+
+def _parents(wanted: Sequence[DependencyBody]) -> tuple[Parent, ...]:
+    """Raises Refusal for one that is named by its place in a batch, because there is none."""
+    parents = []
+    for at, each in enumerate(wanted):
+        if each.task_id is None:
+            raise errors.invalid(
+                [
+                    errors.field_error(
+                        ("depends_on", at, "item"), "names a task of a batch, and this is none: use task_id"
+                    )
+                ]
+            )
+        parents.append(Parent(task_id=each.task_id, on=On(each.on)))
+    return tuple({each.task_id: each for each in parents}.values())
+
+
+def no_parent(task: NewTask, missing: str) -> Refusal:
+    """A task that it depends on does not exist."""
+    ids = [each.task_id for each in task.parents]
+    text = f"there is no task {missing}: it never existed, or its retention is over"
+    return errors.invalid([errors.field_error(("depends_on", ids.index(missing)), text)], errors.NO_PARENT)
 
 
 def queue_full(queue: str) -> Refusal:

@@ -15,8 +15,9 @@ def rq_job(task_id: str) -> str:
     """hash, owner: every script; for ever. The record of a task: RQ's fields, and ours beside them.
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
-    cancel, unique, unique_until, and one `attempt:N` per attempt (JSON). RQ's that we rely on: data, origin,
-    description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
+    cancel, unique, unique_until, and one `attempt:N` per attempt (JSON). Of a task that is tied to others also links,
+    children, parents (JSON), on_parent_failure, waits, batch, batch_index, after_batch. RQ's that we rely on: data,
+    origin, description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
     """
     return f"rq:job:{task_id}"
 
@@ -115,7 +116,21 @@ def retrying(queue: str) -> str:
 
 
 BLOCKED = "taskqueue:blocked"
-"""zset, owner: submit. Tasks that wait for other tasks, by creation."""
+"""zset, owner: submit, and every script that ends a task. Tasks that wait for others, by when they began to."""
+
+
+def children(task_id: str) -> str:
+    """zset, owner: submit, and every script that ends a task; until all of them have ended.
+
+    The tasks that depend on one. Score: above 0 not told yet how it ended, 0 told, below 0 waiting for it to be
+    retried (`_links.lua`).
+    """
+    return f"taskqueue:children:{task_id}"
+
+
+OWED = "taskqueue:owed"
+"""zset, owner: as `children`. `task:ID` whose children are still to be told, `batch:ID` with work left; by age."""
+
 
 LEASES = "taskqueue:leases"
 """zset, owner: claim, extend, report, release, reap. Running tasks by the end of their lease."""
@@ -159,6 +174,37 @@ def cause(fingerprint: str) -> str:
 CAUSE_OF = "taskqueue:cause-of"
 """hash, owner: as `CAUSES`. Each dead letter's cause, kept apart from the record, which may be damaged."""
 
+
+# --- Ours: batches ----------------------------------------------------------------------------------------------
+
+
+def batch(batch_id: str) -> str:
+    """hash, owner: batch_open, and every script that moves a task; until its tasks are gone, a day at least.
+
+    name, created_at, total, one count per state, ended, removed, max_running, stop_on_error, then, closed, done_at,
+    stopped, stopped_at, work and work_at (how far a cancel or a retry of all its tasks is).
+    """
+    return f"taskqueue:batch:{batch_id}"
+
+
+def batch_items(batch_id: str) -> str:
+    """zset, owner: submit; as long as the batch. Its tasks by their place in it, also those removed since."""
+    return f"taskqueue:batch-items:{batch_id}"
+
+
+def batch_line(batch_id: str) -> str:
+    """zset, owner: submit, and every script that moves a task. Blocked tasks that wait for room under max_running."""
+    return f"taskqueue:batch-line:{batch_id}"
+
+
+BATCHES = "taskqueue:batches"
+"""zset, owner: batch_open, batch_prune. All batches by creation."""
+
+OPEN_BATCHES = "taskqueue:batches:open"
+"""zset, owner: batch_open, batch_close. Batches that are still being sent, by the last sign of life of the sender."""
+
+EMPTY_BATCHES = "taskqueue:batches:empty"
+"""zset, owner: batch_close, prune, purge. Batches without a task on record, by creation; a day old they go."""
 
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 

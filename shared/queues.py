@@ -23,26 +23,38 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of one task: its state, or None when its queue had no room.
+    """What became of one task: its state, or None when it was not taken.
 
     When another task holds its unique key, `id` and `state` are that one's (None when its record is gone), and it is
-    said whether that was asked for (`existing`) or is a refusal (`conflict`).
+    said whether that was asked for (`existing`) or is a refusal (`conflict`). Else it was not taken because a parent
+    does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue had no room.
+    `known` means that it was there before, at its place in the batch; `removed` that its record has gone since.
     """
 
     id: str
     state: TaskState | None
     existing: bool = False
     conflict: bool = False
+    missing_parent: str | None = None
+    batch_closed: bool = False
+    differs: bool = False
+    known: bool = False
+    removed: bool = False
 
     @property
     def full(self) -> bool:
         """Its queue had no room."""
-        return self.state is None and not self.existing and not self.conflict
+        return self.state is None and not self._explained
 
     @property
     def stored(self) -> bool:
         """It is a new task, and kept."""
-        return self.state is not None and not self.existing and not self.conflict
+        return self.state is not None and not self._explained
+
+    @property
+    def _explained(self) -> bool:
+        other = self.existing or self.conflict or self.missing_parent is not None
+        return other or self.batch_closed or self.differs or self.known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +149,7 @@ class Queues:
 def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
     """What `submit.lua` said of a task."""
     if isinstance(said, bytes):
-        return Submitted(id=task_id, state=None if said == b"full" else TaskState(said.decode()))
+        return _of_word(task_id, said.decode())
     what, holder, state = (part.decode() for part in said)
     return Submitted(
         id=holder,
@@ -145,6 +157,22 @@ def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
         existing=what == "existing",
         conflict=what == "conflict",
     )
+
+
+def _of_word(task_id: str, said: str) -> Submitted:
+    word, _, parent = said.partition(" ")
+    match word:
+        case "full":
+            return Submitted(id=task_id, state=None)
+        case "missing":
+            return Submitted(id=task_id, state=None, missing_parent=parent)
+        case "closed":
+            return Submitted(id=task_id, state=None, batch_closed=True)
+        case "differs":
+            return Submitted(id=task_id, state=None, differs=True)
+        case "=removed":
+            return Submitted(id=task_id, state=None, known=True, removed=True)
+    return Submitted(id=task_id, state=TaskState(word.removeprefix("=")), known=word.startswith("="))
 
 
 def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
@@ -170,12 +198,26 @@ def _moment(after: timedelta | None, at: datetime | None) -> str:
 
 def _extra(task: NewTask) -> str:
     pairs: Iterable[tuple[str, str]] = (
+        *_ties(task),
         ("timeout", str(task.timeout.total_seconds()) if task.timeout else ""),
         ("retry", json.dumps(task.retry) if task.retry else ""),
         ("meta", json.dumps(task.meta) if task.meta else ""),
     )
     flat = [part for name, value in pairs if value for part in (name, value)]
-    return json.dumps(flat) if flat else ""
+    return json.dumps(flat, separators=(",", ":")) if flat else ""
+
+
+def _ties(task: NewTask) -> list[tuple[str, str]]:
+    """What ties a task to others; `links` first, by which the scripts see that there is something."""
+    found: list[tuple[str, str]] = []
+    if task.parents:
+        found.append(("parents", json.dumps([[each.task_id, each.on] for each in task.parents])))
+        found.append(("on_parent_failure", task.on_parent_failure))
+    if task.batch:
+        found += [("batch", task.batch.batch_id), ("batch_index", str(task.batch.index))]
+    if task.after_batch:
+        found.append(("after_batch", task.after_batch))
+    return [("links", "1"), *found] if found else found
 
 
 def _terms(task: NewTask) -> str:

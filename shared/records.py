@@ -17,7 +17,19 @@ from shared import keys, wire
 from shared.clock import instant, instant_us
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.redis_client import raw, text, translated
-from shared.tasks import Attempt, ErrorInfo, Outcome, Progress, TaskDetail, TaskState, TaskSummary
+from shared.tasks import (
+    Attempt,
+    BatchPlace,
+    ErrorInfo,
+    On,
+    OnParentFailure,
+    Outcome,
+    Parent,
+    Progress,
+    TaskDetail,
+    TaskState,
+    TaskSummary,
+)
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -317,6 +329,14 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
         ),
         cancel_requested=fields["cancel"].decode(errors="replace") if "cancel" in fields else None,
         unique_key=_after_colon(fields.get("unique")),
+        parents=attempt_read("what it depends on", lambda: _parents(fields.get("parents")), ()),
+        on_parent_failure=attempt_read(
+            "what it does when a parent fails",
+            lambda: OnParentFailure(fields.get("on_parent_failure", b"cancel").decode()),
+            OnParentFailure.CANCEL,
+        ),
+        batch=attempt_read("its place in a batch", lambda: _place(fields), None),
+        after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
@@ -325,6 +345,16 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
 def _after_colon(value: bytes | None) -> str | None:
     """A unique key is kept with its type in front."""
     return value.decode(errors="replace").partition(":")[2] if value else None
+
+
+def _parents(value: bytes | None) -> tuple[Parent, ...]:
+    return tuple(Parent(task_id=str(each[0]), on=On(each[1])) for each in json.loads(value or b"[]"))
+
+
+def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
+    if "batch" not in fields:
+        return None
+    return BatchPlace(batch_id=fields["batch"].decode(), index=int(fields.get("batch_index", 0)))
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:

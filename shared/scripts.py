@@ -47,7 +47,17 @@ def _text(name: str) -> str:
     return (files("shared") / "lua" / f"{name}.lua").read_text()
 
 
-_PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due", "fire")}
+_PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {
+    "schedule_fire": ("_schedules", "_links"),
+    **dict.fromkeys(
+        (
+            "amend", "batch_close", "batch_open", "batch_prune", "batch_work", "cancel", "claim", "discard", "expire",
+            "promote", "prune", "purge", "reap", "release", "report", "requeue", "run_now", "settle", "submit",
+            "submit_once",            "survey",
+        ),
+        ("_links",),
+    ),
+}  # fmt: skip
 """Scripts that have more in front of them than the prelude."""
 
 _STEPS = {
@@ -172,6 +182,29 @@ class Scripts:
         looked, *wrong = self.call("survey", permit.lock, permit.token, lease_us, limit, *queues)
         pairs = zip(wrong[::2], wrong[1::2], strict=True)
         return int(looked), {what.decode(): int(times) for what, times in pairs}
+
+    def settle(self, limit: int, permit: Permit = UNLOCKED) -> int:
+        """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
+        return int(self.call("settle", limit, permit.lock, permit.token))
+
+    # --- batches ---
+
+    def batch_open(self, batch_id: str, name: str, max_running: str, stop_on_error: str, then: str) -> bool:
+        """Begins a batch or goes on with one; whether it is new."""
+        return bool(self.call("batch_open", batch_id, name, max_running, stop_on_error, then))
+
+    def batch_close(self, batch_id: str) -> bool:
+        """All of it was sent; whether there is such a batch."""
+        return bool(self.call("batch_close", batch_id))
+
+    def batch_work(self, batch_id: str, work: str, reason: str) -> str:
+        """Begins to cancel or to retry its tasks: begun, busy or unknown."""
+        answer: bytes = self.call("batch_work", batch_id, work, reason)
+        return answer.decode()
+
+    def batch_prune(self, silence_us: int, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
+        """Closes batches whose sender is silent, removes those without tasks; how many."""
+        return int(self.call("batch_prune", silence_us, age_us, limit, permit.lock, permit.token))
 
     # --- locks ---
 

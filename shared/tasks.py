@@ -39,17 +39,21 @@ ENDED = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.EXPIRED})
 WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
 
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
-    S.SCHEDULED: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
-    S.BLOCKED: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
+    S.SCHEDULED: frozenset({S.PENDING, S.BLOCKED, S.CANCELLED, S.EXPIRED}),
+    S.BLOCKED: frozenset({S.PENDING, S.SCHEDULED, S.CANCELLED, S.EXPIRED}),
     S.PENDING: frozenset({S.RUNNING, S.CANCELLED, S.EXPIRED, S.FAILED}),
     S.RUNNING: frozenset({S.COMPLETED, S.RETRYING, S.FAILED, S.CANCELLED, S.PENDING}),
-    S.RETRYING: frozenset({S.PENDING, S.CANCELLED, S.EXPIRED}),
+    S.RETRYING: frozenset({S.PENDING, S.BLOCKED, S.CANCELLED, S.EXPIRED}),
     S.COMPLETED: frozenset(),
-    S.FAILED: frozenset({S.PENDING}),
+    S.FAILED: frozenset({S.PENDING, S.BLOCKED}),
     S.CANCELLED: frozenset(),
     S.EXPIRED: frozenset(),
 }
-"""Pending to failed is the way of a record that nobody can read; running to pending is a lease given back or lost."""
+"""Pending to failed is the way of a record that nobody can read; running to pending is a lease given back or lost.
+
+To blocked is the way of a task whose batch has no room for it (`max_running`) at the moment when it would wait for a
+worker; from blocked to scheduled that of one whose parents ended before its time has come.
+"""
 
 RQ_STATUS: Mapping[TaskState, str] = {
     S.SCHEDULED: "scheduled",
@@ -109,13 +113,48 @@ class Unique:
     on_conflict: Conflict = Conflict.REFUSE
 
 
+class On(StrEnum):
+    """Which end of a parent a task waits for."""
+
+    SUCCESS = "success"
+    END = "end"
+
+
+class OnParentFailure(StrEnum):
+    """What becomes of a task when a parent whose success it wants ends otherwise.
+
+    It is cancelled; or released, to run as if the parent had succeeded; or it waits for as long as the parent is a
+    dead letter that may still be retried.
+    """
+
+    CANCEL = "cancel"
+    RELEASE = "release"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """A task that another one waits for."""
+
+    task_id: str
+    on: On = On.SUCCESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlace:
+    """Which batch a task belongs to, and its place there."""
+
+    batch_id: str
+    index: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
     """A task on its way in, already checked.
 
     `data` is the JSON text of the payload. `delay` counts from the moment Redis takes the task; `run_at` is an
     instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
-    `RetryPolicy`'s fields, durations in seconds.
+    `RetryPolicy`'s fields, durations in seconds. `after_batch` is a batch that must have ended first.
     """
 
     id: str
@@ -130,6 +169,10 @@ class NewTask:
     tags: tuple[str, ...] = ()
     meta: Mapping[str, str] | None = None
     unique: Unique | None = None
+    parents: tuple[Parent, ...] = ()
+    on_parent_failure: OnParentFailure = OnParentFailure.CANCEL
+    batch: BatchPlace | None = None
+    after_batch: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,4 +244,8 @@ class TaskDetail:
     expires_at: datetime | None = None
     cancel_requested: str | None = None
     unique_key: str | None = None
+    parents: tuple[Parent, ...] = ()
+    on_parent_failure: OnParentFailure = OnParentFailure.CANCEL
+    batch: BatchPlace | None = None
+    after_batch: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

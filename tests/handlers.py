@@ -48,6 +48,15 @@ def digest(file: str, must_contain: str = "") -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@task("gather")
+def gather(data: Any = None) -> Any:
+    """What it is told of the tasks that it waited for."""
+    me = current_task()
+    if me.batch:
+        return {"batch": me.batch.name, "completed": me.batch.completed, "failed": me.batch.failed}
+    return {each.id: each.result if each.state == "completed" else f"{each.state}: {each.error}" for each in me.parents}
+
+
 @task("fail")
 def fail(message: str = "no luck") -> None:
     """Fails every time."""

@@ -32,7 +32,10 @@ _F_SETPIPE_SZ = 1031
 
 
 class Assignment(NamedTuple):
-    """A task as it is handed to an executor. Times in microseconds; `limit` in seconds."""
+    """A task as it is handed to an executor. Times in microseconds; `limit` in seconds.
+
+    `family` is what the claim told of the tasks that it waited for (JSON, empty for none).
+    """
 
     number: int
     id: bytes
@@ -44,6 +47,7 @@ class Assignment(NamedTuple):
     meta: bytes
     enqueued_us: int
     limit: float
+    family: bytes = b""
 
 
 class Outcome(NamedTuple):

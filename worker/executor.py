@@ -29,6 +29,7 @@ from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
 from worker.handlers.context import CurrentTask, current
+from worker.handlers.family import read_family
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 from worker.log_tail import LogTail
@@ -161,6 +162,7 @@ class Executor:
             attempt=assignment.attempt,
             failures=assignment.failures,
             traceparent=self.traceparent,
+            family=read_family(assignment.family),
             send_progress=self._send_progress,
         )
 

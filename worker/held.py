@@ -40,6 +40,7 @@ class Held:
     cancelled: bool = False
     log_size: int = 0
     logs: deque[str] = field(default_factory=deque)
+    family: bytes = b""
 
     @property
     def suspect(self) -> bool:
@@ -59,6 +60,7 @@ class Held:
             self.meta,
             self.enqueued_us,
             self.limit,
+            self.family,
         )
 
     @property
@@ -81,6 +83,13 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
     """The tasks in the answer of `claim.lua`."""
     offset = int(reply[0]) - received_us
     return [
-        Held(*cast("_Row", tuple(row[:11])), int(float(row[11])) if row[11] else 0, token, offset, sent_at + lease)
+        Held(
+            *cast("_Row", tuple(row[:11])),
+            int(float(row[11])) if row[11] else 0,
+            token,
+            offset,
+            sent_at + lease,
+            family=row[12],
+        )
         for row in reply[3]
     ]

@@ -58,7 +58,7 @@ class Tasks:
             ),
             202: Answer(description="The task is kept.", model=schemas.TaskAccepted),
         },
-        problems=(errors.UNKNOWN_TYPE, errors.NOT_UNIQUE, errors.QUEUE_FULL, errors.NO_TYPES),
+        problems=(errors.UNKNOWN_TYPE, errors.NO_PARENT, errors.NOT_UNIQUE, errors.QUEUE_FULL, errors.NO_TYPES),
         idempotent=True,
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:

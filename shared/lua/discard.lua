@@ -4,6 +4,7 @@ local id = ARGV[2]
 local v = fields(id, 'state', 'description', 'origin', 'token')
 if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end
 if not redis.call('ZSCORE', TASKS, id) and not redis.call('HEXISTS', 'taskqueue:cause-of', id) then return 0 end
+forsake(id)
 for at = 3, #ARGV do
   for _, state in ipairs({'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled',
     'expired'}) do

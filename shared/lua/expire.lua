@@ -13,6 +13,7 @@ for _, id in ipairs(ids) do
     redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', iso(now))
     enter_ended(id, 'expired', v[2])
     expired = expired + 1
+    moved(id, state, 'expired')
   end
 end
 count('expired', expired)

@@ -5,7 +5,9 @@ local queue, limit = ARGV[2], tonumber(ARGV[3])
 if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
 write_even_when_full()
 local stamp = iso(now)
-local moved, latest = 0, 0
+local promoted, latest = 0, 0
+
+local function is_tied(id) return redis.pcall('HGET', job_key(id), 'links') == '1' end
 
 local function promote(state, most)
   local key = index_key(state, queue)
@@ -14,8 +16,12 @@ local function promote(state, most)
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - tonumber(due[at + 1]))
-    local written = redis.pcall('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)
-    if type(written) ~= 'table' then
+    local tied = is_tied(id)
+    if tied and held_back(id, state, queue, 0) then
+      leave(id, state, queue, '')
+      promoted = promoted + 1
+    elseif type(redis.pcall('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)) ~= 'table' then
+      if tied then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       scores[#scores + 1] = num(now + #ids)
       scores[#scores + 1] = id
@@ -30,16 +36,16 @@ local function promote(state, most)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(scores))
   redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids))
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  moved = moved + #ids
+  promoted = promoted + #ids
 end
 
 promote('retrying', limit)
-if moved < limit then promote('scheduled', limit - moved) end
-ring(moved)
+if promoted < limit then promote('scheduled', limit - promoted) end
+ring(promoted)
 
 local next_due = ''
 for _, state in ipairs({'retrying', 'scheduled'}) do
   local first = redis.call('ZRANGE', index_key(state, queue), 0, 0, 'WITHSCORES')[2]
   if first and (next_due == '' or tonumber(first) < tonumber(next_due)) then next_due = first end
 end
-return {moved, num(latest), next_due}
+return {promoted, num(latest), next_due}

@@ -1,7 +1,8 @@
 -- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.
--- Returns how many were removed. What the index names but the record says is elsewhere only leaves the index: nothing
+-- Returns how many were removed or put off: the result of a completed task is kept for as long as a task that depends on it
+-- has not ended, and then for its time again. What the index names but the record says is elsewhere only leaves the index: nothing
 -- that waits or runs is ever removed.
 local state, most = ARGV[2], tonumber(ARGV[5])
 if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
@@ -14,7 +15,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 
   if v and v[2] and v[2] ~= state then
     redis.call('ZREM', index, id)
     if state == 'failed' then leave_cause(id) end
+  elseif state == 'completed' and needed(id) then
+    redis.call('ZADD', index, NOW, id)
   else
+    forsake(id)
     remove(id, state, v and v[1] or '', '')
   end
   removed = removed + 1

@@ -9,7 +9,10 @@ for at = 3, #ARGV do
   local state = v and v[1] or ''
   local listed = redis.call('ZSCORE', 'taskqueue:' .. wanted, id)
   local gone = listed and (state == wanted or not v or not v[1])
-  if gone then remove(id, wanted, v and v[2] or '', '') end
+  if gone then
+    forsake(id)
+    remove(id, wanted, v and v[2] or '', '')
+  end
   answer[#answer + 1] = {gone and wanted or state, gone and 1 or 0}
 end
 return answer

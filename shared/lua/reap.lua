@@ -62,6 +62,7 @@ local function reap(id)
     state = again(id, queue, v)
   end
   count('lost', 1)
+  moved(id, 'running', state)
   answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes}
 end
 

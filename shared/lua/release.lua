@@ -5,7 +5,7 @@ local given, wake = 0, 0
 write_even_when_full()
 
 local function give_back(id, token, enqueued)
-  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt')
+  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt', 'links')
   if not v or v[1] ~= token or v[2] ~= 'running' then return end
   local queue = v[3]
   leave(id, 'running', queue, token)
@@ -14,6 +14,7 @@ local function give_back(id, token, enqueued)
   if v[5] then
     redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
     enter_ended(id, 'cancelled', queue)
+    if v[7] then moved(id, 'running', 'cancelled') end
     return
   end
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
@@ -21,6 +22,7 @@ local function give_back(id, token, enqueued)
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
   watch_deadline(id, v[4])
+  if v[7] then moved(id, 'running', 'pending') end
   wake = wake + 1
 end
 

@@ -76,12 +76,14 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   ring(1)
 end
 
+local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending'}
+
 -- A wish to cancel is stronger than another try or the dead letters, but not than a success.
 local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true}
 
 local function write(id, token, kind, delay, record, error, payload)
   local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
-    'unique')
+    'unique', 'links')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
   local overruled = v[5] and OVERRULED[kind]
@@ -93,6 +95,7 @@ local function write(id, token, kind, delay, record, error, payload)
   kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
     {failures = v[7], crashes = v[8]}, v[9])
   counts[kind] = (counts[kind] or 0) + 1
+  if v[10] then moved(id, 'running', BECOMES[kind] or kind) end
   return overruled and 2 or 1
 end
 

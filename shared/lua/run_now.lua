@@ -6,9 +6,11 @@ local state = v and v[1] or ''
 if not (state == 'scheduled' or state == 'retrying') then return {state, 0} end
 local queue = v[2]
 leave(id, state, queue, '')
+if held_back(id, state, queue, NOW) then return {state, 1} end
 redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
 redis.call('RPUSH', 'rq:queue:' .. queue, id)
 redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
 redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
 ring(1)
+moved(id, state, 'pending')
 return {state, 1}

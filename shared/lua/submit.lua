@@ -4,11 +4,16 @@
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it lets go of that ("start", "end" or milliseconds),
 --   `conflict` what to do when another holds it: "refuse", "existing" or "replace").
+--   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
+--   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, or with `after_batch`.
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
 -- Where another task holds the unique key: {"conflict" or "existing", that task's id, its state ("" if not known)}.
+-- "missing ID" when a parent does not exist. For a task of a batch also "closed" when nothing is taken into it any more;
+-- and of one that is there already "=" and its state, "=removed" when its record is gone, "differs" when its data is not
+-- the same.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
-local by_queue, room, answer, created, woken = {}, {}, {}, 0, 0
+local by_queue, room, answer, created, woken, touched = {}, {}, {}, 0, 0, {}
 
 local function moment(text)
   if text == '' then return nil end
@@ -56,26 +61,92 @@ local function index(id, task_type, tags, created_at)
   end
 end
 
-local function store(id, queue, task_type, data, due, expires, tags, extra)
-  local state = (due and due > now) and 'scheduled' or 'pending'
+-- What ties a task to others, out of its extra fields; nil for most tasks.
+local function ties_of(extra)
+  if string.sub(extra, 1, 9) ~= '["links",' then return nil end
+  local list, ties = cjson.decode(extra), {}
+  for at = 1, #list, 2 do ties[list[at]] = list[at + 1] end
+  if ties.parents then ties.parents = cjson.decode(ties.parents) end
+  return ties
+end
+
+-- Looks its parents up: how many it waits for, why it will never run. Returns why it cannot be taken, if so.
+local function look_at_parents(ties)
+  ties.waits, ties.scores = 0, {}
+  for at, parent in ipairs(ties.parents) do
+    local state = state_of(parent[1])
+    if state == 'gone' then return 'missing ' .. parent[1] end
+    local verdict = judge(state, parent[2], ties.on_parent_failure)
+    if verdict == 'cancel' then ties.reason = ties.reason or unmet(parent[1], state) end
+    ties.scores[at] = verdict == 'wait' and num(now + created) or verdict == 'hold' and '-' .. NOW or '0'
+    if verdict ~= 'met' then ties.waits = ties.waits + 1 end
+  end
+end
+
+-- Why a task that is tied to others is not taken, or what it answers because it is there already; nil to go on.
+local function answered(id, ties, data)
+  if ties.batch then
+    local known = fields(id, 'state', 'data', 'amended')
+    if known and known[1] then return (known[2] ~= data and not known[3]) and 'differs' or '=' .. known[1] end
+    if redis.call('ZSCORE', 'taskqueue:batch-items:' .. ties.batch, id) then return '=removed' end
+    local b = redis.call('HMGET', batch_key(ties.batch), 'total', 'stopped', 'closed')
+    if not b[1] or b[2] or b[3] then return 'closed' end
+  end
+  return ties.parents and look_at_parents(ties)
+end
+
+-- The state in which it begins.
+local function begin(id, queue, due, ties)
+  local first = (due and due > now) and 'scheduled' or 'pending'
+  if not ties then return first end
+  if ties.reason then return 'cancelled' end
+  if ties.after_batch or (ties.waits or 0) > 0 then return 'blocked' end
+  if first == 'pending' and ties.batch and (slots(ties.batch) or 1) <= 0 then
+    redis.call('ZADD', line_key(ties.batch), num(now + created), id)
+    return 'blocked'
+  end
+  return first
+end
+
+-- Ties it to the others, who are told by nobody else.
+local function tie(id, state, ties)
+  if ties.waits then redis.call('HSET', job_key(id), 'waits', ties.waits) end
+  if ties.reason then redis.call('HSET', job_key(id), 'cancel', ties.reason, 'ended_at', stamp) end
+  if ties.parents and not ties.reason then
+    for at, parent in ipairs(ties.parents) do register(id, parent[1], ties.scores[at]) end
+  end
+  if ties.batch then
+    redis.call('HINCRBY', batch_key(ties.batch), 'total', 1)
+    redis.call('ZADD', 'taskqueue:batch-items:' .. ties.batch, ties.batch_index, id)
+    recount(ties.batch, nil, state)
+    touched[ties.batch] = true
+  end
+end
+
+local function store(id, queue, task_type, data, due, expires, tags, extra, ties)
+  local state = begin(id, queue, due, ties)
   redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
-  if state == 'scheduled' then redis.call('HSET', job_key(id), 'due_at', num(due)) end
+  if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
   if tags ~= '' then redis.call('HSET', job_key(id), 'tags', tags) end
   if extra ~= '' then redis.call('HSET', job_key(id), unpack(cjson.decode(extra))) end
   if expires then
     redis.call('HSET', job_key(id), 'expires_at', num(expires))
-    watch_deadline(id, num(expires))
+    if state ~= 'cancelled' then watch_deadline(id, num(expires)) end
   end
   index(id, task_type, tags, num(now + created))
   created = created + 1
-  if state == 'scheduled' then enter_due(id, state, queue, due) else enqueue_later(queue, id) end
+  if state == 'scheduled' then enter_due(id, state, queue, due)
+  elseif state == 'pending' then enqueue_later(queue, id)
+  elseif state == 'blocked' then block(id, queue)
+  else enter_ended(id, state, queue) end
+  if ties then tie(id, state, ties) end
   return state
 end
 
-local function store_at(at)
+local function store_at(at, ties)
   return store(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], moment(ARGV[at + 4]), moment(ARGV[at + 5]),
-    ARGV[at + 6], ARGV[at + 7])
+    ARGV[at + 6], ARGV[at + 7], ties)
 end
 
 -- What a sender is told whose unique key another task holds; nil when that one is to make way. One that runs already
@@ -92,7 +163,7 @@ local function replace(holder, key)
   redis.call('DEL', 'taskqueue:unique-for:' .. key)
 end
 
-local function store_unique(at, id, queue, terms)
+local function store_unique(at, id, queue, terms, ties)
   local holder, state = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
@@ -100,21 +171,23 @@ local function store_unique(at, id, queue, terms)
   if holder then replace(holder, terms.unique) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
-  return store_at(at)
+  return store_at(at, ties)
 end
 
 local function take(at)
   local id, queue = ARGV[at], ARGV[at + 1]
-  local known = redis.call('HGET', job_key(id), 'state')
+  local ties = ties_of(ARGV[at + 7])
+  local known = ties and answered(id, ties, ARGV[at + 3]) or redis.call('HGET', job_key(id), 'state')
   if known then return known end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
-  if terms and terms.unique then return store_unique(at, id, queue, terms) end
+  if terms and terms.unique then return store_unique(at, id, queue, terms, ties) end
   if not has_room(queue) then return 'full' end
-  return store_at(at)
+  return store_at(at, ties)
 end
 
 for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
 enqueue_all()
+for batch in pairs(touched) do redis.call('ZADD', 'taskqueue:batches:open', 'XX', NOW, batch) end
 ring(woken)
 count('submitted', created)
 return answer

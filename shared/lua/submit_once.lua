@@ -13,7 +13,7 @@ if v[1] and not v[3] then return {'busy', '', ''} end
 if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
-if existing or (type(said) == 'string' and said ~= 'full') then
+if existing or (type(said) == 'string' and said ~= 'full' and string.sub(said, 1, 8) ~= 'missing ') then
   redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer',
     cjson.encode(said))
   redis.call('PEXPIRE', key, ARGV[4])

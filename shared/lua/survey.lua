@@ -11,7 +11,7 @@ local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
 local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
 local KNOWN = {}
 for _, state in ipairs(STATES) do KNOWN[state] = true end
-local queues, wrong, wake = {}, {}, 0
+local queues, wrong, wake, looked = {}, {}, 0, 0
 for at = 6, #ARGV do queues[#queues + 1] = ARGV[at] end
 
 local function found(what) wrong[what] = (wrong[what] or 0) + 1 end
@@ -43,7 +43,7 @@ local function bring_home(id, state, queue, due)
   elseif state == 'running' then
     redis.call('ZADD', LEASES, num(now + lease), id)
   elseif state == 'blocked' then
-    redis.call('ZADD', BLOCKED, NOW, id)
+    block(id, queue)
   else
     enter_ended(id, state, queue)
   end
@@ -86,6 +86,11 @@ local function inspect(id)
     if other == state then home = there elseif there then take_out(id, other, state, queue) end
   end
   if not home then bring_home(id, state, queue, v[5]) end
+  if state == 'blocked' then
+    local mended, parents = mend(id)
+    if mended then found('blocked') end
+    looked = looked + math.floor(parents / 10)
+  end
   list(id, v)
   if v[7] and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
@@ -99,8 +104,6 @@ for _, state in ipairs(STATES) do
   end
 end
 sources[#sources + 1] = RECORDS
-
-local looked = 0
 
 -- Both return the score and the id to go on behind, or nothing at the end.
 local function walk_index(key, score, id)

@@ -20,7 +20,7 @@ def test_every_state_has_its_transitions_and_its_name_in_rq() -> None:
 
 def test_an_ended_task_moves_only_when_a_person_retries_it() -> None:
     for state in ENDED:
-        assert TRANSITIONS[state] <= {TaskState.PENDING}
+        assert TRANSITIONS[state] <= {TaskState.PENDING, TaskState.BLOCKED}
     assert {state for state in ENDED if TRANSITIONS[state]} == {TaskState.FAILED}
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
+
 _NOWHERE: Callable[[float, str], None] = lambda fraction, message: None  # noqa: E731
 
 
@@ -18,7 +20,22 @@ class CurrentTask:
     attempt: int
     failures: int
     traceparent: str | None = None
+    family: Family = field(default=NONE, repr=False)
     send_progress: Callable[[float, str], None] = field(default=_NOWHERE, repr=False)
+
+    @property
+    def parents(self) -> list[ParentTask]:
+        """The tasks that it depended on, in the order in which it named them, each with how it ended and its result."""
+        return list(self.family.parents.values())
+
+    def parent(self, task_id: str) -> ParentTask:
+        """The parent of this id. Raises KeyError when the task did not depend on it."""
+        return self.family.parents[task_id]
+
+    @property
+    def batch(self) -> EndedBatch | None:
+        """The batch that this task was to follow (`then`), with its counts."""
+        return self.family.batch
 
 
 current: ContextVar[CurrentTask | None] = ContextVar("current_task", default=None)

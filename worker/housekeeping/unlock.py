@@ -1,4 +1,4 @@
-"""unlock: moves due tasks (retries, run-at) to where workers take them."""
+"""unlock: moves due tasks (retries, run-at) to where workers take them, and tells children how their parents ended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from shared.errors import LockLost
 from shared.locks import HeldLock
 from shared.scripts import Scripts
+from worker.housekeeping.jobs import until_done
 from worker.housekeeping.lateness import Lateness
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,9 @@ class Unlock:
             raise lost or errors[self.queues[0]]
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)
-        return sum(moved for moved, _ in answers)
+        # Claims do this too; it is for the time when nobody claims.
+        settled = until_done(held, lambda: self.scripts.settle(BATCH, held.permit), BATCH, ROUNDS)
+        return settled + sum(moved for moved, _ in answers)
 
     def _unlock(self, queue: str, held: HeldLock) -> tuple[int, Exception | None]:
         moved = 0

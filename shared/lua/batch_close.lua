@@ -1,0 +1,3 @@
+-- All tasks of a batch have been sent: when they have ended, it is done. ARGV: now, id. Returns 1 when there is one.
+local id = ARGV[2]
+return close_batch(id)

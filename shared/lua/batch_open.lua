@@ -1,0 +1,16 @@
+-- Begins a batch, or goes on with one: sent again, with or without new tasks, it is the same batch.
+-- ARGV: now, id, name, max_running, stop_on_error, id of the task that follows (each "" for none).
+-- Returns 1 when it is new. What it was begun with stays as it was.
+local id = ARGV[2]
+local key = batch_key(id)
+local fresh = redis.call('HSETNX', key, 'created_at', NOW)
+if fresh == 1 then
+  redis.call('HSET', key, 'name', ARGV[3], 'total', 0)
+  for at, field in ipairs({'max_running', 'stop_on_error', 'then'}) do
+    if ARGV[at + 3] ~= '' then redis.call('HSET', key, field, ARGV[at + 3]) end
+  end
+  redis.call('ZADD', 'taskqueue:batches', NOW, id)
+end
+redis.call('HDEL', key, 'closed')
+redis.call('ZADD', 'taskqueue:batches:open', NOW, id)
+return fresh

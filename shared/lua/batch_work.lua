@@ -1,0 +1,17 @@
+-- Begins to cancel all tasks of a batch, or to retry its dead letters; `pay` carries it out step by step.
+-- ARGV: now, id, "cancel" or "retry", reason. Returns "begun", "busy" (the last one is not through) or "unknown".
+-- From the moment a cancel has begun none of its tasks starts; a retry ends an earlier cancel or stop.
+local id, work = ARGV[2], ARGV[3]
+local key = batch_key(id)
+write_even_when_full()
+local b = redis.call('HMGET', key, 'total', 'work', 'work_at')
+if not b[1] then return 'unknown' end
+if b[2] == 'retry' or b[2] == 'cancel' then return 'busy' end
+if work == 'cancel' then
+  stop_batch(id, ARGV[4], 'cancel')
+else
+  redis.call('HDEL', key, 'stopped', 'stopped_at')
+  redis.call('HSET', key, 'work', 'retry', 'work_at', '-1')
+  owe('batch:' .. id)
+end
+return 'begun'

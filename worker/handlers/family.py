@@ -1,0 +1,98 @@
+"""What a task can know of the tasks that it waited for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.errors import CorruptRecord, TaskQueueError
+from shared.tasks import TaskState
+
+
+class ResultUnavailable(TaskQueueError):
+    """A parent has no result that could be given to its child."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentTask:
+    """A task that the one which runs now depended on.
+
+    `state` is None when its record is no more. `error` is the class and message of its failure, if it failed.
+    """
+
+    id: str
+    state: TaskState | None
+    error: str | None = None
+    answer: bytes | None = field(default=None, repr=False)
+    too_large: bool = False
+
+    @property
+    def result(self) -> Any:
+        """What its handler returned. Raises ResultUnavailable when it did not complete, or is too large to hand on."""
+        if self.too_large:
+            raise ResultUnavailable(
+                f"the results of the parents are too large together, and that of {self.id} was left out: "
+                "return where a large result is, not the result itself"
+            )
+        if self.answer is None:
+            raise ResultUnavailable(f"task {self.id} has no result: it is {self.state or 'gone'}")
+        return json.loads(base64.b64decode(self.answer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedBatch:
+    """The batch that a task comes after: how many of its tasks ended how."""
+
+    id: str
+    name: str
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """The parents by id, in the order in which the task named them, and the batch before it."""
+
+    parents: Mapping[str, ParentTask] = field(default_factory=dict)
+    batch: EndedBatch | None = None
+
+
+NONE = Family()
+
+
+def read_family(text: bytes) -> Family:
+    """A family out of what `claim.lua` told. Raises CorruptRecord."""
+    if not text:
+        return NONE
+    try:
+        told = json.loads(text)
+        parents = [_parent(*each) for each in told.get("parents", ())]
+        batch = told.get("batch")
+        return Family(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptRecord(f"what this task depends on cannot be read: {error}") from error
+
+
+def _parent(task_id: str, state: str, found: str) -> ParentTask:
+    name, _, large = state.partition(" ")
+    known = None if name == "gone" else TaskState(name)
+    if known is TaskState.COMPLETED:
+        answer = (found or "bnVsbA==").encode() if not large else None
+        return ParentTask(id=task_id, state=known, answer=answer, too_large=bool(large))
+    return ParentTask(id=task_id, state=known, error=_error(found) if found else None)
+
+
+def _error(text: str) -> str:
+    about = json.loads(text)
+    return f"{about.get('type')}: {about.get('message')}"
+
+
+def _batch(told: Mapping[str, str]) -> EndedBatch:
+    numbers = {name: int(told.get(name, 0)) for name in ("total", "completed", "failed", "cancelled", "expired")}
+    return EndedBatch(id=told["id"], name=told.get("name", ""), **numbers)
