@@ -4,13 +4,15 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench lock manifests scan clean
+.PHONY: help run test check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
 # Test processes, each with a Redis of its own; most tests wait more than they compute. 0 runs all tests in one.
 TEST_PROCESSES ?= 4
+# What talks to the containers: make backup COMPOSE="docker compose -p other"
+COMPOSE ?= docker compose
 # More for pytest: make test ARGS="-k lock -x"
 ARGS ?=
 
@@ -27,8 +29,8 @@ endif
 endif
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-	  while IFS='|' read -r target text; do printf '%-16s%s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  while IFS='|' read -r target text; do printf '%-22s%s\n' "$$target" "$$text"; done
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local
@@ -42,6 +44,10 @@ check: $(VENV)/.dev ## formatting, lint, types, and who may import whom
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+
+scan: $(VENV)/.checkov ## look for unsafe settings in Dockerfile and manifests (installs checkov at first: a minute)
+	$(VENV)/checkov/bin/checkov --framework dockerfile --skip-download --compact --quiet --file Dockerfile
+	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
 
 format: $(VENV)/.dev ## format the code and mend what can be mended
 	$(PY) -m ruff format $(SOURCES)
@@ -60,8 +66,31 @@ manifests: ## render k8s/deployment.yaml from its parts, with kubectl
 	  echo "# Made by \`make manifests\` of overlays/production and base: change those."; echo "$$rendered"; \
 	} > k8s/deployment.yaml
 
-scan: $(VENV)/.checkov ## look for unsafe settings in the Kubernetes manifests
-	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
+env: ## write the passwords that docker-compose.yml asks for into .env; what is there stays
+	@touch .env && chmod 600 .env
+	@for name in REDIS_PASSWORD GRAFANA_PASSWORD; do \
+	  if grep -q "^$$name=" .env; then echo "$$name is in .env already: left as it is"; continue; fi; \
+	  printf '%s=%s\n' "$$name" "$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >>.env; echo "$$name is in .env now"; \
+	done
+
+# The append-only file may grow while it is read, which does no harm, but must not be rewritten meanwhile.
+backup: ## save Redis' data from the running containers: make backup TO=file.tar
+	@test -n "$(TO)" || { echo "say where to: make backup TO=file.tar" >&2; exit 2; }
+	@umask 077; $(COMPOSE) exec -T redis sh -ec 'redis-cli config set auto-aof-rewrite-percentage 0 >/dev/null; \
+	  trap "redis-cli config set auto-aof-rewrite-percentage 100 >/dev/null" EXIT; \
+	  until redis-cli info persistence | grep -q aof_rewrite_in_progress:0; do sleep 1; done; \
+	  cp -r /data/appendonlydir /data/backup && tar -C /data/backup -cf - . && rm -r /data/backup' >"$(TO)"
+	@tar -tf "$(TO)" | grep -q manifest || { echo "$(TO) is no backup" >&2; exit 1; }
+
+restore: ## put a backup in the place of Redis' data: make restore FROM=file.tar
+	@tar -tf "$(FROM)" 2>/dev/null | grep -q manifest || { echo "say which backup: make restore FROM=file.tar" >&2; exit 2; }
+	@$(COMPOSE) stop
+	@$(COMPOSE) run --rm -T --no-deps --entrypoint sh redis -ec 'rm -rf /data/appendonlydir && mkdir /data/appendonlydir && \
+	  tar -C /data/appendonlydir -xf -' <"$(FROM)"
+	@$(COMPOSE) start
+
+verify-compose: $(VENV)/.dev ## try docker-compose.yml on a real engine, from the build to the last volume removed
+	$(PY) -m tests.deployment.verify_compose $(ARGS)
 
 clean: ## remove what was made here, but not the data in .data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,53 @@
+# One image for every part. Which part runs is the command: python -m gateway, worker, worker.housekeeping, dashboard.
+# checkov:skip=CKV_DOCKER_7: the base image is named by the argument, with its version
+ARG PYTHON_IMAGE=python:3.13-slim
+
+# What needs pip and the network happens here; only the results go on.
+# hadolint ignore=DL3006  # the image is named by the argument above, with its version
+FROM ${PYTHON_IMAGE} AS build
+WORKDIR /build
+COPY requirements.lock pyproject.toml ./
+# Wheels, each with its hash; crontab, which rq-scheduler needs, is one module that comes as source only.
+RUN python -m venv --without-pip /opt/venv \
+ && python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
+      --require-hashes --only-binary :all: --no-binary crontab --requirement requirements.lock
+COPY shared /app/shared
+COPY gateway /app/gateway
+COPY worker /app/worker
+COPY dashboard /app/dashboard
+# Byte code now, as the root file system is read-only later; by content, so that the same sources give the same files.
+# The metadata tell the parts which version they are.
+RUN python -m compileall -q --invalidation-mode unchecked-hash /app /opt/venv/lib \
+ && python -c "import pathlib, tomllib; about = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \
+folder = next(pathlib.Path('/opt/venv/lib').glob('python3*/site-packages')) / 'taskqueue-{version}.dist-info'.format(**about); \
+folder.mkdir(); (folder / 'METADATA').write_text('Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n'.format(**about))"
+
+# hadolint ignore=DL3006
+FROM ${PYTHON_IMAGE}
+ARG VERSION=development
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Task Queue" \
+      org.opencontainers.image.description="A task queue on RQ's data and Redis: gateway, worker, housekeeper, dashboard" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# A user that owns nothing, by number, so that Kubernetes sees that it is not root; and nothing that installs.
+RUN groupadd --gid 10001 taskqueue \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin taskqueue \
+ && python -c "import pathlib, pip, shutil; shutil.rmtree(pathlib.Path(pip.__file__).parent)"
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+# In a container other machines are the point: a part listens on every address, and says so if it lets anyone in.
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/app \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    BIND_HOST=0.0.0.0 \
+    GATEWAY_PORT=5000
+WORKDIR /app
+USER 10001:10001
+# Gateway, dashboard, metrics and health of worker and housekeeper.
+EXPOSE 5000 5001 9100 9101
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
+  CMD ["python", "-S", "-m", "shared.healthcheck", "5000", "5001", "9100", "9101"]
+CMD ["python", "-m", "gateway"]

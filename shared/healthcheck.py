@@ -1,0 +1,48 @@
+"""`python -m shared.healthcheck PORT...`: whether the part in this container is ready; slim images have no curl.
+
+Of the ports given, those where somebody listens are asked, and all of them must be well: one list fits an image that
+holds every part. It runs every few seconds in every container, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+PATIENCE = 4.0
+"""Seconds for an answer; the containers' own limit is five."""
+ASK = b"GET /health/ready HTTP/1.0\r\nHost: localhost\r\n\r\n"
+
+
+def status(port: int, host: str = "127.0.0.1") -> str | None:
+    """The first line of the answer to "are you ready?"; None when nobody listens there."""
+    try:
+        connection = socket.create_connection((host, port), PATIENCE)
+    except ConnectionRefusedError:
+        return None
+    with connection:
+        connection.sendall(ASK)
+        with connection.makefile("rb") as answer:
+            return answer.readline(200).decode("latin-1").strip()
+
+
+def main(ports: list[str]) -> int:
+    """The exit status: 0 when every part that listens is ready."""
+    answers = {port: _ask(int(port)) for port in ports}
+    heard = {port: answer for port, answer in answers.items() if answer is not None}
+    for port, answer in heard.items():
+        print(f"port {port}: {answer}")
+    if not heard:
+        print(f"nobody listens on {', '.join(ports)}")
+    return 0 if heard and all(" 200" in answer for answer in heard.values()) else 1
+
+
+def _ask(port: int) -> str | None:
+    try:
+        return status(port)
+    except OSError as error:
+        return f"no answer: {error}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

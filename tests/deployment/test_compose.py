@@ -1,0 +1,222 @@
+"""The compose file is safe as it stands, and agrees with the image, the settings, Prometheus and the README."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dashboard.serve
+import gateway.serve
+from shared.settings import Settings, load
+from tests.deployment import compose_file
+from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
+from tests.harness import ROOT
+
+ALL = sorted(services())
+IMAGE = dict(re.findall(r"^    (?:ENV )?([A-Z_]+)=(\S+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+"""What the image sets for every part."""
+PUBLISHED = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "grafana": 3000}
+README = (ROOT / "README.md").read_text()
+
+
+def settings_of(part: str) -> Settings:
+    """The settings as a part finds them in its container."""
+    return load({**IMAGE, **services()[part]["environment"]})
+
+
+def port_of(part: str) -> int:
+    """The port that a part listens on."""
+    settings = settings_of(part)
+    return {
+        "gateway": settings.gateway_port,
+        "worker": settings.worker_metrics_port,
+        "housekeeper": settings.housekeeper_metrics_port,
+        "dashboard": settings.dashboard_port,
+    }[part]
+
+
+# --- it is read ---
+
+
+@pytest.mark.parametrize("over", [[], ["verify.yml"], ["verify.yml", "stand_ins.yml"]])
+def test_compose_reads_the_file_and_what_is_laid_over_it(over: list[str]) -> None:
+    done = compose_file.read(["docker-compose.yml", *(f"tests/deployment/{name}" for name in over)])
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, "no warnings"
+
+
+@pytest.mark.parametrize("missing", PASSWORDS)
+def test_without_a_password_nothing_starts_and_the_message_says_how_to_get_one(missing: str) -> None:
+    done = compose_file.read(environment={name: value for name, value in PASSWORDS.items() if name != missing})
+    assert done.returncode != 0
+    assert missing in done.stderr
+    assert "make env" in done.stderr
+
+
+def test_make_env_writes_passwords_for_their_owner_alone_and_changes_none_that_is_there(tmp_path: Path) -> None:
+    env = tmp_path / ".env"
+    env.write_text("REDIS_PASSWORD=mine\n")
+    for _ in range(2):
+        subprocess.run(["make", "-s", "-f", ROOT / "Makefile", "env"], cwd=tmp_path, check=True, capture_output=True)
+    lines = dict(line.split("=", 1) for line in env.read_text().splitlines())
+    assert lines.keys() == PASSWORDS.keys()
+    assert lines["REDIS_PASSWORD"] == "mine"
+    assert len(lines["GRAFANA_PASSWORD"]) == 48
+    assert stat.S_IMODE(env.stat().st_mode) == 0o600
+
+
+def test_no_password_is_in_the_file() -> None:
+    for name in re.findall(r"^ *(\w*(?:PASSWORD|SECRET)\w*): (.*)$", compose_file.TEXT, re.MULTILINE):
+        assert re.match(r"\$\{\w+:\?", name[1]), name
+
+
+# --- every container is confined ---
+
+
+@pytest.mark.parametrize("service", ALL)
+def test_every_container_is_confined_bounded_watched_and_comes_back(service: str) -> None:
+    there = services()[service]
+    user, _, group = there["user"].partition(":")
+    assert int(user) > 0
+    assert group.isdigit()
+    assert there["read_only"] is True
+    assert there["cap_drop"] == ["ALL"]
+    assert "cap_add" not in there
+    assert there["security_opt"] == ["no-new-privileges:true"]
+    assert there["init"] is True, "signals arrive and dead processes are buried"
+    assert there["restart"] == "unless-stopped"
+    limits = there["deploy"]["resources"]["limits"]
+    assert 0 < float(limits["cpus"]) <= 1, "more than one would not start on a machine with one processor"
+    assert int(limits["memory"]) > 0
+    assert limits["pids"] > 0
+    assert there["healthcheck"]["test"]
+    assert there["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert seconds(there["stop_grace_period"]) >= 20
+    mounts = [each for each in there.get("volumes", []) if each["type"] == "bind"]
+    assert all(each["read_only"] for each in mounts), "the checkout stays as it is"
+
+
+@pytest.mark.parametrize("service", ALL)
+def test_images_are_named_with_their_version(service: str) -> None:
+    image = services()[service]["image"]
+    assert image == "taskqueue:local" or re.search(r":v?\d", image), image
+
+
+def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:
+    published = {
+        name: int(port["published"])
+        for name, service in services().items()
+        for port in service.get("ports", [])
+        if port["host_ip"] == "127.0.0.1"
+    }
+    assert published == PUBLISHED
+    assert sum(len(service.get("ports", [])) for service in services().values()) == len(PUBLISHED)
+
+
+def test_redis_is_reached_by_the_parts_alone() -> None:
+    assert {name for name, service in services().items() if "store" in service["networks"]} == {"redis", *PARTS}
+    assert services()["redis"]["networks"].keys() == {"store"}
+    assert yaml.safe_load(compose_file.TEXT)["networks"]["store"]["internal"] is True
+
+
+def test_redis_keeps_everything_on_a_volume() -> None:
+    redis = services()["redis"]
+    text = " ".join(redis["command"])
+    assert "--appendonly yes" in text
+    assert "--maxmemory-policy noeviction" in text
+    assert "--requirepass" not in text, "the password would be in the list of processes"
+    assert [(each["type"], each["target"]) for each in redis["volumes"]] == [("volume", "/data")]
+
+
+# --- it agrees with the rest ---
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_is_started_by_its_module_after_redis_is_well(part: str) -> None:
+    python, flag, module = services()[part]["command"]
+    assert (python, flag) == ("python", "-m")
+    assert importlib.util.find_spec(f"{module}.__main__")
+    assert services()[part]["depends_on"]["redis"]["condition"] == "service_healthy"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
+    environment = services()[part]["environment"]
+    assert {name.lower() for name in environment} <= Settings.model_fields.keys()
+    settings = settings_of(part)
+    assert settings.bind_host == "0.0.0.0"
+    assert settings.allow_anonymous
+    assert settings.redis_host == "redis"
+    assert settings.jaeger_host == "jaeger"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_listens_where_it_is_checked_published_and_exposed(part: str) -> None:
+    port = port_of(part)
+    assert services()[part]["healthcheck"]["test"][-2:] == ["shared.healthcheck", str(port)]
+    assert [each["target"] for each in services()[part].get("ports", [])] in ([], [port])
+    exposed = re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert str(port) in exposed[0].split()
+
+
+def test_a_container_has_longer_to_stop_than_its_part_takes_to_drain() -> None:
+    def margin(part: str, drain: float) -> float:
+        return seconds(services()[part]["stop_grace_period"]) - drain
+
+    assert margin("worker", settings_of("worker").drain_grace) >= 10
+    assert margin("gateway", gateway.serve.DRAIN_SECONDS) >= 10
+    assert margin("dashboard", dashboard.serve.DRAIN_SECONDS) >= 10
+
+
+def test_a_workers_executors_fit_into_its_memory_together() -> None:
+    settings = settings_of("worker")
+    limit = int(services()["worker"]["deploy"]["resources"]["limits"]["memory"])
+    assert settings.executors * settings.executor_max_memory_bytes < limit
+
+
+def test_two_housekeepers_share_the_work_under_locks() -> None:
+    assert services()["housekeeper"]["deploy"]["replicas"] == 2
+    assert settings_of("housekeeper").housekeeper_distributed_execution_enabled
+
+
+def test_prometheus_scrapes_the_parts_where_they_listen() -> None:
+    jobs = yaml.safe_load((ROOT / "prometheus.yml").read_text())["scrape_configs"]
+    scraped = {
+        name: found["port"]
+        for job in jobs
+        for found in job.get("dns_sd_configs", [])
+        for name in found["names"]
+        if name in PARTS
+    }
+    assert {"gateway", "worker", "housekeeper"} <= scraped.keys(), (
+        "by name, so that every container of a service is found"
+    )
+    assert scraped == {part: port_of(part) for part in scraped}
+
+
+# --- it agrees with the README ---
+
+
+def test_the_readme_names_every_address() -> None:
+    for service, port in PUBLISHED.items():
+        assert f"http://localhost:{port}" in README, service
+
+
+def test_the_readme_explains_every_variable_of_the_file() -> None:
+    unexplained = {name for name in compose_file.VARIABLES if f"`{name}`" not in README}
+    assert not unexplained
+
+
+def test_commands_of_the_readme_use_targets_and_services_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z-]+)", README, re.MULTILINE)) <= targets
+    scaled = re.findall(r"--scale (\w+)=", README)
+    assert scaled
+    named = re.findall(r"docker compose (?:logs|exec|restart|stop|start)(?: -\w+)* (\w+)", README)
+    assert {*scaled, *named} <= services().keys()

@@ -1,0 +1,107 @@
+"""The image is built from what is locked, by a Dockerfile without surprises, and knows whether its part is well."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from prometheus_client import CollectorRegistry
+
+from shared import healthcheck
+from shared.local.ports import free_port
+from shared.probe import Check, Probe
+from tests.harness import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+FINAL = DOCKERFILE.rpartition("\nFROM ")[2]
+
+
+def test_hadolint_finds_nothing() -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    done = subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_runs_as_root_and_the_user_is_a_number() -> None:
+    assert re.findall(r"^USER (.*)$", FINAL, re.MULTILINE) == ["10001:10001"]
+    assert re.findall(r"^(?:RUN|COPY|ADD) ", FINAL.partition("\nUSER ")[2], re.MULTILINE) == []
+
+
+def test_what_was_needed_to_build_stays_behind() -> None:
+    assert "pip.__file__" in FINAL, "pip goes"
+    assert not re.search(r"apt|pip install", FINAL)
+
+
+def test_every_file_that_is_copied_is_let_in_by_dockerignore() -> None:
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {
+        source for line in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.MULTILINE) for source in line.split()
+    }
+    assert copied == let_in
+
+
+def locked() -> dict[str, str]:
+    """Versions in requirements.lock by the packages' names."""
+    text = (ROOT / "requirements.lock").read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
+
+
+def test_the_lock_holds_what_pyproject_asks_for() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for requirement in map(Requirement, wanted):
+        version = locked().get(requirement.name.lower().replace("_", "-"))
+        assert version, f"{requirement.name} is not in requirements.lock: make lock"
+        assert requirement.specifier.contains(version), f"{requirement} is not {version}: make lock"
+
+
+def test_the_lock_names_no_address_and_hashes_everything() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    assert "://" not in text
+    entries = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+# --- the health check ---
+
+
+@pytest.fixture
+def ready() -> list[bool]:
+    return [True]
+
+
+@pytest.fixture
+def probe(ready: list[bool]) -> Iterator[Probe]:
+    running = Probe(
+        "127.0.0.1", 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(ready[0], {})
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+def test_a_part_that_is_ready_is_healthy_whatever_ports_are_unused(probe: Probe) -> None:
+    assert healthcheck.main([str(free_port()), str(probe.port)]) == 0
+
+
+def test_a_part_that_is_not_ready_is_not_healthy(
+    probe: Probe, ready: list[bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready[0] = False
+    assert healthcheck.main([str(probe.port)]) == 1
+    assert "503" in capsys.readouterr().out
+
+
+def test_where_nobody_listens_nothing_is_healthy() -> None:
+    assert healthcheck.main([str(free_port())]) == 1
+
+
+def test_the_health_check_imports_next_to_nothing() -> None:
+    code = "import sys, shared.healthcheck; print(len(sys.modules))"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 60

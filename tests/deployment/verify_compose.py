@@ -1,0 +1,308 @@
+"""`make verify-compose`: the compose file on a real engine, from the build to the last volume removed.
+
+It works with a project, passwords and volumes of its own, and takes the ports that the compose file publishes. Where
+the engine is not this machine's, `--beside` gives the words to put before each command; where an image is not to be
+had, `--file tests/deployment/stand_ins.yml` puts something in its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.deployment.engine import Engine
+from tests.harness import wait_until
+
+ADDED_MEGABYTES = 80
+"""What our part of the image may weigh, on top of the Python image; 57 when this was written."""
+EXPECTED = Counter(redis=1, gateway=1, worker=1, housekeeper=2, dashboard=1, prometheus=1, jaeger=1)
+LONGEST_STOP = 45
+"""Seconds: a worker's stop_grace_period, and what the commands take."""
+
+
+@contextmanager
+def claim(text: str) -> Iterator[list[str]]:
+    """A line for what was shown, with its time; what is put into the list is shown too."""
+    began, figures = time.monotonic(), list[str]()
+    yield figures
+    print(f"ok  {time.monotonic() - began:6.1f} s  {text}{''.join(f', {each}' for each in figures)}", flush=True)
+
+
+class Verification:
+    """The claims, in the order in which they are shown."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.kept: list[str] = []
+
+    def run(self) -> None:
+        self.without_a_password()
+        self.build()
+        self.start()
+        self.confined()
+        self.work()
+        self.scale()
+        self.kill_a_worker()
+        self.kill_redis()
+        self.come_back_by_themselves()
+        self.stop_and_start()
+        self.back_up_and_restore()
+        self.remove()
+
+    # --- building and starting ---
+
+    def without_a_password(self) -> None:
+        with claim("without a password nothing starts, and the message says what to do"):
+            without = Engine(self.engine.beside, self.engine.project, self.engine.files, {"GRAFANA_PASSWORD": "x"})
+            done = without.compose("config", "-q", check=False)
+            assert done.returncode != 0, "it would have started"
+            assert "REDIS_PASSWORD" in done.stderr, done.stderr
+            assert "make env" in done.stderr, done.stderr
+
+    def build(self) -> None:
+        with claim("the image is built") as figures:
+            self.engine.compose("build", seconds=900)
+            base = os.environ.get("PYTHON_IMAGE", "python:3.13-slim")
+            whole, below = (self._size(image) for image in (self._image(), base))
+            figures.append(f"{whole:.0f} MB, of them {whole - below:.0f} MB ours")
+            assert whole - below <= ADDED_MEGABYTES, "the image has grown"
+            for tool in ("gcc", "cc", "make", "pip"):
+                found = self.engine.docker("run", "--rm", self._image(), "sh", "-c", f"{tool} --version || echo none")
+                assert found.endswith("none"), f"the image has {tool}: {found}"
+
+    def start(self) -> None:
+        with claim("docker compose up --wait: every service is healthy") as figures:
+            began = time.monotonic()
+            self._up()
+            figures.append(f"up after {time.monotonic() - began:.1f} s")
+            self._expect(EXPECTED)
+
+    def confined(self) -> None:
+        with claim("no container is root, may write to its root or has capabilities; ports are open on loopback alone"):
+            for each in self.engine.containers():
+                name, host = each["Name"], each["HostConfig"]
+                assert each["Config"]["User"].split(":")[0] not in {"", "0", "root"}, name
+                assert host["ReadonlyRootfs"], name
+                assert host["CapDrop"] == ["ALL"], name
+                assert not host["Privileged"], name
+                assert host["Memory"] or host["NanoCpus"], name
+                published = [entry for ports in each["NetworkSettings"]["Ports"].values() for entry in ports or ()]
+                assert {entry["HostIp"] for entry in published} <= {"127.0.0.1"}, name
+            refused = self.engine.compose("exec", "-T", "-e", "REDISCLI_AUTH=", "redis", "redis-cli", "ping")
+            assert "NOAUTH" in refused.stdout + refused.stderr, refused.stdout
+
+    # --- working ---
+
+    def work(self) -> None:
+        trace = secrets.token_hex(16)
+        with claim("a task submitted through the published port completes"):
+            self.kept.append(self._submit({"type": "process", "data": "to be"}, trace))
+            self._all_completed(self.kept)
+        with claim("one that fails is retried and reaches the dead letters"):
+            failing = self._submit({"type": "process", "data": "", "max_retries": 1})
+            wait_until(lambda: failing in str(self._get("/dlq/failed-tasks")), "it became a dead letter", 30)
+        with claim("its trace is found where Jaeger's is, with both parts"):
+            wait_until(lambda: self._services_of(trace) >= {"gateway", "worker"}, "the spans arrived", 30)
+        with claim("Prometheus sees every target up"):
+            self._targets(gateway=1, worker=1, housekeeper=2)
+        with claim("the dashboard shows its page"):
+            assert self.engine.call("GET", "dashboard", "/").status == 200
+
+    def scale(self) -> None:
+        with claim("docker compose up --scale worker=3: three work, and Prometheus sees them"):
+            self._up("--no-recreate", "--scale", "worker=3")
+            wait_until(lambda: len(self._get("/workers")["items"]) == 3, "three announced themselves", 30)
+            self._targets(gateway=1, worker=3, housekeeper=2)
+
+    # --- dying ---
+
+    def kill_a_worker(self) -> None:
+        with claim("docker kill of a worker under load: nothing accepted is lost") as figures:
+            ids = self._batch([{"type": "slowly", "data": {"seconds": 0.05}} for _ in range(1500)])
+            wait_until(lambda: self._ended() > 100, "work was going on", 30)
+            self.engine.docker("kill", self.engine.containers("worker")[0]["Id"])
+            self.engine.compose("start", "worker")
+            self._all_completed(ids)
+            again = sum(task["attempt"] > 1 for task in self.engine.tasks(ids))
+            figures.append(f"{len(ids)} tasks, {again} ran again")
+
+    def kill_redis(self) -> None:
+        with claim("docker kill of Redis under load: nothing accepted is lost") as figures:
+            accepted, refused, over = list[str](), Counter[int](), threading.Event()
+
+            def submit() -> None:
+                while not over.is_set():
+                    body = {"tasks": [{"type": "slowly", "data": {"seconds": 0.02}}] * 20}
+                    answer = self.engine.call("POST", "gateway", "/tasks/batch", body)
+                    if answer.status in {202, 207}:
+                        accepted.extend(item["task_id"] for item in answer.json["items"] if "status" in item)
+                    else:
+                        refused[answer.status] += 1
+
+            client = threading.Thread(target=submit)
+            client.start()
+            try:
+                wait_until(lambda: len(accepted) >= 200, "work was going on", 30)
+                self.engine.docker("kill", self.engine.containers("redis")[0]["Id"])
+                wait_until(lambda: refused, "the gateway refused", 30)
+                self.engine.compose("start", "redis")
+                before = len(accepted)
+                wait_until(lambda: len(accepted) >= before + 200, "the gateway accepted again", 60)
+            finally:
+                over.set()
+                client.join()
+            assert set(refused) == {503}, f"without Redis the gateway answers 503, not {refused}"
+            self._all_completed(accepted)
+            figures.append(f"{len(accepted)} tasks accepted, {refused[503]} requests answered 503")
+
+    def come_back_by_themselves(self) -> None:
+        with claim("a part whose process dies is started again without anybody's doing"):
+            killer = "import os; os.kill(int(open('/proc/1/task/1/children').read().split()[0]), 9)"
+            for service in ("gateway", "worker", "housekeeper", "dashboard"):
+                victim = self.engine.containers(service)[0]
+                self.engine.docker("exec", victim["Id"], "python", "-c", killer)
+                wait_until(partial(self._restarted, victim), f"{service} came back", 60)
+
+    def stop_and_start(self) -> None:
+        with claim("what runs is finished or given back before the containers end, none is killed") as figures:
+            self.kept += self._batch([{"type": "slowly", "data": {"seconds": 2}} for _ in range(16)])
+            wait_until(lambda: self._ended() > 0, "work was going on", 30)
+            began = time.monotonic()
+            self.engine.compose("stop")
+            figures.append(f"stopped in {time.monotonic() - began:.1f} s")
+            assert time.monotonic() - began <= LONGEST_STOP
+            killed = [each["Name"] for each in self.engine.containers() if each["State"]["ExitCode"] == 137]
+            assert not killed, f"killed after their grace period: {killed}"
+        with claim("docker compose down leaves nothing but the data"):
+            self.engine.compose("down")
+            assert not self.engine.containers()
+            assert not self.engine.left("network")
+            assert self.engine.left("volume")
+        with claim("after up everything is there, and what waited completes"):
+            self._up()
+            self._expect(EXPECTED)
+            self._all_completed(self.kept)
+
+    def back_up_and_restore(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, claim("a backup brings back what was there, and no more"):
+            backup = Path(folder) / "backup.tar"
+            self.engine.make("backup", TO=str(backup))
+            later = self._submit({"type": "process", "data": "later"})
+            self._all_completed([later])
+            self.engine.make("restore", FROM=str(backup))
+            wait_until(lambda: self.engine.call("GET", "gateway", "/health/ready").status == 200, "it is ready", 60)
+            assert self.engine.call("GET", "gateway", f"/tasks/{later}").status == 404
+            self._all_completed(self.kept)
+            self._all_completed([self._submit({"type": "process", "data": "after"})])
+
+    def remove(self) -> None:
+        with claim("docker compose down --volumes leaves nothing at all"):
+            self.engine.compose("down", "--volumes")
+            assert not self.engine.containers()
+            assert not self.engine.left("network")
+            assert not self.engine.left("volume")
+
+    # --- how it is asked ---
+
+    def _up(self, *arguments: str) -> None:
+        self.engine.compose("up", "-d", "--wait", *arguments)
+
+    def _image(self) -> str:
+        return os.environ.get("TASKQUEUE_IMAGE", "taskqueue:local")
+
+    def _size(self, image: str) -> float:
+        return int(self.engine.docker("image", "inspect", "-f", "{{.Size}}", image)) / 1e6
+
+    def _expect(self, services: Counter[str]) -> None:
+        found = self.engine.containers()
+        there = Counter(each["Config"]["Labels"]["com.docker.compose.service"] for each in found)
+        assert there == services, there
+        unwell = [each["Name"] for each in found if each["State"].get("Health", {}).get("Status") != "healthy"]
+        assert not unwell, unwell
+
+    def _get(self, path: str) -> Any:
+        return self.engine.get("gateway", path)
+
+    def _submit(self, task: dict[str, Any], trace: str = "") -> str:
+        headers = {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"} if trace else {}
+        answer = self.engine.call("POST", "gateway", "/tasks", task, **headers)
+        assert answer.status == 202, answer
+        return str(answer.json["task_id"])
+
+    def _batch(self, tasks: list[dict[str, Any]]) -> list[str]:
+        answer = self.engine.call("POST", "gateway", "/tasks/batch", {"tasks": tasks})
+        assert answer.status == 202, answer
+        return [item["task_id"] for item in answer.json["items"]]
+
+    def _ended(self) -> int:
+        return sum(worker["completed"] for worker in self._get("/workers")["items"])
+
+    def _all_completed(self, ids: list[str]) -> None:
+        waiting = set(ids)
+
+        def look() -> bool:
+            for task in self.engine.tasks(sorted(waiting)):
+                assert task.get("status") in {"pending", "running", "retrying", "completed"}, task
+                if task["status"] == "completed":
+                    waiting.discard(task["task_id"])
+            return not waiting
+
+        wait_until(look, f"all {len(ids)} tasks completed", 120)
+
+    def _services_of(self, trace: str) -> set[str]:
+        found = self.engine.get("jaeger", f"/api/traces/{trace}")["data"]
+        text = str(found)
+        return {name for name in ("gateway", "worker") if name in text}
+
+    def _targets(self, **wanted: int) -> None:
+        def seen() -> bool:
+            targets = self.engine.get("prometheus", "/api/v1/targets?state=active")["data"]["activeTargets"]
+            up = Counter(target["labels"]["job"] for target in targets if target["health"] == "up")
+            return sum(up.values()) == len(targets) and all(up[job] == number for job, number in wanted.items())
+
+        wait_until(seen, f"Prometheus sees {wanted} and nothing down", 90)
+
+    def _restarted(self, victim: dict[str, Any]) -> bool:
+        state = next(each for each in self.engine.containers() if each["Id"] == victim["Id"])
+        healthy = state["State"].get("Health", {}).get("Status") == "healthy"
+        return healthy and bool(state["RestartCount"] > victim["RestartCount"])
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.deployment.verify_compose")
+    parser.add_argument("--beside", default="", help="words to put before each command, such as: ssh host")
+    parser.add_argument("--file", action="append", default=[], help="a compose file to lay over the others")
+    chosen = parser.parse_args(arguments)
+    files = ["docker-compose.yml", "tests/deployment/verify.yml", *chosen.file]
+    passwords = {"REDIS_PASSWORD": secrets.token_hex(16), "GRAFANA_PASSWORD": secrets.token_hex(16)}
+    engine = Engine(shlex.split(chosen.beside), files=files, environment=passwords)
+    began = time.monotonic()
+    try:
+        Verification(engine).run()
+    except BaseException:
+        print(engine.compose("logs", "--tail", "20", check=False).stdout, file=sys.stderr)
+        raise
+    finally:
+        _clean_up(engine)
+    print(f"everything shown in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _clean_up(engine: Engine) -> None:
+    engine.compose("down", "--volumes", "--timeout", "5", check=False)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
