@@ -116,7 +116,7 @@ class Verification:
         with claim("its trace is found where Jaeger's is, with both parts"):
             wait_until(lambda: self._services_of(trace) >= {"gateway", "worker"}, "the spans arrived", 30)
         with claim("Prometheus sees every target up"):
-            self._targets(gateway=1, worker=1, housekeeper=2)
+            self._targets(gateway=1, worker=1, housekeeper=2, dashboard=1)
         with claim("the dashboard shows its page"):
             assert self.engine.call("GET", "dashboard", "/").status == 200
 
@@ -124,7 +124,7 @@ class Verification:
         with claim("docker compose up --scale worker=3: three work, and Prometheus sees them"):
             self._up("--no-recreate", "--scale", "worker=3")
             wait_until(lambda: len(self._get("/workers")["items"]) == 3, "three announced themselves", 30)
-            self._targets(gateway=1, worker=3, housekeeper=2)
+            self._targets(gateway=1, worker=3, housekeeper=2, dashboard=1)
 
     # --- dying ---
 
