@@ -154,6 +154,7 @@ class _Runner:
         self._log = log
         self._timing = timing
         self._delay = timing.first_restart
+        self._worked = False
 
     async def live(self) -> None:
         """Runs the service until `stop` is set; raises ServiceDidNotStart if it dies before it ever was ready."""
@@ -163,10 +164,11 @@ class _Runner:
                 return
             if not self.ready.is_set():
                 raise ServiceDidNotStart(self._last_words(status))
-            await self._pause(status)
+            await self._pause(status, asked=status == 0 and self._worked)
 
     async def _run_once(self) -> int:
         started_at = asyncio.get_running_loop().time()
+        self._worked = False
         process = self._spawn()
         companions = [asyncio.create_task(self._copy_output(process)), asyncio.create_task(self._await_ready())]
         try:
@@ -205,13 +207,18 @@ class _Runner:
                 return
         self._log.line(self.service.name, "did not stop in time and is killed")
 
-    async def _pause(self, status: int) -> None:
-        """The wait before a restart, which grows from one to the next."""
-        self._log.line(
-            self.service.name, f"{describe_exit(status)}; starting it again in {self._delay.total_seconds():g} s"
-        )
-        await _within(self.stop.wait(), self._delay)
-        self._delay = min(self._delay * 2, self._timing.last_restart)
+    async def _pause(self, status: int, asked: bool) -> None:
+        """The wait before a restart, which grows from one to the next.
+
+        A service that had become ready and ends in order did so because somebody asked it to, as by draining a worker
+        from the dashboard: no fault, so the next one follows soon.
+        """
+        delay = self._timing.first_restart if asked else self._delay
+        what = "ended in order, as it was asked to" if asked else describe_exit(status)
+        self._log.line(self.service.name, f"{what}; starting it again in {delay.total_seconds():g} s")
+        await _within(self.stop.wait(), delay)
+        if not asked:
+            self._delay = min(delay * 2, self._timing.last_restart)
 
     def _reset_delay_after(self, seconds: float) -> None:
         if seconds >= self._timing.settled.total_seconds():
@@ -222,6 +229,7 @@ class _Runner:
             await asyncio.sleep(_POLL)
         if self.ready.is_set():
             self._log.line(self.service.name, "is ready again")
+        self._worked = True
         self.ready.set()
 
     async def _copy_output(self, process: subprocess.Popen[bytes]) -> None:

@@ -111,6 +111,16 @@ def test_pause_before_a_restart_grows(start: Start, journal: Path) -> None:
     assert "starting it again in 0.1 s" in supervisor.output
 
 
+def test_a_service_that_was_asked_to_end_is_started_again_without_a_growing_pause(start: Start, journal: Path) -> None:
+    supervisor = start()
+    supervisor.await_output("all ready")
+    for times in (1, 2, 3):
+        os.kill(pid_of(journal, "worker"), signal.SIGTERM)
+        supervisor.await_output("is ready again", times=times)
+    assert supervisor.output.count("ended in order, as it was asked to; starting it again in 0.05 s") == 3
+    assert events(journal).count("gateway started") == 1
+
+
 def test_service_that_dies_before_it_was_ready_fails_the_start_with_its_last_words(start: Start) -> None:
     supervisor = start(FAULTY="worker")
     assert supervisor.await_end() == 1
