@@ -86,23 +86,25 @@ def pretty(value: Any) -> str:
 
 
 class Redaction:
-    """Hides the values of fields by their names, in whatever depth."""
+    """Hides the values of fields by their names, in whatever depth, or by where they stand (`customer.iban`)."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        globs = "|".join(fnmatch.translate(name.lower()) for name in names)
-        self.names = re.compile(globs) if globs else None
+        self.names = _any_of(names)
+        self.paths = _any_of([name for name in names if "." in name])
 
-    def hides(self, name: str) -> bool:
-        return bool(self.names and self.names.match(name.lower()))
+    def hides(self, name: str, path: str) -> bool:
+        """Whether the value of a field is hidden; `path` is its name behind those of the fields that it is in."""
+        return bool(self.names.match(name.lower()) or self.paths.match(path.lower()))
 
-    def hide(self, value: Any) -> Any:
-        """The value as it may be seen."""
+    def hide(self, value: Any, inside: str = "") -> Any:
+        """The value as it may be seen. Items of a list stand where the list stands."""
         if isinstance(value, dict):
-            return {
-                name: HIDDEN if self.hides(str(name)) and part is not None else self.hide(part)
-                for name, part in value.items()
-            }
-        return [self.hide(part) for part in value] if isinstance(value, list) else value
+            return {name: self._field(str(name), part, inside) for name, part in value.items()}
+        return [self.hide(part, inside) for part in value] if isinstance(value, list) else value
+
+    def _field(self, name: str, value: Any, inside: str) -> Any:
+        path = f"{inside}{name}"
+        return HIDDEN if value is not None and self.hides(name, path) else self.hide(value, f"{path}.")
 
     def restore(self, edited: Any, original: Any) -> Any:
         """What a person sent back, with what was hidden from them where they left it alone."""
@@ -115,3 +117,7 @@ class Redaction:
             padded = [*original, *[None] * len(edited)]
             return [self.restore(part, old) for part, old in zip(edited, padded, strict=False)]
         return edited
+
+
+def _any_of(globs: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(each.lower()) for each in globs) or "(?!)")

@@ -67,7 +67,12 @@ def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorV
     """Why something failed."""
     if info is None:
         return None
-    return schemas.ErrorView(type=info.type, message=info.message, traceback=info.traceback if with_traceback else None)
+    return schemas.ErrorView(
+        type=info.type,
+        message=info.message,
+        place=info.place or None,
+        traceback=info.traceback if with_traceback else None,
+    )
 
 
 def worker(info: WorkerInfo) -> schemas.WorkerView:
@@ -122,6 +127,7 @@ def queue(info: QueueInfo, default: str) -> schemas.QueueView:
         oldest_at=info.oldest_at,
         paused=info.paused is not None,
         paused_reason=paused.get("reason"),
+        paused_by=paused.get("by") or None,
         paused_at=datetime.fromisoformat(paused_at) if paused_at else None,
     )
 

@@ -355,6 +355,9 @@ class ErrorView(View):
 
     type: str
     message: str
+    place: str | None = Field(
+        None, description="Where in the code it arose; of the error that a task failed for good with."
+    )
     traceback: str | None = None
 
 
@@ -524,6 +527,7 @@ class QueueView(View):
     oldest_at: datetime | None = Field(description="When its longest waiting task was enqueued.")
     paused: bool
     paused_reason: str | None
+    paused_by: str | None = Field(description="Who paused it, where that is known.")
     paused_at: datetime | None
 
 

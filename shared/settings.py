@@ -273,7 +273,7 @@ class Settings(BaseModel):
     dashboard_redact: Names = _at(
         "dashboard.redact",
         ("*password*", "*passwd*", "*secret*", "*token*", "authorization", "*api_key*", "*apikey*", "*card_number*"),
-        "Names of fields whose values the dashboard hides in data and results; * stands for anything.",
+        "Fields whose values the dashboard hides in data and results, by name or path (customer.iban); * is anything.",
     )
     dashboard_trace_url: str = _at(
         "dashboard.trace_url",

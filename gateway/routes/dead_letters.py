@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import errors, present, schemas
+from gateway import errors, schemas
 from gateway.endpoints import Answer, Reply, endpoint
-from gateway.routes.tasks import bad_cursor
+from gateway.routes.tasks import task_list
 from shared.dead_letters import DeadLetters
 from shared.tasks import TaskState
 
@@ -26,14 +26,11 @@ class DeadLetterRoutes:
     )
     def page(self, query: schemas.DeadLettersQuery) -> Reply:
         """Lists the tasks that failed for good, each with its error."""
-        try:
-            page = self.dead_letters.page(
+        return task_list(
+            lambda: self.dead_letters.page(
                 limit=query.limit, cursor=query.cursor, task_type=query.type, since=query.since, until=query.until
             )
-        except ValueError:
-            raise bad_cursor() from None
-        items = [present.task(each) for each in page.items]
-        return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
+        )
 
     @endpoint(
         "POST",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from flask import g
 
@@ -14,7 +15,7 @@ from gateway.errors import Refusal
 from gateway.submissions import Submissions, refusal_of
 from shared.idempotency import Idempotency
 from shared.queues import Queues, Submitted
-from shared.records import Filter, Records
+from shared.records import Filter, Page, Records
 from shared.retry import RetryPolicy
 from shared.tasks import NewTask, TaskState
 
@@ -98,12 +99,7 @@ class Tasks:
             since=query.since,
             until=query.until,
         )
-        try:
-            page = self.records.page(wanted, limit=query.limit, cursor=query.cursor)
-        except ValueError:
-            raise bad_cursor() from None
-        items = [present.task(each) for each in page.items]
-        return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
+        return task_list(lambda: self.records.page(wanted, limit=query.limit, cursor=query.cursor))
 
     @endpoint(
         "GET",
@@ -170,6 +166,16 @@ class Tasks:
             state = self.records.wait(task_id, max(0.0, min(left, WAIT_STEP)))
             if state.ended or left <= WAIT_STEP or self.stopping.is_set():
                 return state
+
+
+def task_list(read: Callable[[], Page]) -> Reply:
+    """One page of tasks, in short."""
+    try:
+        page = read()
+    except ValueError:
+        raise bad_cursor() from None
+    items = [present.task(each) for each in page.items]
+    return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
 
 
 def bad_cursor() -> Refusal:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from dashboard.present import HIDDEN, Redaction
 from shared import keys
 from shared.task_types import TaskType, TaskTypes
 from shared.workers import RunningTask, WorkerInfo
@@ -107,6 +108,16 @@ def test_hidden_fields_are_never_shown(browser: Browser, system: System) -> None
         assert "eve" in page
         for secret in ("hunter2", "hunter3", "4111"):
             assert secret not in page
+
+
+def test_fields_are_hidden_by_where_they_stand_too() -> None:
+    hidden = Redaction(["iban", "customer.name", "*.cards.number"])
+    data = {"name": "x", "customer": {"name": "ann", "iban": 1, "cards": [{"number": 2, "year": 3}, {"number": None}]}}
+    cards = [{"number": HIDDEN, "year": 3}, {"number": None}]
+    seen = {"name": "x", "customer": {"name": HIDDEN, "iban": HIDDEN, "cards": cards}}
+    assert hidden.hide(data) == seen
+    assert hidden.restore(seen, data) == data
+    assert Redaction([]).hide(data) == data
 
 
 def _why(page: str) -> str:

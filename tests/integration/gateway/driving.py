@@ -49,7 +49,7 @@ class Gateway:
     def fail(self, task_id: str, message: str = "it broke") -> None:
         """A worker takes what waits, and this task fails for good."""
         assert task_id in self.start()
-        error = {"type": "ValueError", "message": message, "traceback": "Traceback ..."}
+        error = {"type": "ValueError", "message": message, "place": "shop.pay", "traceback": "Traceback ..."}
         self._report(task_id, "failed", error=error)
 
     def retry_later(self, task_id: str, seconds: float = 5) -> None:

@@ -45,7 +45,7 @@ def test_lists_leave_tracebacks_to_the_single_view(gateway: Gateway) -> None:
     task_id = gateway.submit()
     gateway.fail(task_id)
     [listed] = gateway.http.get("/tasks").get_json()["items"]
-    assert listed["error"] == {"type": "ValueError", "message": "it broke", "traceback": None}
+    assert listed["error"] == {"type": "ValueError", "message": "it broke", "place": "shop.pay", "traceback": None}
     assert gateway.show(task_id)["error"]["traceback"] == "Traceback ..."
 
 

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
+from shared.queues import Queues
 from shared.workers import RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
@@ -61,6 +62,12 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(gateway: Gateway) -> None:
     assert gateway.start() == []
     assert gateway.http.post("/queues/high/resume").get_json()["paused"] is False
     assert gateway.start() == [task_id]
+
+
+def test_who_paused_a_queue_is_shown(gateway: Gateway) -> None:
+    Queues(gateway.scripts, {"high": 1}).pause("high", "partner is down", by="ann")
+    paused = {item["name"]: item["paused_by"] for item in gateway.http.get("/queues").get_json()["items"]}
+    assert paused == {"critical": None, "high": "ann", "normal": None, "low": None}
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": 5}, {"reason": "x" * 501}])
