@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 
 from dashboard.serve import serve
 from dashboard.users import print_user
 from shared import logs
+from shared.collector import announce
 from shared.settings import load_or_exit
 
 
@@ -15,7 +18,9 @@ def main() -> None:
     if sys.argv[1:2] == ["user"]:
         return print_user(sys.argv[2:])
     settings = load_or_exit()
-    logs.configure("dashboard", settings.log_level, settings.log_format)
+    instance = f"{socket.gethostname()}-{os.getpid()}"
+    logs.configure("dashboard", settings.log_level, settings.log_format, instance=instance)
+    announce(settings)
     return serve(settings)
 
 

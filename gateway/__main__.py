@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 from gateway.serve import serve
 from shared import logs
+from shared.collector import announce
 from shared.settings import load_or_exit
 
 
 def main() -> None:
     """Serves until it is told to stop."""
     settings = load_or_exit()
-    logs.configure("gateway", settings.log_level, settings.log_format)
+    instance = f"{socket.gethostname()}-{os.getpid()}"
+    logs.configure("gateway", settings.log_level, settings.log_format, instance=instance)
+    announce(settings)
     serve(settings)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError
@@ -32,6 +34,7 @@ from gateway.sources import Sources
 from gateway.submissions import Submissions
 from shared.dead_letters import DeadLetters
 from shared.idempotency import Idempotency
+from shared.instrumentation import trace_redis, trace_requests
 from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
@@ -65,9 +68,13 @@ def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = No
     app.url_map.merge_slashes = False
     app.url_map.converters.update(id=TaskIdConverter, name=NameConverter)
     metrics = metrics or Metrics()
+    tracing = Tracing("gateway", settings, f"{socket.gethostname()}-{os.getpid()}")
+    trace_requests(app, tracing)
+    trace_redis(tracing)
     middleware.install(app, metrics)
     app.register_error_handler(Exception, _problem)
-    _add_routes(app, settings, redis, metrics, waiters)
+    _add_routes(app, settings, redis, metrics, tracing, waiters)
+    app.extensions["tracing"] = tracing
     return app
 
 
@@ -83,7 +90,7 @@ def _problem(error: Exception) -> Response:
     return errors.respond(errors.refusal_of(error))
 
 
-def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, waiters: int) -> None:
+def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
     scripts = Scripts(redis)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
@@ -91,7 +98,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     catalogue = Catalogue(TaskTypes(redis))
     policy = settings.retry_policy
     context = _limits(settings).context
-    intake = Submissions(catalogue, metrics, Tracing("gateway", settings), settings.default_priority, context)
+    intake = Submissions(catalogue, metrics, tracing, settings.default_priority, context)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
     routes = (
@@ -106,13 +113,18 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             stopping=app.config["STOPPING"],
         ),
         Batches(queues, intake, idempotency),
-        DeadLetterRoutes(DeadLetters(scripts, records)),
+        DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),
         QueueRoutes(queues, settings.default_priority),
         LockRoutes(LockDesk(scripts)),
         ScheduleRoutes(
-            Timetable(scripts, settings.max_queue_length), queues, catalogue, metrics, settings.default_priority
+            Timetable(scripts, settings.max_queue_length),
+            queues,
+            catalogue,
+            metrics,
+            tracing,
+            settings.default_priority,
         ),
         HealthRoutes(redis, queues, workers, version()),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),

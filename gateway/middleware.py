@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from flask import Response, g, request
 
+from shared.telemetry import log_fields
+from shared.traceparent import checked, trace_id
+
 if TYPE_CHECKING:
     from flask import Flask
 
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.access")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Cache-Control", "no-store"),
@@ -36,7 +38,7 @@ def install(app: Flask, metrics: Metrics) -> None:
     def begin() -> None:
         g.started = time.perf_counter()
         g.request_id = _request_id(request.headers.get("X-Request-ID"))
-        g.trace_parent = _trace_parent(request.headers.get("traceparent"))
+        g.trace_parent = checked(request.headers.get("traceparent"))
 
     @app.after_request
     def end(response: Response) -> Response:
@@ -49,11 +51,6 @@ def install(app: Flask, metrics: Metrics) -> None:
 
 def _request_id(given: str | None) -> str:
     return given if given and _REQUEST_ID.fullmatch(given) else token_hex(8)
-
-
-def _trace_parent(given: str | None) -> str | None:
-    """The header of W3C Trace Context, if it is one; a broken one is ignored, as the standard says."""
-    return given if given and _TRACE_PARENT.fullmatch(given) else None
 
 
 def _add_headers(response: Response) -> None:
@@ -74,6 +71,11 @@ def _method() -> str:
     return request.method if request.method in ("GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS") else "other"
 
 
+def _trace_of_caller() -> dict[str, str]:
+    found = trace_id(g.trace_parent)
+    return {"trace_id": found} if found else {}
+
+
 def _write_line(status: int, seconds: float) -> None:
     quiet = status < 400 and request.path.startswith(_QUIET)
     level = logging.DEBUG if quiet else logging.INFO
@@ -89,4 +91,5 @@ def _write_line(status: int, seconds: float) -> None:
     task_id = g.get("task_id") or (request.view_args or {}).get("task_id")
     if task_id:
         about["task_id"] = task_id
+    about.update(log_fields() or _trace_of_caller())
     log.log(level, "request", extra=about)

@@ -17,7 +17,7 @@ from gateway.schemas import DependencyBody, NewTaskBody
 from shared import strict_json
 from shared.queues import Submitted
 from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
-from shared.telemetry import Tracing
+from shared.telemetry import Tracing, subject_of
 
 
 class Submissions:
@@ -41,12 +41,12 @@ class Submissions:
     def checked(self, body: NewTaskBody, trace_parent: str | None) -> Iterator[NewTask]:
         """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit."""
         self.catalogue.find(body.type).check(body.data)
-        parents = _parents(body.depends_on) if body.depends_on else ()
-        with self.tracing.sending(body.type, trace_parent) as travelling:
-            yield self._task(body, travelling, parents)
+        task = self._task(body, None)
+        with self.tracing.sending(subject_of(task), trace_parent) as travelling:
+            yield task.joining(travelling)
 
-    def read(self, value: Any, trace_parent: str | None) -> NewTask:
-        """One item of a batch. Raises Refusal with everything that is wrong with it."""
+    def read(self, value: Any, trace_parent: str | None, task_id: str | None = None) -> NewTask:
+        """One item of a batch, under a new id unless one is given. Raises Refusal with all that is wrong with it."""
         if not isinstance(value, dict):
             raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
         try:
@@ -54,16 +54,18 @@ class Submissions:
         except ValidationError as error:
             mistakes = wording.explain(error, NewTaskBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
-        with self.checked(body, trace_parent) as task:
-            return task
+        self.catalogue.find(body.type).check(body.data)
+        task = self._task(body, task_id)
+        with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
+            return task.joining(travelling)
 
     def count(self, task: NewTask) -> None:
         """One more task was accepted."""
         self.metrics.submitted(task.queue, task.type)
 
-    def _task(self, body: NewTaskBody, trace_parent: str | None, parents: tuple[Parent, ...]) -> NewTask:
+    def _task(self, body: NewTaskBody, task_id: str | None) -> NewTask:
         return NewTask(
-            id=new_task_id(),
+            id=task_id or new_task_id(),
             type=body.type,
             data=strict_json.dump(body.data),
             queue=body.priority or self.default_priority,
@@ -73,9 +75,8 @@ class Submissions:
             timeout=_duration(body.timeout),
             retry=body.retry_overrides() or None,
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
-            meta={"traceparent": trace_parent} if trace_parent else None,
             unique=_unique(body),
-            parents=parents,
+            parents=_parents(body.depends_on) if body.depends_on else (),
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
         )
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from shared import keys
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.records import Filter, Page, Records
-from shared.redis_client import translated
+from shared.redis_client import text, translated
 from shared.tasks import TaskState
+from shared.telemetry import Subject
+from shared.traceparent import read_traceparent
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from shared.scripts import Scripts
+    from shared.telemetry import Tracing
 
 CHUNK = 200
 """Dead letters moved or removed in one step."""
@@ -22,9 +27,10 @@ CHUNK = 200
 class DeadLetters:
     """The tasks in state failed."""
 
-    def __init__(self, scripts: Scripts, records: Records) -> None:
+    def __init__(self, scripts: Scripts, records: Records, tracing: Tracing | None = None) -> None:
         self.scripts = scripts
         self.records = records
+        self.tracing = tracing
 
     def page(
         self,
@@ -54,14 +60,38 @@ class DeadLetters:
 
     def requeue_many(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Sends many back: the state each was found in and whether it was done."""
+        answer: list[tuple[str, bool]] = []
         with translated():
-            return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.requeue(ids[at : at + CHUNK])]
+            for at in range(0, len(ids), CHUNK):
+                chunk = ids[at : at + CHUNK]
+                with self.replaying(chunk) as cause:
+                    answer += self.scripts.requeue(chunk, cause)
+        return answer
+
+    def replaying(self, ids: Sequence[str]) -> AbstractContextManager[str]:
+        """A span around sending these back; gives what has to travel with them, "" when it is not traced."""
+        if self.tracing is None or not self.tracing.on:
+            return nullcontext("")
+        return self.tracing.replaying(lambda: self._subjects(ids))
+
+    def _subjects(self, ids: Sequence[str]) -> list[tuple[Subject, str | None]]:
+        with self.scripts.redis.pipeline(transaction=False) as pipeline:
+            for each in ids:
+                pipeline.hmget(keys.rq_job(each), "description", "origin", "attempt", "meta")
+            rows = pipeline.execute(raise_on_error=False)
+        return [_subject(each, row) for each, row in zip(ids, rows, strict=True) if isinstance(row, list)]
 
     def purge_many(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes many: the state each was found in and whether it was done."""
         failed = TaskState.FAILED
         with translated():
             return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.purge(failed, ids[at : at + CHUNK])]
+
+
+def _subject(task_id: str, row: Sequence[bytes | None]) -> tuple[Subject, str | None]:
+    kind, queue, attempt, meta = (text(each or b"") for each in row)
+    number = int(attempt) if attempt.isdigit() else 0
+    return Subject(id=task_id, type=kind, queue=queue, attempt=number), read_traceparent(meta)
 
 
 def _check(task_id: str, state: str, done: bool, verb: str) -> None:

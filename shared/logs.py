@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -17,27 +18,43 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80,
 _CONTROL_BUT_LINES = {code: text for code, text in _CONTROL.items() if chr(code) not in "\n\t"}
 
 
-def configure(part: str, level: str, form: str = "auto", stream: TextIO | None = None) -> None:
-    """Sends everything that is logged to standard error; `form` is json, text, or auto (text on a terminal)."""
+def nothing_more() -> Mapping[str, object]:
+    return {}
+
+
+about: Callable[[], Mapping[str, object]] = nothing_more
+"""What this process is about when it writes a line: the task, the trace. Asked for each line, so it costs nothing else.
+
+A part that knows puts its own answer here; fields of the line itself win over it.
+"""
+
+
+def configure(part: str, level: str, form: str = "auto", stream: TextIO | None = None, *, instance: str = "") -> None:
+    """Sends everything that is logged to standard error; `form` is json, text, or auto (text on a terminal).
+
+    `instance` tells processes of one part from each other; on a terminal it would only be in the way.
+    """
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(TextLine(part) if as_text else JsonLine(part))
+    handler.setFormatter(TextLine(part) if as_text else JsonLine(part, instance))
     logging.basicConfig(handlers=[handler], level=level, force=True)
 
 
 class JsonLine(logging.Formatter):
     """One JSON object a line."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, instance: str = "") -> None:
         super().__init__()
         self.part = part
+        self.instance = {"instance": instance} if instance else {}
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": _utc(record),
             "level": record.levelname,
             "part": self.part,
+            **self.instance,
             "logger": record.name,
             "message": record.getMessage(),
             **_extras(record),
@@ -55,7 +72,7 @@ class TextLine(logging.Formatter):
         self.part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _extras(record).items() if value is not None)
+        fields = "".join(f" {name}={value}" for name, value in _extras(record).items())
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006  # a person reads local time
         line = f"{time} {record.levelname:<7} {self.part}: {record.getMessage()}{fields}".translate(_CONTROL)
         if record.exc_info:
@@ -64,7 +81,8 @@ class TextLine(logging.Formatter):
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    found = {**about(), **{name: value for name, value in vars(record).items() if name not in _STANDARD}}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _utc(record: logging.LogRecord) -> str:

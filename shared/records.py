@@ -21,6 +21,7 @@ from shared.tasks import (
     Attempt,
     BatchPlace,
     ErrorInfo,
+    InnerSpan,
     On,
     OnParentFailure,
     Outcome,
@@ -388,6 +389,17 @@ def read_attempt(number: int, record: bytes) -> Attempt:
         retry_delay=timedelta(seconds=fields["retry_delay"]) if fields.get("retry_delay") is not None else None,
         trace_id=fields.get("trace_id"),
         logs=tuple(fields.get("logs", ())),
+        spans=tuple(map(_inner_span, fields.get("spans", ()))),
+        spans_left_out=int(fields.get("spans_left_out", 0)),
+    )
+
+
+def _inner_span(fields: Mapping[str, Any]) -> InnerSpan:
+    return InnerSpan(
+        name=str(fields["name"]),
+        after=timedelta(microseconds=fields["after_us"]),
+        took=timedelta(microseconds=fields["us"]),
+        failed=bool(fields.get("error")),
     )
 
 

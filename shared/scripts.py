@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -31,6 +31,21 @@ Argument: TypeAlias = str | bytes | int
 Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
+
+
+class Reaped(NamedTuple):
+    """An attempt that its worker did not end. `state` is what the task is now."""
+
+    id: str
+    type: str
+    queue: str
+    worker: str
+    state: str
+    crashes: int
+    attempt: int
+    ran_us: int
+    meta: str
+
 
 UNLOCKED = Permit()
 """What work shows that is done without a lock."""
@@ -72,6 +87,10 @@ _STEPS = {
 def digest(name: str) -> str:
     """What the server calls a script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+
+
+def _text_or_number(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _translated(error: Exception) -> Exception:
@@ -154,12 +173,10 @@ class Scripts:
         moved, lateness, due = self.call("promote", queue, limit, permit.lock, permit.token)
         return moved, int(lateness), int(float(due)) if due else None
 
-    def reap(
-        self, limit: int, max_crashes: int, permit: Permit = UNLOCKED
-    ) -> list[tuple[str, str, str, str, str, int]]:
-        """Ends attempts whose lease ran out: id, type, queue, worker, new state and crashes of each."""
+    def reap(self, limit: int, max_crashes: int, permit: Permit = UNLOCKED) -> list[Reaped]:
+        """Ends attempts whose lease ran out."""
         reply = self.call("reap", limit, max_crashes, permit.lock, permit.token)
-        return [(*(part.decode(errors="replace") for part in row[:5]), row[5]) for row in reply]
+        return [Reaped(*map(_text_or_number, row)) for row in reply]
 
     def expire(self, limit: int, permit: Permit = UNLOCKED) -> int:
         """Ends waiting tasks that are too old to start; how many."""
@@ -266,9 +283,12 @@ class Scripts:
         seconds, us = self.redis.time()
         return int(seconds) * 1_000_000 + int(us)
 
-    def requeue(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
-        """Sends dead letters back to their queues: the state found and whether it was done, for each."""
-        return [(state.decode(), bool(done)) for state, done in self.call("requeue", *ids)]
+    def requeue(self, ids: Sequence[str], cause: str = "") -> list[tuple[str, bool]]:
+        """Sends dead letters back to their queues: the state found and whether it was done, for each.
+
+        `cause` is the span that does it, as a `traceparent`.
+        """
+        return [(state.decode(), bool(done)) for state, done in self.call("requeue", cause, *ids)]
 
     def purge(self, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
@@ -288,9 +308,9 @@ class Scripts:
         total, *rows = self.call("causes", key, offset, limit)
         return int(total), rows
 
-    def amend(self, task_id: str, call: str) -> tuple[str, bool]:
-        """Sends a dead letter back with other data: the state found and whether it was done."""
-        state, done = self.call("amend", task_id, call)
+    def amend(self, task_id: str, call: str, cause: str = "") -> tuple[str, bool]:
+        """Sends a dead letter back with other data: the state found and whether it was done. `cause`: as above."""
+        state, done = self.call("amend", task_id, call, cause)
         return state.decode(), bool(done)
 
     def run_now(self, task_id: str) -> tuple[str, bool]:

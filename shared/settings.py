@@ -289,7 +289,14 @@ class Settings(BaseModel):
         "log.format", "auto", "json, text, or auto: text on a terminal, else json.", pattern="^(auto|json|text)$"
     )
     jaeger_host: str = _at("tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* says so.")
-    jaeger_port: Port = _at("tracing.jaeger_port", 4318, "Port of Jaeger's OTLP over HTTP; 6831 is taken as 4318.")
+    jaeger_port: Port = _at(
+        "tracing.jaeger_port", 4318, "Port of Jaeger's OTLP; 6831, its agent's old port, is taken as 4318 (gRPC: 4317)."
+    )
+    trace_locally: bool = _at(
+        "tracing.locally",
+        False,
+        "Traces tasks for the dashboard, also when there is no collector: then at most ten a second.",
+    )
     metrics_sources: Names = _at(
         "gateway.metrics_sources", (), "Addresses of /metrics of other parts that the gateway's /metrics shows too."
     )
@@ -415,9 +422,23 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         mistakes += [_explain(item, sources) for item in error.errors()]
+    if settings is not None and environment is None:
+        mistakes += _tracing_mistakes(settings)
     if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
     return settings
+
+
+def _tracing_mistakes(settings: Settings) -> list[str]:
+    """What is wrong with OpenTelemetry's own variables."""
+    # Only here, because it knows the settings.
+    from shared.collector import destination_of
+
+    try:
+        destination_of(settings)
+    except SettingsError as error:
+        return [str(error)]
+    return []
 
 
 def load_or_exit() -> Settings:

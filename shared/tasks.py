@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
+
+from shared.traceparent import TRACEPARENT
 
 
 class TaskState(StrEnum):
@@ -174,6 +176,10 @@ class NewTask:
     batch: BatchPlace | None = None
     after_batch: str | None = None
 
+    def joining(self, traceparent: str | None) -> NewTask:
+        """The task as part of a trace."""
+        return replace(self, meta={**(self.meta or {}), TRACEPARENT: traceparent}) if traceparent else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
@@ -183,6 +189,16 @@ class ErrorInfo:
     message: str
     traceback: str | None = None
     place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InnerSpan:
+    """Something that a handler did, such as a call by HTTP: how long after the attempt began, and how long it took."""
+
+    name: str
+    after: timedelta
+    took: timedelta
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +215,8 @@ class Attempt:
     retry_delay: timedelta | None = None
     trace_id: str | None = None
     logs: tuple[str, ...] = ()
+    spans: tuple[InnerSpan, ...] = ()
+    spans_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

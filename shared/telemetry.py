@@ -1,71 +1,247 @@
-"""Tracing: span names, and how the trace of a request travels with its task.
+"""Tracing: our own spans, and how the trace of a request travels with its task.
 
-Off unless there is somebody to send spans to: `OTEL_EXPORTER_OTLP_ENDPOINT` (or its traces variant), or `JAEGER_HOST`,
-which stands for OTLP over HTTP on that host. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`, with its argument)
-and is decided once, where a task is submitted; everybody later follows the flag that travels in the task's meta as W3C
-`traceparent`, and a task without one is not traced. A collector that is away costs nothing but its spans: they wait in
-bounded memory, in a thread of their own, and are dropped.
+Off unless there is somebody to send spans to, `OTEL_EXPORTER_OTLP_ENDPOINT` (or its traces variant) or `JAEGER_HOST`,
+or `TRACE_LOCALLY` keeps those of handlers with their tasks. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`,
+with its argument) and is decided once, where a task is submitted; everybody later follows the flag that travels in the
+task's meta as W3C `traceparent`, and a task without one is not traced.
+
+Attributes are those of OpenTelemetry's conventions for messaging, and `taskqueue.*` for what they have no word for. A
+span's name is the operation and the task's type: `send emails`, `process emails`.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from shared.collector import destination_of
 from shared.settings import Settings
+from shared.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-TRACEPARENT = "traceparent"
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_LEGACY_AGENT_PORT = 6831
-_OTLP_HTTP_PORT = 4318
-_SAMPLED = frozenset("13579bdf")
-"""Last digits of a `traceparent` whose lowest flag is set."""
+    from shared.tasks import NewTask
+
 _PROPAGATOR = TraceContextTextMapPropagator()
-_EXPORT_LOGGERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.sdk._shared_internal",
-    "opentelemetry.sdk.trace.export",
-)
-"""A filter holds for the very logger that it is put on, so each is named."""
+_SEND, _SETTLE = "send", "settle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The task that a span is about."""
+
+    id: str
+    type: str
+    queue: str
+    attempt: int = 0
+
+    def attributes(self, operation: str, kind: str = "") -> dict[str, str | int]:
+        """By the conventions for messaging; `kind` is their type of operation, where they have one."""
+        found: dict[str, str | int] = {
+            "messaging.system": "taskqueue",
+            "messaging.operation.name": operation,
+            "messaging.destination.name": self.queue,
+            "messaging.message.id": self.id,
+            "taskqueue.task.type": self.type,
+        }
+        if kind:
+            found["messaging.operation.type"] = kind
+        if self.attempt:
+            found["taskqueue.task.attempt"] = self.attempt
+        return found
+
+
+def subject_of(task: NewTask) -> Subject:
+    return Subject(id=task.id, type=task.type, queue=task.queue)
+
+
+not_recorded: ContextVar[str | None] = ContextVar("not_recorded", default=None)
+"""The trace of a request that is not recorded: what comes out of it is not either."""
 
 
 class Tracing:
     """The tracer of one process, or a stand-in that does nothing when tracing is off."""
 
-    def __init__(self, part: str, settings: Settings) -> None:
-        endpoint = traces_endpoint(settings)
-        self.provider = None if endpoint is None else _provider(part, endpoint)
-        self.tracer = self.provider.get_tracer("taskqueue") if self.provider else trace.NoOpTracer()
+    def __init__(
+        self, part: str, settings: Settings, instance: str = "", processor: SpanProcessor | None = None
+    ) -> None:
+        """Spans go to `processor` instead of the collector, if one is given."""
+        destination = destination_of(settings)
+        self.collected = destination is not None
+        self.provider: TracerProvider | None = None
+        self._processor: SpanProcessor | None = None
+        self.tracer: trace.Tracer = trace.NoOpTracer()
+        self.instance = instance
+        if destination is None and not settings.trace_locally:
+            return
+        # Imported here: whoever does not trace does not pay for it, in memory or start-up time.
+        from shared.trace_export import ChosenIds, provider_of
+
+        self.ids = ChosenIds()
+        self.provider, self._processor = provider_of(part, instance, destination, self.ids, processor)
+        self.tracer = self.provider.get_tracer("taskqueue")
 
     @property
     def on(self) -> bool:
         return self.provider is not None
 
+    # --- deciding ---
+
+    def decide(self, traceparent: str | None) -> bool:
+        """Whether a request with this header is to be traced: as it says, else as the sampler says."""
+        if self.provider is None:
+            return False
+        if traceparent is not None:
+            return is_sampled(traceparent)
+        sampler: Any = self.provider.sampler
+        result = sampler.should_sample(None, self.ids.generate_trace_id(), "request", SpanKind.SERVER)
+        return bool(result.decision.is_sampled())
+
+    # --- spans of ours ---
+
     @contextmanager
-    def sending(self, task_type: str, traceparent: str | None) -> Iterator[str | None]:
-        """A span around the submission of a task; gives the `traceparent` that is to travel with the task."""
-        if not self.on:
+    def sending(self, subject: Subject, traceparent: str | None, operation: str = _SEND) -> Iterator[str | None]:
+        """A span around the submission of a task; gives the `traceparent` that is to travel with the task.
+
+        It joins what is being traced, else the trace it is given, else begins one. What is not sampled costs nothing.
+        """
+        recording = trace.get_current_span().is_recording()
+        traceparent = traceparent or not_recorded.get()
+        if not self.on or (not recording and traceparent is not None and not is_sampled(traceparent)):
             yield traceparent
             return
         with self.tracer.start_as_current_span(
-            f"send {task_type}",
-            context=context_from({TRACEPARENT: traceparent or ""}),
+            f"{operation} {subject.type}",
+            context=None if recording else context_from(traceparent),
             kind=SpanKind.PRODUCER,
-            attributes={"messaging.system": "taskqueue", "messaging.operation.type": "send"},
+            attributes=subject.attributes(operation, operation),
         ):
-            yield meta_of().get(TRACEPARENT)
+            yield carried()
+
+    @contextmanager
+    def firing(self, task: NewTask, schedule: str) -> Iterator[tuple[NewTask, Callable[[str], None]]]:
+        """A span around the firing of a schedule, with which the trace of its task begins.
+
+        Gives the task as part of it, and what is to be told how it went.
+        """
+        with self.sending(subject_of(task), None) as travelling:
+            span = trace.get_current_span()
+            span.set_attribute("taskqueue.schedule.name", schedule)
+            span.set_attribute("taskqueue.schedule.due_at", (task.meta or {}).get("due_at", ""))
+            yield task.joining(travelling), lambda what: span.set_attribute("taskqueue.schedule.outcome", what)
+
+    def storing(self, count: int) -> AbstractContextManager[object]:
+        """A span around the storing of many tasks at once, each of which has a span `create` of its own."""
+        if not trace.get_current_span().is_recording():
+            return nullcontext()
+        about = _batch(_SEND, count)
+        return self.tracer.start_as_current_span("send batch", kind=SpanKind.CLIENT, attributes=about)
+
+    @contextmanager
+    def replaying(self, look_up: Callable[[], Sequence[tuple[Subject, str | None]]]) -> Iterator[str]:
+        """A span around sending dead letters back, linked to what they died of; what is to travel with them, or "".
+
+        They are looked up, each with its `traceparent`, only if the span is recorded.
+        """
+        if not_recorded.get() is not None:
+            yield ""
+            return
+        with self.tracer.start_as_current_span("replay", kind=SpanKind.PRODUCER) as span:
+            if span.is_recording():
+                _tell_replay(span, look_up())
+            yield carried() or ""
+
+    def attempt(
+        self, subject: Subject, traceparent: str | None, start_ns: int, waited_ns: int, cause: Link | None
+    ) -> Span:
+        """The span of an attempt, begun; behind it the one of the wait in the queue before it."""
+        context = context_from(traceparent)
+        if waited_ns > 0:
+            wait = self.tracer.start_span(
+                f"wait {subject.type}", context, attributes=subject.attributes("wait"), start_time=start_ns - waited_ns
+            )
+            wait.end(start_ns)
+        return self.untold(subject, traceparent, start_ns, cause)
+
+    def untold(self, subject: Subject, traceparent: str | None, start_ns: int, cause: Link | None = None) -> Span:
+        """The span of an attempt alone, also of one that could not tell of itself because it was killed."""
+        attributes = subject.attributes("process", "process")
+        if self.instance:
+            attributes["messaging.client.id"] = self.instance
+        with self.ids.choose(attempt_span(subject.id, subject.attempt)):
+            return self.tracer.start_span(
+                f"process {subject.type}",
+                context_from(traceparent),
+                SpanKind.CONSUMER,
+                attributes=attributes,
+                links=[each for each in (cause or _previous(subject, traceparent),) if each],
+                start_time=start_ns,
+                record_exception=False,
+                set_status_on_exception=False,
+            )
+
+    def end_attempt(
+        self, span: Span, subject: Subject, outcome: str, error: Mapping[str, Any] | None, end_ns: int | None = None
+    ) -> None:
+        """Ends the span of an attempt; one that failed for good gets a span that says so behind it."""
+        span.set_attribute("taskqueue.task.outcome", outcome)
+        if error:
+            kind, message = str(error.get("type", "")), str(error.get("message", ""))
+            about = {"exception.type": kind, "exception.message": message}
+            if error.get("traceback"):
+                about["exception.stacktrace"] = str(error["traceback"])
+            span.add_event("exception", about, end_ns)
+            span.set_attribute("error.type", kind)
+            span.set_status(Status(StatusCode.ERROR, f"{kind}: {message[:200]}"))
+        span.end(end_ns)
+        if outcome in ("failed", "poisoned"):
+            self._bury(span, subject, str((error or {}).get("type", "")), end_ns)
+
+    def _bury(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:
+        at = at_ns or time.time_ns()
+        attributes = {**subject.attributes("dead-letter", _SETTLE), "error.type": error}
+        with self.ids.choose(dead_letter_span(subject.id, subject.attempt)):
+            span = self.tracer.start_span(
+                f"dead-letter {subject.type}",
+                trace.set_span_in_context(last),
+                SpanKind.CLIENT,
+                attributes=attributes,
+                start_time=at,
+            )
+        span.end(at)
+
+    def housekeeping(self, job: str, started_ns: int, items: int, error: BaseException | None) -> None:
+        """A round of a housekeeping job that did something, told afterwards: most rounds find nothing to do."""
+        if not self.on or not (items or error):
+            return
+        about: dict[str, str | int] = {
+            "taskqueue.housekeeping.job": job,
+            "taskqueue.housekeeping.items": items,
+            "taskqueue.housekeeping.instance": self.instance,
+        }
+        span = self.tracer.start_span(f"housekeeping {job}", attributes=about, start_time=started_ns)
+        if error is not None:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {str(error)[:200]}"))
+        span.end()
+
+    # --- the end ---
+
+    def take(self, span: ReadableSpan) -> None:
+        """Sends on a span that another process made."""
+        if self._processor is not None:
+            self._processor.on_end(span)
 
     def stop(self, patience: float = 1.5) -> None:
         """Sends what is left, but waits no longer than `patience` seconds for a collector that is away."""
@@ -77,65 +253,68 @@ class Tracing:
         thread.join(patience)
 
 
-def traces_endpoint(settings: Settings) -> str | None:
-    """Where spans go, as OTLP over HTTP, or None for nowhere; "" leaves it to OpenTelemetry's own variables."""
-    if any(os.environ.get(name) for name in _ENDPOINTS):
-        return ""
-    if settings.jaeger_host:
-        # Jaeger's agent protocol is gone from Jaeger and from Python: its old port means "on that host".
-        port = _OTLP_HTTP_PORT if settings.jaeger_port == _LEGACY_AGENT_PORT else settings.jaeger_port
-        return f"http://{settings.jaeger_host}:{port}/v1/traces"
-    return None
+# --- the context ------------------------------------------------------------------------------------------------
 
 
-def context_from(meta: Mapping[str, str]) -> Context:
-    """The context that a task's meta carries."""
-    return _PROPAGATOR.extract(dict(meta))
+def context_from(traceparent: str | None) -> Context:
+    """The context that a task carries; an empty one, in which a trace begins, when it carries none."""
+    return _PROPAGATOR.extract({TRACEPARENT: traceparent or ""})
 
 
-def meta_of(context: Context | None = None) -> dict[str, str]:
-    """What a task's meta has to carry so that its attempts join the trace of `context` (default: the current one)."""
+def carried(context: Context | None = None) -> str | None:
+    """What a task has to carry so that its attempts join the trace of `context` (default: the current one)."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
-    return carrier
+    return carrier.get(TRACEPARENT)
 
 
-def is_sampled(traceparent: str | None) -> bool:
-    """Whether the trace that a `traceparent` names is recorded; read without parsing the rest."""
-    return traceparent is not None and traceparent[-1:] in _SAMPLED
+def link_to(traceparent: str | None, what: str) -> Link | None:
+    """A link to a span that is named as a `traceparent`."""
+    context = trace.get_current_span(context_from(traceparent)).get_span_context()
+    return Link(context, {"taskqueue.link": what}) if context.is_valid else None
 
 
-def trace_id(traceparent: str | None) -> str | None:
-    """The trace's id as 32 hexadecimal digits."""
-    return traceparent[3:35] if traceparent and len(traceparent) >= 55 else None
+def log_fields() -> dict[str, str]:
+    """The ids of the span that is current, for a line in the log."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
-def _provider(part: str, endpoint: str) -> TracerProvider:
-    # Imported here: whoever does not trace does not pay for it, in memory or start-up time.
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    quiet = OnceAMinute()
-    for name in _EXPORT_LOGGERS:
-        logging.getLogger(name).addFilter(quiet)
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": f"taskqueue-{part}", "service.namespace": "taskqueue"}),
-        shutdown_on_exit=False,
-    )
-    exporter = OTLPSpanExporter(endpoint=endpoint or None, timeout=5)
-    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=2048, schedule_delay_millis=1000))
-    return provider
+def _batch(operation: str, count: int) -> dict[str, str | int]:
+    return {
+        "messaging.system": "taskqueue",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": _SEND,
+        "messaging.batch.message_count": count,
+    }
 
 
-class OnceAMinute(logging.Filter):
-    """Lets one line a minute through: a collector that is away is worth saying, not worth flooding the log."""
+def _tell_replay(span: Span, dead: Sequence[tuple[Subject, str | None]]) -> None:
+    one = dead[0][0] if len(dead) == 1 else None
+    span.update_name(f"replay {one.type if one else 'batch'}")
+    span.set_attributes(one.attributes("replay", _SEND) if one else _batch("replay", len(dead)))
+    for each in dead:
+        if context := _dead_letter(*each):
+            span.add_link(context, {"taskqueue.link": "dead letter"})
 
-    last = float("-inf")
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.created - self.last < 60:
-            return False
-        self.last = record.created
-        return True
+def _previous(subject: Subject, traceparent: str | None) -> Link | None:
+    """A retry is linked to the attempt that made it necessary."""
+    if subject.attempt < 2:
+        return None
+    context = _beside(traceparent, attempt_span(subject.id, subject.attempt - 1))
+    return Link(context, {"taskqueue.link": "previous attempt"}) if context else None
+
+
+def _dead_letter(subject: Subject, traceparent: str | None) -> SpanContext | None:
+    return _beside(traceparent, dead_letter_span(subject.id, subject.attempt)) if is_sampled(traceparent) else None
+
+
+def _beside(traceparent: str | None, span_id: int) -> SpanContext | None:
+    """A span of known id in the trace of a task."""
+    parent = trace.get_current_span(context_from(traceparent)).get_span_context()
+    if not parent.is_valid:
+        return None
+    return SpanContext(parent.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(parent.trace_flags))

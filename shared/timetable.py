@@ -21,6 +21,8 @@ from shared.schedules import Schedule, Step, following, plan, read_spec, task_fo
 if TYPE_CHECKING:
     from shared.locks import Permit
     from shared.scripts import Argument, Scripts
+    from shared.tasks import NewTask
+    from shared.telemetry import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +72,9 @@ class Diff:
 class Timetable:
     """The schedules in Redis."""
 
-    def __init__(self, scripts: Scripts, max_queue_length: int = 0) -> None:
+    def __init__(self, scripts: Scripts, max_queue_length: int = 0, tracing: Tracing | None = None) -> None:
         self.scripts = scripts
+        self.tracing = tracing
         self.max_queue_length = max_queue_length
 
     # --- reading ---
@@ -167,19 +170,7 @@ class Timetable:
 
     def _take(self, permit: Permit, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired) -> bool:
         """One step; whether the next one may follow."""
-        task = submit_arguments(task_for(schedule, step.due)) if step.fire else ()
-        limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
-        what = self.scripts.schedule_fire(
-            permit,
-            schedule.name,
-            revision,
-            str(instant_us(step.due)),
-            str(instant_us(step.following)) if step.following else "",
-            step.passed,
-            schedule.overlap,
-            *limit,
-            *task,
-        )
+        what = self._fire(permit, schedule, revision, step)
         if what in ("changed", "full"):
             return False
         fired.tasks += what == "fired"
@@ -190,6 +181,32 @@ class Timetable:
         if step.passed:
             log.warning("schedule %s: %d due times were missed and get no task", schedule.name, step.passed)
         return True
+
+    def _fire(self, permit: Permit, schedule: Schedule, revision: str, step: Step) -> str:
+        if not step.fire:
+            return self._move_on(permit, schedule, revision, step, None)
+        task = task_for(schedule, step.due)
+        if self.tracing is None:
+            return self._move_on(permit, schedule, revision, step, task)
+        with self.tracing.firing(task, schedule.name) as (joined, tell):
+            what = self._move_on(permit, schedule, revision, step, joined)
+            tell(what)
+            return what
+
+    def _move_on(self, permit: Permit, schedule: Schedule, revision: str, step: Step, new: NewTask | None) -> str:
+        task = submit_arguments(new) if new else ()
+        limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
+        return self.scripts.schedule_fire(
+            permit,
+            schedule.name,
+            revision,
+            str(instant_us(step.due)),
+            str(instant_us(step.following)) if step.following else "",
+            step.passed,
+            schedule.overlap,
+            *limit,
+            *task,
+        )
 
     def _first_due(self, schedule: Schedule) -> str:
         now = instant(self.scripts.now_us()).replace(microsecond=0)

@@ -218,3 +218,19 @@ def linger() -> None:
 def odd_result(data: str) -> Any:
     """Returns what has no JSON form."""
     return {"object": object(), "nan": float("nan"), "large": "x" * 2_000_000}[data]
+
+
+@task("calls")
+def calls(url: str, redis_url: str) -> None:
+    """Calls a neighbour by each of the usual clients, and counts that in Redis."""
+    import urllib.request
+
+    import httpx
+    import requests
+    from redis import Redis
+
+    requests.get(url, timeout=5)
+    urllib.request.urlopen(url, timeout=5).close()
+    httpx.get(url, timeout=5)
+    with Redis.from_url(redis_url) as redis:
+        redis.incr("calls")

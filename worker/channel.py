@@ -4,8 +4,8 @@
 - *tickets*, to the executor: four bytes per task, its number. An executor begins a task only after it has read its
   ticket. The worker keeps the reading end open too, so it can take tickets back: the kernel gives each ticket to
   exactly one reader, which makes "has it begun?" a question with one answer, without locks.
-- *news*, from the executor: frames with outcomes, progress and log lines, each written at once, so that a crash takes
-  nothing with it but the task that ran.
+- *news*, from the executor: frames with outcomes, progress, log lines and spans, each written at once, so that a crash
+  takes nothing with it but the task that ran.
 
 A frame is its length in four bytes and a value in Python's own marshal format: both ends are the same interpreter,
 and nothing that a caller sent is inside but bytes.
@@ -47,6 +47,7 @@ class Assignment(NamedTuple):
     meta: bytes
     enqueued_us: int
     limit: float
+    queue: bytes = b""
     family: bytes = b""
 
 
@@ -66,7 +67,7 @@ class Outcome(NamedTuple):
 TIME_LIMIT_SIGNAL = signal.SIGUSR1
 CANCEL_SIGNAL = signal.SIGUSR2
 
-HELLO, OUTCOME, PROGRESS, LOG = "hello", "outcome", "progress", "log"
+HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
 
 
 @dataclass(frozen=True, slots=True)

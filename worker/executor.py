@@ -18,13 +18,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import ValidationError
 
-from shared import logs, wire
+from shared import logs, telemetry, wire
+from shared.collector import destination_of as collector_of
+from shared.instrumentation import trace_calls, trace_redis
 from shared.settings import Settings, load
-from shared.telemetry import TRACEPARENT, Tracing, trace_id
+from shared.telemetry import Tracing
+from shared.traceparent import TRACEPARENT, trace_id
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
@@ -35,7 +38,10 @@ from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 from worker.log_tail import LogTail
 from worker.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.process import die_with_parent
-from worker.tracing import AttemptSpans
+from worker.tracing import AttemptSpans, Shipper
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
 
 _PROGRESS_INTERVAL = 0.2
 
@@ -43,13 +49,12 @@ _PROGRESS_INTERVAL = 0.2
 class Executor:
     """Runs assignments one by one."""
 
-    def __init__(
-        self, handlers: dict[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds, spans: AttemptSpans
-    ) -> None:
+    def __init__(self, handlers: dict[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
         self.handlers = handlers
         self.worker = worker
         self.ends = ends
-        self.spans = spans
+        self.shipper = Shipper(self._send, collector_of(settings) is not None)
+        self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.shipper)))
         self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, settings.max_json_depth, [__file__])
         self.log = LogTail(settings.max_log_bytes, self._send_log)
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -57,6 +62,7 @@ class Executor:
         self.started_us = 0
         self.limit_us = 0
         self.traceparent: str | None = None
+        self.task: CurrentTask | None = None
         self.interruptible = False
         self.progress_sent = 0.0
         self.cancelled = False
@@ -98,15 +104,17 @@ class Executor:
         self.number = assignment.number
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)
-        self.traceparent = None
+        self.traceparent = self.task = None
         self.cancelled = False
         self.log.start()
+        self.shipper.start()
         handler = self.handlers.get(assignment.type.decode(errors="replace"))
         result = b""
         error: BaseException | None = None
         try:
+            self.task = self._context(assignment, self.started_us + clock_offset_us)
             self.interruptible = True
-            result = self._run(handler, assignment)
+            result = self._run(handler, assignment, self.task)
             self.interruptible = False
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             error = caught
@@ -118,10 +126,14 @@ class Executor:
         record = self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)
         run_us = ended_us - self.started_us
         if error is None:
-            return self.outcomes.completed(assignment.number, record, result, run_us)
-        return self.outcomes.failed(assignment, handler, error, record, run_us, cancelled=self.cancelled)
+            outcome = self.outcomes.completed(assignment.number, record, result, run_us)
+        else:
+            outcome = self.outcomes.failed(assignment, handler, error, record, run_us, cancelled=self.cancelled)
+        self.spans.end(outcome)
+        self.task = None
+        return outcome
 
-    def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
+    def _run(self, handler: Handler | None, assignment: Assignment, task: CurrentTask) -> bytes:
         """The result of the handler, ready to be reported."""
         parsed(assignment.retry, "retry policy")
         if handler is None:
@@ -132,12 +144,8 @@ class Executor:
                 "name the module that registers it in TASK_MODULES"
             )
         arguments = self._arguments(handler, assignment)
-        task = self._context(assignment)
         token = current.set(task)
         try:
-            if self.spans.wanted(task):
-                with self.spans.around(task):
-                    return self.outcomes.result(self._call(handler, arguments))
             return self.outcomes.result(self._call(handler, arguments))
         finally:
             current.reset(token)
@@ -153,9 +161,11 @@ class Executor:
         except ValidationError as error:
             raise InvalidData(explain(error)) from error
 
-    def _context(self, assignment: Assignment) -> CurrentTask:
-        traceparent = parsed(assignment.meta, "metadata").get(TRACEPARENT)
+    def _context(self, assignment: Assignment, started_us: int) -> CurrentTask:
+        meta = parsed(assignment.meta, "metadata")
+        traceparent = meta.get(TRACEPARENT)
         self.traceparent = traceparent if isinstance(traceparent, str) else None
+        self.spans.begin(assignment, meta, started_us - assignment.enqueued_us)
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(errors="replace"),
@@ -192,7 +202,18 @@ class Executor:
             record["trace_id"] = traced
         if self.log.lines:
             record["logs"] = list(self.log.lines)
+        if self.shipper.kept:
+            record["spans"] = self.shipper.kept
+            record["spans_left_out"] = self.shipper.left_out
         return record
+
+    def log_fields(self) -> dict[str, Any]:
+        """What every line in the log says while an attempt runs, whichever thread writes it."""
+        task = self.task
+        if task is None:
+            return {}
+        about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(self.traceparent)}
+        return {**about, "span_id": self.spans.id(), **telemetry.log_fields()}
 
     # --- being stopped ---
 
@@ -229,6 +250,7 @@ class Executor:
     def _on_fork(self) -> None:
         """In a process that a handler forked: it is no executor, so it lets go of everything that makes one."""
         self.log.active = False
+        self.shipper.collected = False
         self.interruptible = False
         for fd in (self.ends.tasks, self.ends.tickets, self.ends.news):
             with contextlib.suppress(OSError):
@@ -260,17 +282,18 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = load()
-    logs.configure("worker", settings.log_level, settings.log_format)
+    logs.configure("worker", settings.log_level, settings.log_format, instance=worker)
     try:
         handlers = registry.load(settings.task_modules).handlers
     except HandlerError as error:
         print(error, file=sys.stderr)
         return 2
-    tracing = Tracing("worker", settings)
-    executor = Executor(handlers, settings, worker, ends, AttemptSpans(tracing, worker))
+    executor = Executor(handlers, settings, worker, ends)
+    logs.about = executor.log_fields
     logging.getLogger().addHandler(executor.log)
+    trace_redis(executor.spans.tracing)
+    trace_calls(executor.spans.tracing, lambda: executor.traceparent)
     executor.run()
-    tracing.stop()
     return 0
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from shared.traceparent import read_traceparent, trace_id
 from worker.channel import Assignment
 
 
@@ -60,6 +62,7 @@ class Held:
             self.meta,
             self.enqueued_us,
             self.limit,
+            self.queue,
             self.family,
         )
 
@@ -67,6 +70,25 @@ class Held:
     def name(self) -> str:
         """The type as text; a damaged one is shown, not raised on."""
         return self.type.decode(errors="replace")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the record says beside the data; nothing where it is damaged."""
+        try:
+            found = json.loads(self.meta) if self.meta else {}
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the task belongs to."""
+        return read_traceparent(self.meta)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a line in the log about this task says."""
+        return {"task_id": self.id.decode(), "attempt": self.attempt, "trace_id": trace_id(self.traceparent)}
 
     def log(self, line: str, limit: int) -> None:
         """Keeps the last lines, `limit` characters of them, for the case that the executor dies with the rest."""

@@ -18,12 +18,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
 from shared import keys, logs
+from shared.collector import announce
 from shared.errors import TaskQueueError
 from shared.probe import Check, Probe
 from shared.redis_client import connect
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
 from shared.task_types import TaskTypes
+from shared.telemetry import Tracing
 from shared.workers import RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear
@@ -31,6 +33,7 @@ from worker.engine import Engine, Hooks, forward_signals
 from worker.held import Held
 from worker.link import Link
 from worker.metrics import Holdings, WorkerMetrics
+from worker.tracing import Relay
 from worker.verdicts import Verdicts
 from worker.watch import Watch
 
@@ -143,10 +146,14 @@ def _first(assigned: Mapping[int, Held]) -> Held | None:
 def main() -> int:
     """`python -m worker`."""
     settings = load_or_exit()
-    logs.configure("worker", settings.log_level, settings.log_format)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+    logs.configure("worker", settings.log_level, settings.log_format, instance=name)
+    announce(settings)
     metrics = WorkerMetrics(name)
+    tracing = Tracing("worker", settings, name)
     engine, bell, control = _build(settings, name, metrics)
+    relay = Relay(tracing)
+    engine.watch.on_span, engine.watch.on_death = relay.pass_on, relay.ended_without_word
     heartbeat = Heartbeat(
         engine=engine,
         name=name,
@@ -167,6 +174,7 @@ def main() -> int:
         exit_with(str(error))
     finally:
         _shut_down(heartbeat, bell, control)
+        tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
 

@@ -1,50 +1,155 @@
-"""The span of an attempt, by OpenTelemetry's conventions for messaging."""
+"""The spans of attempts: made in the executor, sent on by its worker.
+
+An executor has no connection to a collector. It passes each span through its pipe as soon as it has ended, so a crash
+takes none with it but those that were open, and the worker, which alone sends spans, tells of the attempt that died.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry import context, trace
+from opentelemetry.trace import Link, Span
 
-from shared.telemetry import TRACEPARENT, Tracing, context_from, is_sampled
-from worker.handlers.context import CurrentTask
+from shared.telemetry import Subject, Tracing, link_to
+from shared.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
+from worker.span_frames import pack, unpack
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from worker.channel import Assignment, Outcome
+    from worker.held import Held
+    from worker.link import Report
+
+MOST_KEPT = 32
+"""Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
+_LONGEST_NAME = 100
 
 
 class AttemptSpans:
-    """Opens a span around a handler, for tasks whose trace is recorded."""
+    """The executor's side: one attempt at a time."""
 
-    def __init__(self, tracing: Tracing, worker: str) -> None:
+    def __init__(self, tracing: Tracing) -> None:
         self.tracing = tracing
-        self.worker = worker
+        self.span: Span | None = None
+        self._subject = Subject(id="", type="", queue="")
+        self._token: Any = None
 
-    def wanted(self, task: CurrentTask) -> bool:
-        """Whether a span of this attempt would be recorded."""
-        return self.tracing.on and is_sampled(task.traceparent)
+    def begin(self, assignment: Assignment, meta: Mapping[str, Any], waited_us: int) -> None:
+        """The attempt begins; nothing happens unless its trace is recorded."""
+        traceparent = meta.get(TRACEPARENT)
+        if not self.tracing.on or not isinstance(traceparent, str) or not is_sampled(traceparent):
+            return
+        self._subject = subject = Subject(
+            id=assignment.id.decode(),
+            type=assignment.type.decode(errors="replace"),
+            queue=assignment.queue.decode(errors="replace"),
+            attempt=assignment.attempt,
+        )
+        waited_ns = max(0, waited_us) * 1000 if assignment.enqueued_us else 0
+        cause = _cause(meta, assignment.attempt)
+        self.span = self.tracing.attempt(subject, traceparent, time.time_ns(), waited_ns, cause)
+        self._token = context.attach(trace.set_span_in_context(self.span))
 
-    @contextmanager
-    def around(self, task: CurrentTask) -> Iterator[None]:
-        """The handler runs inside; what it raises is recorded and raised on."""
-        context = context_from({TRACEPARENT: task.traceparent or ""})
-        attributes: dict[str, str | int] = {
-            "messaging.system": "taskqueue",
-            "messaging.operation.type": "process",
-            "messaging.message.id": task.id,
-            "taskqueue.task.type": task.type,
-            "taskqueue.task.attempt": task.attempt,
-            "taskqueue.worker": self.worker,
-        }
-        with self.tracing.tracer.start_as_current_span(
-            f"process {task.type}",
-            context=context,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except BaseException as error:
-                span.record_exception(error)
-                span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {str(error)[:200]}"))
-                raise
+    def end(self, outcome: Outcome) -> None:
+        """The attempt has ended."""
+        span, self.span = self.span, None
+        if span is None:
+            return
+        context.detach(self._token)
+        error = json.loads(outcome.record).get("error") if outcome.error_type else None
+        self.tracing.end_attempt(span, self._subject, outcome.kind, error)
+
+    def id(self) -> str | None:
+        """The open span, for a line in the log."""
+        return f"{self.span.get_span_context().span_id:016x}" if self.span else None
+
+
+class Shipper:
+    """Takes spans as they end: each goes to the worker, and a few words about it stay with the attempt's record."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None], collected: bool) -> None:
+        self.send = send
+        self.collected = collected
+        self.kept: list[dict[str, Any]] = []
+        self.left_out = 0
+        self.began_ns = 0
+
+    def start(self) -> None:
+        """Another attempt begins."""
+        self.began_ns = time.time_ns()
+        if self.kept or self.left_out:
+            self.kept, self.left_out = [], 0
+
+    def on_start(self, span: Span, parent_context: object = None) -> None:
+        """Nothing: only what has ended is told."""
+
+    def _on_ending(self, span: Span) -> None:
+        pass
+
+    def on_end(self, span: ReadableSpan) -> None:
+        scope = span.instrumentation_scope
+        if scope is None or scope.name != "taskqueue":
+            self._keep(span)
+        if self.collected:
+            self.send(pack(span))
+
+    def _keep(self, span: ReadableSpan) -> None:
+        if len(self.kept) >= MOST_KEPT:
+            self.left_out += 1
+            return
+        began, ended = span.start_time or 0, span.end_time or 0
+        after_us = max(0, began - self.began_ns) // 1000
+        words: dict[str, Any] = {"name": _words(span), "after_us": after_us, "us": (ended - began) // 1000}
+        if not span.status.is_ok:
+            words["error"] = True
+        self.kept.append(words)
+
+    def shutdown(self) -> None:
+        pass
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return True
+
+
+class Relay:
+    """The worker's side: sends on what executors made, and tells of attempts that ended with their executor."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self.tracing = tracing
+
+    def pass_on(self, frame: list[Any]) -> None:
+        """A span from an executor."""
+        if self.tracing.provider is not None:
+            self.tracing.take(unpack(frame, self.tracing.provider.resource))
+
+    def ended_without_word(self, held: Held, began_at: float, report: Report) -> None:
+        """The executor died, or was killed, while it ran this task."""
+        if not self.tracing.on or not (traceparent := held.traceparent) or not is_sampled(traceparent):
+            return
+        subject = Subject(id=held.id.decode(), type=held.name, queue=held.queue.decode(), attempt=held.attempt)
+        now = time.time_ns()
+        began = now - int((time.monotonic() - began_at) * 1_000_000_000)
+        span = self.tracing.untold(subject, traceparent, began, _cause(held.about, held.attempt))
+        self.tracing.end_attempt(span, subject, report.kind, json.loads(report.record).get("error"), now)
+
+
+def _cause(meta: Mapping[str, Any], attempt: int) -> Link | None:
+    """What sent the task back, for the first attempt after that."""
+    if meta.get(REPLAY_AFTER) != attempt - 1:
+        return None
+    replay = meta.get(REPLAY)
+    return link_to(replay, "replay") if isinstance(replay, str) else None
+
+
+def _words(span: ReadableSpan) -> str:
+    """What a person wants to know of a span in a line; of an address not its query, which may hold secrets."""
+    about = span.attributes or {}
+    url = urlsplit(str(about.get("url.full", "")))
+    words = f"{span.name} {url.hostname}{url.path}" if url.hostname else span.name
+    return words[:_LONGEST_NAME]

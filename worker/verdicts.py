@@ -15,6 +15,7 @@ from shared.clock import monotonic_us, to_us
 from shared.retry import RetryPolicy
 from shared.task_types import TaskType
 from shared.tasks import Outcome
+from shared.traceparent import trace_id
 from worker.held import Held
 from worker.link import Report
 
@@ -87,6 +88,8 @@ class Verdicts:
         }
         if kind in ("retrying", "crashed"):
             record["retry_delay"] = delay_us / 1_000_000
+        if traced := trace_id(held.traceparent):
+            record["trace_id"] = traced
         if held.logs:
             record["logs"] = list(held.logs)
         text = f"{error['type']}: {error['message']}".encode("utf-8", "backslashreplace")

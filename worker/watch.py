@@ -50,6 +50,8 @@ class Watch:
         self.pace = Pace()
         self.look_soon: Callable[[], None] = lambda: None
         self.progress_came = False
+        self.on_span: Callable[[list[Any]], None] = lambda frame: None
+        self.on_death: Callable[[Held, float, Report], None] = lambda held, began_at, report: None
 
     # --- what executors say ---
 
@@ -102,6 +104,9 @@ class Watch:
         )
 
     def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
+        if name == channel.SPAN:
+            self.on_span(fields)
+            return
         held = executor.assigned.get(fields[0])
         if held is None:
             return
@@ -182,7 +187,9 @@ class Watch:
 
     def _on_death(self, executor: ExecutorProcess, held: Held) -> None:
         because = executor.killed_because or ""
-        self.link.report(self._obituary(executor, held, because))
+        report = self._obituary(executor, held, because)
+        self.on_death(held, executor.began_at, report)
+        self.link.report(report)
 
     def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
         began_at = executor.began_at
@@ -195,7 +202,7 @@ class Watch:
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1
         why = because.partition(": ")[2] or executor.cause_of_death()
-        log.warning("task %s: %s", held.id.decode(), why, extra={"task_id": held.id.decode()})
+        log.warning("task %s: %s", held.id.decode(), why, extra=held.log_fields)
         return self.verdicts.crashed(held, began_at, why)
 
     # --- orders ---
@@ -231,7 +238,9 @@ class Watch:
             if executor.assigned.get(held.number) is held:
                 self.ready.extendleft(other for other in executor.take_back() if other is not held)
                 if executor.running() is held:
-                    log.warning("task %s: its lease was lost, so it is stopped here", held.id.decode())
+                    log.warning(
+                        "task %s: its lease was lost, so it is stopped here", held.id.decode(), extra=held.log_fields
+                    )
                     executor.kill("lease: it was lost")
 
     def drain(self, grace_over: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flask import g
@@ -63,13 +62,13 @@ class Batches:
         tasks: list[tuple[int, NewTask]] = []
         for at, value in enumerate(body.tasks):
             try:
-                task = self.intake.read(value, g.trace_parent)
-                tasks.append((at, replace(task, id=begun.task_id(at)) if begun else task))
+                tasks.append((at, self.intake.read(value, g.trace_parent, begun.task_id(at) if begun else None)))
             except Refusal as refusal:
                 if refusal.kind is errors.NO_TYPES:
                     raise
                 items[at] = {"problem": _problem(refusal)}
-        accepted = self._store(tasks, items, begun)
+        with self.intake.tracing.storing(len(tasks)):
+            accepted = self._store(tasks, items, begun)
         return {"accepted": accepted, "refused": len(items) - accepted, "items": items}
 
     def _store(self, tasks: Sequence[tuple[int, NewTask]], items: list[Mapping[str, Any]], begun: Begun | None) -> int:

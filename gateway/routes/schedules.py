@@ -7,6 +7,7 @@ import logging
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from flask import g
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway import errors, schemas
@@ -19,6 +20,7 @@ from shared import strict_json
 from shared.queues import Queues
 from shared.schedules import Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
 from shared.tasks import new_task_id
+from shared.telemetry import Tracing, subject_of
 from shared.timetable import StoredSchedule, Timetable
 
 log = logging.getLogger(__name__)
@@ -126,9 +128,16 @@ class ScheduleRoutes:
     """Each due time becomes one task, whose id is made from the name and the time."""
 
     def __init__(
-        self, timetable: Timetable, queues: Queues, catalogue: Catalogue, metrics: Metrics, default_priority: str
+        self,
+        timetable: Timetable,
+        queues: Queues,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        tracing: Tracing,
+        default_priority: str,
     ) -> None:
         self.timetable = timetable
+        self.tracing = tracing
         self.queues = queues
         self.catalogue = catalogue
         self.metrics = metrics
@@ -224,7 +233,8 @@ class ScheduleRoutes:
     def run(self, name: str) -> Reply:
         """Runs it now, beside its due times, also while it is paused."""
         task = task_now(self.timetable.get(name).schedule, new_task_id())
-        [stored] = self.queues.submit([task])
+        with self.tracing.sending(subject_of(task), g.trace_parent) as travelling:
+            [stored] = self.queues.submit([task.joining(travelling)])
         if stored.state is None:
             wait = {"Retry-After": str(errors.RETRY_AFTER)}
             raise Refusal(errors.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)

@@ -59,6 +59,8 @@ def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Map
         **watched,
         # One page shows every metric. A Prometheus scrapes each part by itself and leaves this empty.
         "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if part.name != "gateway"),
+        # There is no Jaeger beside us: the dashboard shows what handlers did.
+        "TRACE_LOCALLY": "true",
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": store.url,

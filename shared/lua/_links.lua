@@ -289,8 +289,8 @@ local function cancel_one(id, reason)
 end
 
 -- Sends a dead letter back with all its retries, with other data if there are any. Returns {state found, 1 when done}.
-local function requeue_one(id, data)
-  local v = fields(id, 'state', 'origin', 'data', 'description')
+local function requeue_one(id, data, cause)
+  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt')
   local state = v and v[1] or ''
   local queue = v and v[2]
   if not (state == 'failed' and queue and (v[3] or data) and v[4]) then return {state, 0} end
@@ -301,6 +301,7 @@ local function requeue_one(id, data)
     redis.call('HSET', job_key(id), 'data', data)
     redis.call('HINCRBY', job_key(id), 'amended', 1)
   end
+  note_replay(id, v[5], cause or '', v[6])
   redis.call('HSET', job_key(id), 'token', '')
   hold_unique_again(id, {start = true, ['end'] = true})
   count('requeued', 1)

@@ -215,6 +215,19 @@ local function remember(id, attempt, record)
   if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end
 end
 
+-- A record's metadata with the span that sent the task back, and after which attempt; "" for no span. It is put in front
+-- of the rest, which stays to the letter: decoding it and encoding it again would not keep it.
+local function replayed(meta, cause, attempt)
+  local rest = string.gsub(meta or '{}', '^{"replay":"[^"]*","replay_after":%d+,?', '{')
+  if cause == '' or string.sub(rest, 1, 1) ~= '{' then return rest end
+  local head = '{"replay":"' .. cause .. '","replay_after":' .. num(tonumber(attempt) or 0)
+  return head .. (rest == '{}' and '}' or ',' .. string.sub(rest, 2))
+end
+
+local function note_replay(id, meta, cause, attempt)
+  if meta or cause ~= '' then redis.call('HSET', job_key(id), 'meta', replayed(meta, cause, attempt)) end
+end
+
 -- Removes every trace of a task from every structure that could hold it.
 local function remove(id, state, queue, token)
   local values = fields(id, 'description', 'tags', 'unique')

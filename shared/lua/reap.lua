@@ -3,7 +3,8 @@
 -- A task known to have begun is charged with a crash. One that its worker may only have held is not: otherwise a task
 -- that kills workers would drag its honest neighbours into the dead letters. It is marked as a suspect (losses), and
 -- a suspect's next start is noted before it happens, so a killer is charged from its second time on.
--- Returns one list per task: id, type, queue, worker, "pending" | "failed" | "cancelled", crashes.
+-- Returns one list per task: id, type, queue, worker, "pending" | "failed" | "cancelled", crashes, attempt, how long it
+-- ran (microseconds), metadata.
 local limit, max_crashes = tonumber(ARGV[2]), tonumber(ARGV[3])
 if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
 write_even_when_full()
@@ -15,6 +16,7 @@ local function record(v, why)
   return cjson.encode({
     worker = v[7], enqueued_at = microseconds(v[9]), started_at = microseconds(v[8]), ended_at = now, outcome = 'lost',
     error = {type = 'LeaseLost', message = why},
+    trace_id = string.match(v[14] or '', '"traceparent": ?"%x%x%-(' .. string.rep('%x', 32) .. ')%-'),
   })
 end
 
@@ -38,7 +40,7 @@ end
 local function reap(id)
   redis.call('ZREM', LEASES, id)
   local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
-    'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses')
+    'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
   if not v or v[1] ~= 'running' or not v[2] or not v[3] then return end
   local queue, token, worker = v[3], v[2], v[7] or '?'
   local begun = v[6] == token
@@ -63,7 +65,8 @@ local function reap(id)
   end
   count('lost', 1)
   moved(id, 'running', state)
-  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes}
+  local ran = now - (microseconds(v[8]) or now)
+  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes, tonumber(v[5]) or 1, ran, v[14] or ''}
 end
 
 -- Latest first, because each goes to the front of its queue.

@@ -276,7 +276,7 @@ def test_an_ended_lease_puts_the_task_in_front_of_its_queue(store: Store) -> Non
     store.claim()
     store.extend(first, begun="1")
     store.clock.advance(timedelta(microseconds=LEASE + 1))
-    [(task_id, kind, queue, worker, state, crashes)] = store.scripts.reap(10, 3)
+    [(task_id, kind, queue, worker, state, crashes, *_)] = store.scripts.reap(10, 3)
     assert (task_id, kind, queue, worker, state, crashes) == (first, "noop", "normal", "w", "pending", 1)
     assert store.claim(3, token="t2") == [first, *rest]
     assert store.report(first, "completed", token="t1") == 0, "the old holder is refused"

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from shared.errors import LockLost, StepRefused, TaskQueueError
 from shared.locks import HeldLock, Locks
+from shared.telemetry import Tracing
 from worker.housekeeping.jobs import HousekeepingJob
 from worker.housekeeping.lock_metrics import LockMetrics
 from worker.housekeeping.turns import Turns
@@ -46,7 +47,9 @@ class Housekeeper(Collector):
         turns: Mapping[HousekeepingJob, Turns],
         locks: Locks,
         lock_metrics: LockMetrics,
+        tracing: Tracing,
     ) -> None:
+        self.tracing = tracing
         self.instance = instance
         self.turns = turns
         self.locks = locks
@@ -102,25 +105,30 @@ class Housekeeper(Collector):
 
     def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> int:
         """A round, counted and timed; an error is logged, not raised, and the next round comes."""
-        started = time.monotonic()
+        started, started_ns = time.monotonic(), time.time_ns()
         done = 0
+        trouble: BaseException | None = None
         try:
             done = job.run(held)
             record.last_answer = record.last_success = time.monotonic()
             record.failing = False
         except LockLost as error:
+            trouble = error
             self._stopped_by_lock(job, record, error)
         except (RedisError, OSError, TaskQueueError) as error:
             record.failures += 1
+            trouble = None if record.failing else error
             # Said once: while Redis is away every round of every job fails.
             log.log(
                 logging.DEBUG if record.failing else logging.ERROR, "housekeeping job %s failed: %s", job.name, error
             )
             record.failing = True
-        except Exception:
+        except Exception as error:
+            trouble = error
             # Whatever it is, it is about one job: its thread must live on, and the others know nothing of it.
             record.failures += 1
             log.exception("housekeeping job %s failed", job.name)
+        self.tracing.housekeeping(job.name, started_ns, done, trouble)
         record.runs += 1
         record.items += done
         record.seconds += time.monotonic() - started

@@ -13,7 +13,9 @@ from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from shared import logs
+from shared.collector import announce
 from shared.errors import StoreUnavailable
+from shared.instrumentation import trace_redis
 from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
 from shared.queues import Queues
@@ -23,6 +25,7 @@ from shared.schedules import Schedule
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
 from shared.tasks import TaskState
+from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers
 from worker.housekeeping.jobs import HousekeepingJob
@@ -57,10 +60,12 @@ class Parts:
 
 def build(settings: Settings, scripts: Scripts) -> Parts:
     """A housekeeper as the settings want it."""
-    timetable = Timetable(scripts, settings.max_queue_length)
+    tracing = Tracing("housekeeper", settings, settings.instance_id)
+    trace_redis(tracing)
+    timetable = Timetable(scripts, settings.max_queue_length, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    jobs = _jobs(settings, scripts, late)
+    jobs = _jobs(settings, scripts, late, tracing)
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
         timetable,
@@ -77,7 +82,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
         for job in (*jobs, max_elements, schedules)
     }
     turns[metrics] = leadership
-    keeper = Housekeeper(settings.instance_id, turns, locks, lock_metrics)
+    keeper = Housekeeper(settings.instance_id, turns, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
     for part in (_Info(keeper), keeper, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
@@ -86,7 +91,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     return Parts(keeper, leadership, locks, timetable, registry)
 
 
-def _jobs(settings: Settings, scripts: Scripts, late: Lateness) -> list[HousekeepingJob]:
+def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing) -> list[HousekeepingJob]:
     queues = list(settings.queues)
     return [
         Unlock(
@@ -102,6 +107,7 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness) -> list[Housekee
             queues,
             _seconds(settings.housekeeper_timeout_interval),
             settings.max_crashes,
+            tracing,
         ),
         Recovery(
             scripts,
@@ -170,7 +176,8 @@ def limits(settings: Settings) -> dict[TaskState, int]:
 def main() -> int:
     """`python -m worker.housekeeping`."""
     settings = load_or_exit()
-    logs.configure("housekeeper", settings.log_level)
+    logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
+    announce(settings)
     parts = build(settings, Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper")))
     probe = _probe(settings, parts)
     stop = threading.Event()
@@ -187,6 +194,7 @@ def main() -> int:
     parts.leadership.resign()
     parts.locks.stop()
     probe.stop()
+    parts.keeper.tracing.stop()
     log.info("housekeeper %s ended in order", parts.keeper.instance)
     return 0
 

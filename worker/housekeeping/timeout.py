@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
 from shared.locks import HeldLock
-from shared.scripts import Scripts
+from shared.scripts import Reaped, Scripts
+from shared.telemetry import Subject, Tracing
+from shared.traceparent import is_sampled, read_traceparent, trace_id
 from shared.workers import Workers
 from worker.housekeeping.jobs import until_done
 
@@ -23,13 +26,20 @@ class Timeout:
     name = "timeout"
 
     def __init__(
-        self, scripts: Scripts, workers: Workers, queues: Sequence[str], interval: timedelta, max_crashes: int
+        self,
+        scripts: Scripts,
+        workers: Workers,
+        queues: Sequence[str],
+        interval: timedelta,
+        max_crashes: int,
+        tracing: Tracing,
     ) -> None:
         self.scripts = scripts
         self.workers = workers
         self.queues = queues
         self.interval = interval
         self.max_crashes = max_crashes
+        self.tracing = tracing
 
     def run(self, held: HeldLock) -> int:
         ended = until_done(held, lambda: self._reap(held), BATCH, ROUNDS)
@@ -38,6 +48,25 @@ class Timeout:
 
     def _reap(self, held: HeldLock) -> int:
         reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit)
-        for task_id, task_type, _, worker, state, _ in reaped:
-            log.warning("task %s (%s): the lease of worker %s ended; it is %s now", task_id, task_type, worker, state)
+        for each in reaped:
+            traceparent = read_traceparent(each.meta)
+            log.warning(
+                "task %s (%s): the lease of worker %s ended; it is %s now",
+                each.id,
+                each.type,
+                each.worker,
+                each.state,
+                extra={"task_id": each.id, "attempt": each.attempt, "trace_id": trace_id(traceparent)},
+            )
+            if self.tracing.on and is_sampled(traceparent):
+                self._tell(each, traceparent)
         return len(reaped)
+
+    def _tell(self, lost: Reaped, traceparent: str | None) -> None:
+        """The span of an attempt that its worker can tell nothing of any more."""
+        subject = Subject(id=lost.id, type=lost.type, queue=lost.queue, attempt=lost.attempt)
+        now = time.time_ns()
+        span = self.tracing.untold(subject, traceparent, now - lost.ran_us * 1000)
+        span.set_attribute("messaging.client.id", lost.worker)
+        error = {"type": "LeaseLost", "message": f"worker {lost.worker} stopped extending its lease"}
+        self.tracing.end_attempt(span, subject, "failed" if lost.state == "failed" else "lost", error, now)

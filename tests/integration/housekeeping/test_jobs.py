@@ -17,7 +17,9 @@ from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
 from shared.scripts import Scripts
+from shared.settings import Settings
 from shared.tasks import NewTask, TaskState, new_task_id
+from shared.telemetry import Tracing
 from shared.workers import Workers
 from tests.harness import WEIGHTS
 from tests.integration.housekeeping.conftest import Machine
@@ -62,7 +64,7 @@ def unlock_job(scripts: Scripts, queues: list[str] | None = None) -> Unlock:
 
 def keeper_of(job: HousekeepingJob, locks: Locks, metrics: LockMetrics) -> Housekeeper:
     turns = RoundByRound(locks, Lock(name=job.name, at_most=timedelta(seconds=30)), "hk-1")
-    return Housekeeper("hk-1", {job: turns}, locks, metrics)
+    return Housekeeper("hk-1", {job: turns}, locks, metrics, Tracing("housekeeper", Settings()))
 
 
 # --- unlock ------------------------------------------------------------------------------------------------------

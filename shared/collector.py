@@ -1,0 +1,91 @@
+"""Who takes our spans: found out from OpenTelemetry's own variables, or from `JAEGER_HOST`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from shared.settings import Settings
+
+log = logging.getLogger(__name__)
+
+EXPORT_TIMEOUT = 5.0
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_LEGACY_AGENT_PORT, _OVER_GRPC, _OVER_HTTP = 6831, 4317, 4318
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Who takes spans. Without an endpoint OpenTelemetry's own variables name it."""
+
+    endpoint: str | None
+    protocol: str
+
+    def exporter(self) -> SpanExporter:
+        """What sends them there."""
+        if self.protocol == "grpc":
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
+
+            return OverGrpc(endpoint=self.endpoint, timeout=EXPORT_TIMEOUT)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHttp
+
+        return OverHttp(endpoint=self.endpoint, timeout=EXPORT_TIMEOUT)
+
+
+def destination_of(settings: Settings) -> Destination | None:
+    """Who takes spans; None for nobody. Raises SettingsError when it cannot be reached in the way that is asked for."""
+    named = any(os.environ.get(name) for name in _ENDPOINTS)
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (named or settings.jaeger_host):
+        return None
+    protocol = _protocol(settings, named)
+    return Destination(None if named else _at_jaeger(settings, protocol), protocol)
+
+
+def announce(settings: Settings) -> None:
+    """Says once where spans go, and what became of the port of Jaeger's agent. Raises as `destination_of` does."""
+    destination = destination_of(settings)
+    if destination is None:
+        return
+    where = destination.endpoint or next(os.environ[name] for name in _ENDPOINTS if os.environ.get(name))
+    if destination.endpoint and settings.jaeger_port == _LEGACY_AGENT_PORT:
+        log.warning(
+            "JAEGER_PORT=6831 was the port of Jaeger's agent, which no longer exists: traces go by OTLP to %s", where
+        )
+    else:
+        log.info("traces go by OTLP (%s) to %s", destination.protocol, where)
+
+
+def _protocol(settings: Settings, named: bool) -> str:
+    variable, chosen = next(((name, os.environ[name]) for name in _PROTOCOLS if os.environ.get(name)), ("", ""))
+    if not chosen and not named and settings.jaeger_port == _OVER_GRPC:
+        variable, chosen = "JAEGER_PORT", "grpc"
+    chosen = chosen or "http/protobuf"
+    if chosen not in ("grpc", "http/protobuf"):
+        raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")
+    if chosen == "grpc" and not _has_grpc():
+        where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "asks for gRPC"
+        raise SettingsError(f"{variable} {where}, which is not installed: pip install 'taskqueue[grpc]', or use 4318")
+    return chosen
+
+
+def _has_grpc() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.grpc") is not None and find_spec("grpc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _at_jaeger(settings: Settings, protocol: str) -> str:
+    """Jaeger's agent protocol is gone from Jaeger and from Python: its old port means "on that host"."""
+    usual = _OVER_GRPC if protocol == "grpc" else _OVER_HTTP
+    port = usual if settings.jaeger_port in (_LEGACY_AGENT_PORT, _OVER_HTTP) else settings.jaeger_port
+    return f"http://{settings.jaeger_host}:{port}" + ("" if protocol == "grpc" else "/v1/traces")

@@ -1,0 +1,176 @@
+"""Where spans go: OpenTelemetry's SDK as we set it up. Imported by processes that trace, by no other.
+
+A collector that is away costs nothing but its spans: they wait in bounded memory, in a thread of their own, and are
+dropped; once a minute one line says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanKind
+    from opentelemetry.trace.span import TraceState
+    from opentelemetry.util.types import Attributes
+
+    from shared.collector import Destination
+
+log = logging.getLogger("shared.telemetry")
+
+QUEUE = 2048
+"""Spans that wait to be sent, at most: about 4 MB."""
+DELAY_MS = 500
+LOCAL_RATE = 10
+"""Traces that each process begins in a second at most, where nobody collects them and nobody said how many."""
+
+
+class ChosenIds(RandomIdGenerator):
+    """Random ids, but for the spans whose id somebody can tell beforehand."""
+
+    def __init__(self) -> None:
+        self._next = threading.local()
+
+    @contextmanager
+    def choose(self, span_id: int) -> Iterator[None]:
+        """The span that this thread begins inside gets this id."""
+        self._next.span_id = span_id
+        try:
+            yield
+        finally:
+            self._next.span_id = None
+
+    def generate_span_id(self) -> int:
+        return getattr(self._next, "span_id", None) or super().generate_span_id()
+
+
+class PerSecond(Sampler):
+    """Begins so many traces a second and no more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.begun: deque[float] = deque(maxlen=most)
+        self.lock = threading.Lock()
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        now = time.monotonic()
+        with self.lock:
+            full = len(self.begun) == self.most and now - self.begun[0] < 1
+            if not full:
+                self.begun.append(now)
+        return SamplingResult(Decision.DROP if full else Decision.RECORD_AND_SAMPLE, attributes)
+
+    def get_description(self) -> str:
+        return f"PerSecond({self.most})"
+
+
+class DecidedBefore(Sampler):
+    """Follows a decision that was taken before the span is begun, else asks the sampler that was set."""
+
+    decided: ContextVar[bool] = ContextVar("trace_decided", default=False)
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner = inner
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        if self.decided.get():
+            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
+        return self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+
+    def get_description(self) -> str:
+        return f"DecidedBefore({self.inner.get_description()})"
+
+
+def provider_of(
+    part: str, instance: str, destination: Destination | None, ids: ChosenIds, processor: SpanProcessor | None
+) -> tuple[TracerProvider, SpanProcessor | None]:
+    """A provider whose spans go to the destination, or to a processor instead; and that which takes them."""
+    provider = TracerProvider(
+        resource=Resource.create(
+            {
+                "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
+                "service.namespace": "taskqueue",
+                **({"service.instance.id": instance} if instance else {}),
+            }
+        ),
+        shutdown_on_exit=False,
+        id_generator=ids,
+    )
+    if destination is None and not os.environ.get("OTEL_TRACES_SAMPLER"):
+        provider.sampler = ParentBased(PerSecond(LOCAL_RATE))
+    provider.sampler = DecidedBefore(provider.sampler)
+    if processor is None and destination is not None:
+        _listen_to_complaints()
+        processor = BatchSpanProcessor(
+            destination.exporter(),
+            max_queue_size=_number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE),
+            schedule_delay_millis=_number("OTEL_BSP_SCHEDULE_DELAY", DELAY_MS),
+        )
+    if processor is not None:
+        provider.add_span_processor(processor)
+    return provider, processor
+
+
+class OnceAMinute(logging.Handler):
+    """Passes on one complaint a minute of all that OpenTelemetry has: a collector that is away is worth a line, not a
+    flood."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = float("-inf")
+        self.kept_back = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.created - self.last < 60:
+            self.kept_back += 1
+            return
+        self.last = record.created
+        more = f" ({self.kept_back} more complaints since the last line)" if self.kept_back else ""
+        self.kept_back = 0
+        log.warning("traces are lost, and nothing else: %s%s", record.getMessage()[:300], more)
+
+
+def _listen_to_complaints() -> None:
+    otel: Any = logging.getLogger("opentelemetry")
+    otel.propagate = False
+    if not any(isinstance(each, OnceAMinute) for each in otel.handlers):
+        otel.addHandler(OnceAMinute())
+
+
+def _number(name: str, otherwise: int) -> int:
+    try:
+        return int(os.environ.get(name, "") or otherwise)
+    except ValueError:
+        return otherwise
