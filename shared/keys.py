@@ -222,6 +222,20 @@ def claim(worker: str) -> str:
     return f"taskqueue:claim:{worker}"
 
 
+STANDING = "taskqueue:standing"
+"""zset, owner: claim, submit. Idle workers whose next claim may be answered before they send it, longest idle first."""
+
+
+def order(worker: str) -> str:
+    """string, owner: claim, submit; a minute. The arguments of an idle worker's next claim, in JSON."""
+    return f"taskqueue:order:{worker}"
+
+
+def handover(worker: str) -> str:
+    """channel: submit answers a standing order here; `[token of the claim, its reply]` in JSON."""
+    return f"taskqueue:handover:{worker}"
+
+
 PAUSED = "taskqueue:paused"
 """hash, owner: queues; for ever. Paused queues: name to JSON with reason and time."""
 

@@ -76,9 +76,9 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
 """Scripts that have more in front of them than the prelude."""
 
 _STEPS = {
-    "submit": ("cancel",),
-    "submit_once": ("cancel", "submit"),
-    "schedule_fire": ("cancel", "submit"),
+    "submit": ("claim", "cancel"),
+    "submit_once": ("claim", "cancel", "submit"),
+    "schedule_fire": ("claim", "cancel", "submit"),
 }
 """Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
 

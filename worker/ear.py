@@ -1,57 +1,142 @@
-"""Waiting for Redis to call, in threads of their own so that the engine never blocks."""
+"""Waiting for Redis to call, on connections that the engine watches beside everything else.
+
+No thread waits here: a thread more is a switch more between a task's submission and its start.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
+import selectors
+import time
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, Any
 
-from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, TimeoutError
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 log = logging.getLogger(__name__)
 
+_PAUSE = 1.0
+"""Seconds before another try to connect."""
+_LATE = 2.0
+"""Seconds after its patience that an answer may still take; then the connection is dead without a word."""
 
-class Ear:
-    """Blocks on a list and hands every entry on.
 
-    It listens only while it is open: the bell wakes one worker, so a busy one must not take the
-    ring from an idle one.
+class Listener:
+    """A connection that only waits: what it is asked, and what an answer means, is for its kinds to say."""
+
+    def __init__(self, redis: Redis, key: str, selector: selectors.BaseSelector) -> None:
+        """`redis` needs short time-outs: connecting is all that is ever waited for."""
+        self.pool = redis.connection_pool
+        self.key = key
+        self._selector = selector
+        self._connection: Any = None
+        self._fd = -1
+        self._not_before = 0.0
+
+    def heard(self, reply: list[bytes] | None) -> None:
+        """Takes in one answer."""
+        raise NotImplementedError
+
+    def hear(self) -> None:
+        """Reads what has come; the engine calls it when there is something."""
+        try:
+            while self._connection is not None:
+                self.heard(self._connection.read_response(timeout=0, disconnect_on_error=False))
+        except TimeoutError:
+            return  # that was all, or not all of it yet
+        except (RedisError, OSError) as error:
+            self._lose(error)
+
+    def close(self) -> None:
+        """Ends listening at once."""
+        if self._connection is None:
+            return
+        if self._fd >= 0:
+            self._selector.unregister(self._fd)
+            self._fd = -1
+        connection, self._connection = self._connection, None
+        connection.disconnect()
+        self.pool.release(connection)
+
+    def _ask(self, *command: str | float) -> bool:
+        """Sends a command, on a new connection if need be; nothing is raised, the next call tries again."""
+        if time.monotonic() < self._not_before:
+            return False
+        try:
+            if self._connection is None:
+                self._connect()
+            self._connection.send_command(*command)
+        except (RedisError, OSError) as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _connect(self) -> None:
+        self._connection = self.pool.get_connection()
+        self._fd = self._connection._sock.fileno()  # noqa: SLF001  # redis-py has no other way to watch a connection
+        self._selector.register(self._fd, selectors.EVENT_READ, self.hear)
+
+    def _lose(self, why: object) -> None:
+        log.debug("waiting on %s failed: %s", self.key, why)
+        self._not_before = time.monotonic() + _PAUSE
+        self.close()
+
+
+class Ear(Listener):
+    """Blocks on a list at the server and hands every entry on; `None` when none came within its patience.
+
+    It asks only when told to `listen`: the bell wakes one worker, and a busy one must not take the ring from an idle
+    one.
     """
 
-    def __init__(self, redis: Redis, key: str, patience: float, hand_on: Callable[[bytes | None], None]) -> None:
-        self.redis = redis
-        self.key = key
-        self.patience = patience
+    def __init__(
+        self,
+        redis: Redis,
+        key: str,
+        selector: selectors.BaseSelector,
+        hand_on: Callable[[bytes | None], object],
+        patience: float,
+    ) -> None:
+        super().__init__(redis, key, selector)
         self.hand_on = hand_on
-        self.stopped = threading.Event()
-        self._open = threading.Event()
-        self._open.set()
-        self._thread = threading.Thread(target=self._listen, name=f"ear {key}", daemon=True)
+        self.patience = patience
+        self._asked_at: float | None = None
 
-    def start(self) -> None:
-        self._thread.start()
+    def listen(self) -> None:
+        """Asks for the next entry, unless it is asked already."""
+        now = time.monotonic()
+        if self._asked_at is None:
+            if self._ask("BLPOP", self.key, self.patience):
+                self._asked_at = now
+        elif now > self._asked_at + self.patience + _LATE:
+            self._lose("no answer")
 
-    def open(self) -> None:
-        self._open.set()
+    def heard(self, reply: list[bytes] | None) -> None:
+        self._asked_at = None
+        self.hand_on(reply[1] if reply else None)
 
-    def shut(self) -> None:
-        """Ends listening after the call that is under way."""
-        self._open.clear()
+    def close(self) -> None:
+        self._asked_at = None
+        super().close()
 
-    def stop(self) -> None:
-        self.stopped.set()
-        self._open.set()
 
-    def _listen(self) -> None:
-        while not self.stopped.is_set():
-            self._open.wait()
-            try:
-                heard = cast("tuple[bytes, bytes] | None", self.redis.blpop([self.key], timeout=self.patience))
-            except (RedisError, OSError) as error:
-                log.debug("waiting on %s failed: %s", self.key, error)
-                self.stopped.wait(1.0)
-                continue
-            if not self.stopped.is_set():
-                self.hand_on(heard[1] if heard else None)
+class Subscription(Listener):
+    """Hands on what is published on one channel."""
+
+    def __init__(
+        self, redis: Redis, key: str, selector: selectors.BaseSelector, hand_on: Callable[[bytes], object]
+    ) -> None:
+        super().__init__(redis, key, selector)
+        self.hand_on = hand_on
+
+    def listen(self) -> None:
+        """Subscribes, unless that is done."""
+        if self._connection is None:
+            self._ask("SUBSCRIBE", self.key)
+
+    def heard(self, reply: list[bytes] | None) -> None:
+        if reply and reply[0] == b"message":
+            self.hand_on(reply[2])

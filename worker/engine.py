@@ -13,7 +13,6 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,8 +46,8 @@ LAST_WORDS = 3.0
 class Hooks:
     """What the engine asks of its surroundings."""
 
-    hungry: Callable[[bool], None]
-    ring: Callable[[], None]
+    listen: Callable[[bool], None]
+    """Keeps an ear open for orders, and for the bell when it is to."""
     draining: Callable[[], None]
 
 
@@ -65,8 +64,9 @@ class Engine:
         self.ready = watch.ready
         self.metrics = metrics
         self.hooks = hooks
-        self.orders: deque[bytes] = deque()
+        self.selector = selectors.DefaultSelector()
         self.work_likely = True
+        self.hungry = False
         self.draining_until: float | None = None
         self.outage_since: float | None = None
         self.last_pass = time.monotonic()
@@ -74,13 +74,12 @@ class Engine:
         self._next_tick = 0.0
         self._next_extend = 0.0
         self._next_try = 0.0
-        self._selector = selectors.DefaultSelector()
         self._wake_read, self.wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
-        crew.on_start = lambda executor: self._selector.register(executor.news, selectors.EVENT_READ)
-        crew.on_end = lambda executor: self._selector.unregister(executor.news)
+        self.selector.register(self._wake_read, selectors.EVENT_READ)
+        crew.on_start = lambda executor: self.selector.register(executor.news, selectors.EVENT_READ)
+        crew.on_end = lambda executor: self.selector.unregister(executor.news)
         watch.look_soon = self.look_soon
 
     # --- the loop ---
@@ -91,11 +90,12 @@ class Engine:
             self.last_pass = time.monotonic()
             self._wait()
             self.watch.read_news()
-            self._obey()
             if time.monotonic() >= self._next_tick:
                 self._tick()
             self._exchange()
             self._hand_out()
+            if self.outage_since is None:
+                self.hooks.listen(self.hungry)
 
     def wake(self) -> None:
         """Ends the wait; may be called from any thread."""
@@ -116,7 +116,7 @@ class Engine:
     def _finished(self) -> bool:
         if self.draining_until is None or self.ready or any(executor.assigned for executor in self.crew):
             return False
-        if not self.link.reports and not self.link.releases:
+        if not self.link.reports and not self.link.releases and not self.link.claim_unanswered:
             return True
         # Redis is away: what is not reported runs again when its lease is over.
         return time.monotonic() > self.draining_until + LAST_WORDS
@@ -125,7 +125,7 @@ class Engine:
         """Until something happens or something is due."""
         now = time.monotonic()
         patience = min(self._next_tick, self._next_extend) - now
-        if self.link.reports or self.link.releases or self._want():
+        if self.link.reports or self.link.releases or self._want() is not None:
             due = self._next_try - now
             if self.link.reports and self._all_busy():
                 due = max(due, self.link.gathering_since + GATHER - now)
@@ -136,9 +136,11 @@ class Engine:
                 patience = 0.0
         if [executor for executor in self.crew if not executor.flush()]:
             patience = min(patience, 0.002)  # a pipe is full: large data goes on as soon as there is room
-        for key, _ in self._selector.select(max(0.0, patience)):
+        for key, _ in self.selector.select(max(0.0, patience)):
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
+            elif key.data:
+                key.data()
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -153,20 +155,28 @@ class Engine:
             self.crew.hiring = False
             self.watch.drain(now >= self.draining_until)
 
-    def _obey(self) -> None:
-        while self.orders:
-            verb, _, argument = self.orders.popleft().partition(b" ")
-            if verb == b"cancel":
-                self.watch.cancel(argument)
-            elif verb == b"drain":
-                self.drain(self.settings.drain_grace)
-            elif verb == b"work":
-                self.work_likely = True
-                if not self._room():
-                    # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
-                    # or we would answer our own ring.
-                    self.hooks.hungry(False)
-                    self.hooks.ring()
+    # --- what Redis calls for ---
+
+    def on_bell(self, _: bytes | None) -> None:
+        """There may be work: somebody rang, or nobody did for a while."""
+        self.work_likely = True
+        if self.draining_until is not None or not self._room():
+            # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
+            # or we would answer our own ring.
+            self.hungry = False
+            self.link.ring()
+
+    def on_handover(self, message: bytes) -> None:
+        """Whoever submitted a task answered our standing order."""
+        self._on_news(self.link.accept(message))
+
+    def on_order(self, order: bytes | None) -> None:
+        """Somebody wants this worker to stop a task, or to drain."""
+        verb, _, argument = (order or b"").partition(b" ")
+        if verb == b"cancel":
+            self.watch.cancel(argument)
+        elif verb == b"drain":
+            self.drain(self.settings.drain_grace)
 
     # --- Redis ---
 
@@ -177,8 +187,10 @@ class Engine:
             return
         extending = self._to_extend() if now >= self._next_extend or self.watch.progress_came else []
         want = self._want()
-        if not (extending or want or self.link.releases or self._report_due(now)):
+        if want is None and not (extending or self.link.releases or self._report_due(now)):
             return
+        if want is None and self.hungry and not self.link.standing:
+            want = self._room() or None  # a new standing order, which costs no round trip of its own
         try:
             news = self.link.exchange(want, extending)
         except StoreUnavailable as error:
@@ -190,8 +202,8 @@ class Engine:
         self._on_contact(now)
         self._on_news(news)
         if want:
-            self.work_likely = len(news.claimed) >= want or news.ask_again
-            self.hooks.hungry(not self.work_likely)
+            self.work_likely = not self.link.standing
+            self.hungry = self.link.standing
 
     def _to_extend(self) -> list[Held]:
         """Everything held; what runs is noted as begun, which tells a crash from bad luck if we die."""
@@ -275,17 +287,17 @@ class Engine:
 
     # --- how much to claim, and who gets it ---
 
-    def _want(self) -> int:
-        """How many tasks to claim now."""
+    def _want(self) -> int | None:
+        """How many tasks to claim now; None: there is no reason to talk to Redis."""
         if self.draining_until is not None:
-            return int(self.link.claim_unanswered)  # what it may have brought is fetched, and given back
+            return 0 if self.link.claim_unanswered else None  # what it may have brought is fetched, and given back
         if not self.work_likely:
-            return 0
+            return None
         room = min(self._room(), MOST_AT_ONCE)
         # Under load a claim is worth its round trip only when it brings a good part of what fits.
         if room and self._all_busy() and room < self.watch.pace.ahead() * len(self.crew.members) // 3:
-            return 0
-        return room
+            return None
+        return room or None
 
     def _room(self) -> int:
         ahead = self.watch.pace.ahead()

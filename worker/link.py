@@ -8,20 +8,25 @@ as at-least-once says.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
+from shared import keys
 from shared.clock import monotonic_us
 from shared.redis_client import translated
 from worker.held import Held, read_claim
 
 if TYPE_CHECKING:
     from shared.scripts import Argument, ScriptCall, Scripts
+
+log = logging.getLogger(__name__)
 
 _PER_CALL = 128
 """Tasks that one script call writes: about 3 ms of Redis."""
@@ -97,7 +102,9 @@ class Link:
         self.releases: list[Held] = []
         self.gathering_since = 0.0
         self.claim_unanswered = False
+        self.standing = False
         self._token = _new_token()
+        self._asked = (0.0, 0)
 
     def report(self, report: Report) -> None:
         """Puts an outcome among those that the next exchange reports."""
@@ -105,31 +112,57 @@ class Link:
             self.gathering_since = time.monotonic()
         self.reports.append(report)
 
-    def exchange(self, want: int, extending: Sequence[Held]) -> News:
+    def exchange(self, want: int | None, extending: Sequence[Held]) -> News:
         """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.
 
-        The claim keeps its token until it is answered, so an answer that got lost is given again.
+        A claim keeps its token until it is answered, so an answer that got lost is given again. One for no task (`want`
+        is 0) asks just for that; None claims nothing. A claim that finds too little leaves a standing order, see
+        `accept`.
         """
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
-        if want > 0:
+        next_token = _new_token()
+        if want is not None:
             self.claim_unanswered = True
-            calls.append(("claim", self._claim_arguments(want)))
+            calls.append(("claim", self._claim_arguments(want, next_token)))
         sent_at = time.monotonic()
         with translated():
             replies = self.scripts.call_many(calls)
         news = News()
-        if want > 0:
+        if want is not None:
             claim = replies.pop()
-            news.claimed = read_claim(claim, self._token, sent_at, monotonic_us(), self.lease)
-            news.unreadable = [each.decode() for each in claim[1]]
-            news.ask_again = bool(claim[2])
-            self.claim_unanswered = False
-            self._token = _new_token()
+            self._asked = (sent_at, int(claim[0]))
+            self._read_claim(claim, sent_at, monotonic_us(), news)
+            self.standing = self.claim_unanswered = len(news.claimed) < want and not news.ask_again
+            self._token = next_token
         self._read_answers(calls, replies, reports, extending, sent_at, news)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]
         return news
+
+    def accept(self, message: bytes) -> News:
+        """What a standing order brought: the answer to our next claim, given by whoever submitted the task.
+
+        It may come twice, as the claim itself may have been sent meanwhile; then this does not count. The lease began
+        when the answer was given, on Redis' clock. If that is too long ago (we slept), the next claim asks again and
+        gets what is still ours.
+        """
+        news = News()
+        # Data that is no UTF-8 passes through unchanged.
+        token, claim = json.loads(message.decode("utf-8", "surrogateescape"))
+        began = self._asked[0] + (int(claim[0]) - self._asked[1]) / 1_000_000
+        now = time.monotonic()
+        if token != self._token or now - began > self.lease / 4:
+            return news
+        self._read_claim(_as_sent(claim), min(began, now), monotonic_us(), news)
+        self.standing = self.claim_unanswered = False
+        self._token = _new_token()
+        return news
+
+    def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, news: News) -> None:
+        news.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
+        news.unreadable = [each.decode(errors="replace") for each in claim[1]]
+        news.ask_again = bool(claim[2])
 
     def report_one_by_one(self, news: News) -> None:
         """Sends each report by itself, after Redis refused them together; those that it cannot take are dropped.
@@ -146,6 +179,13 @@ class Link:
             except ResponseError:
                 news.damaged.append(report.held)
             self.reports.remove(report)
+
+    def ring(self) -> None:
+        """Wakes another worker; not worth a word when it fails, as all of them look by themselves now and then."""
+        try:
+            self.scripts.redis.rpush(keys.BELL, "1")
+        except (RedisError, OSError) as error:
+            log.debug("the bell could not be rung: %s", error)
 
     def note_begun(self, held: Held) -> bool:
         """Writes down that a suspect is about to run, before it does; whether its lease still holds."""
@@ -197,8 +237,9 @@ class Link:
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, want: int) -> list[Argument]:
-        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want)]
+    def _claim_arguments(self, want: int, next_token: str) -> list[Argument]:
+        order: tuple[Argument, ...] = ("", next_token) if want else ()
+        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want), *order]
 
     def _read_answers(
         self,
@@ -239,6 +280,14 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], news: News) -> None
         if answer == 2:
             report.kind = "cancelled"
         news.written.append(report)
+
+
+def _as_sent(value: Any) -> Any:
+    """Redis' answer as the driver would have given it: text in bytes, lists in lists."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    # An empty Lua table is an object to JSON.
+    return [_as_sent(each) for each in value] if isinstance(value, list | dict) else value
 
 
 def _us(seconds: float) -> int:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ from shared.task_types import TaskTypes
 from shared.telemetry import Tracing
 from shared.workers import RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
-from worker.ear import Ear
+from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals
 from worker.held import Held
 from worker.link import Link
@@ -151,7 +151,7 @@ def main() -> int:
     announce(settings)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
-    engine, bell, control = _build(settings, name, metrics)
+    engine, ears = _build(settings, name, metrics)
     relay = Relay(tracing)
     engine.watch.on_span, engine.watch.on_death = relay.pass_on, relay.ended_without_word
     heartbeat = Heartbeat(
@@ -165,43 +165,29 @@ def main() -> int:
     metrics.holdings = heartbeat.holdings
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
-    for part in (probe, bell, control, heartbeat):
-        part.start()
+    probe.start()
+    heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, ", ".join(settings.claimed_queues))
     try:
         engine.run()
     except CannotStart as error:
         exit_with(str(error))
     finally:
-        _shut_down(heartbeat, bell, control)
+        for ear in ears:
+            ear.close()
+        _shut_down(heartbeat)
         tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
 
 
-def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, Ear, Ear]:
+def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, tuple[Listener, ...]]:
     """The engine and what wakes it: the bell that announces tasks, and orders to this worker."""
     # An answer must come well within a lease, or the lease ends while we wait for it.
     answer_within = min(2.0, settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
-    waiting = connect(settings.store_url, timeout=PATIENCE * 2 + 2, retries=0, name=f"waiting-{name}")
-
-    def hand_on(what: Callable[[bytes | None], bytes]) -> Callable[[bytes | None], None]:
-        def receive(heard: bytes | None) -> None:
-            engine.orders.append(what(heard))
-            engine.wake()
-
-        return receive
-
-    bell = Ear(waiting, keys.BELL, PATIENCE, hand_on(lambda heard: b"work"))
-    control = Ear(waiting, keys.control(name), PATIENCE * 2, hand_on(lambda heard: heard or b"nothing"))
-
-    def ring() -> None:
-        try:
-            redis.rpush(keys.BELL, "1")
-        except RedisError as error:
-            log.debug("the bell could not be rung: %s", error)
-
+    # Only connecting is waited for, and that takes less than the margin that leases have.
+    waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
     link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
     crew = Crew(name, settings)
     verdicts = Verdicts(name, settings.retry_policy, settings.max_crashes)
@@ -211,9 +197,20 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         crew,
         Watch(settings, crew, link, verdicts, metrics, deque()),
         metrics,
-        Hooks(hungry=lambda yes: bell.open() if yes else bell.shut(), ring=ring, draining=lambda: None),
+        Hooks(listen=lambda bell_too: None, draining=lambda: None),
     )
-    return engine, bell, control
+    bell = Ear(waiting, keys.BELL, engine.selector, engine.on_bell, PATIENCE)
+    control = Ear(waiting, keys.control(name), engine.selector, engine.on_order, PATIENCE * 2)
+    handover = Subscription(waiting, keys.handover(name), engine.selector, engine.on_handover)
+
+    def listen(bell_too: bool) -> None:
+        control.listen()
+        handover.listen()
+        if bell_too:
+            bell.listen()
+
+    engine.hooks.listen = listen
+    return engine, (bell, control, handover)
 
 
 def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> Probe:
@@ -239,10 +236,8 @@ def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: Wo
         )
 
 
-def _shut_down(heartbeat: Heartbeat, bell: Ear, control: Ear) -> None:
+def _shut_down(heartbeat: Heartbeat) -> None:
     heartbeat.stop()
-    bell.stop()
-    control.stop()
     heartbeat.engine.crew.dismiss()
     try:
         heartbeat.workers.farewell(heartbeat.info())

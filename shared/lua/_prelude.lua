@@ -47,6 +47,7 @@ end
 local NOW = num(now)
 local TASKS, BLOCKED, LEASES = 'taskqueue:tasks', 'taskqueue:blocked', 'taskqueue:leases'
 local DEADLINES, BELL, PAUSED = 'taskqueue:deadlines', 'taskqueue:bell', 'taskqueue:paused'
+local STANDING = 'taskqueue:standing'
 
 local function job_key(id) return 'rq:job:' .. id end
 

@@ -1,6 +1,8 @@
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
 --   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns: first every queue gives up to its quota, then the rest is filled in order.
+--   A last pair of "" and the token of the worker's next claim leaves a standing order when too few tasks were found:
+--   `submit.lua` may answer that claim before it is sent.
 -- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type, data, attempt, failures,
 --   crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended (JSON, "" for none)}.
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
@@ -48,6 +50,7 @@ local function describe(id, queue, v, attempt, enqueued)
 end
 
 local claim_key = 'taskqueue:claim:' .. worker
+redis.call('ZREM', STANDING, worker)
 local last = redis.call('GET', claim_key)
 if last and string.sub(last, 1, #token) == token then
   for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
@@ -158,8 +161,11 @@ end
 -- What ended tasks owe to others is dealt with before anything new is begun: about a millisecond's worth.
 local owing = redis.call('EXISTS', OWED) == 1 and pay(200) > 0
 
-local queues = {}
-for at = 7, #ARGV, 2 do queues[#queues + 1] = {name = ARGV[at], quota = tonumber(ARGV[at + 1])} end
+local queues, next_token = {}, nil
+for at = 7, #ARGV, 2 do
+  if ARGV[at] == '' then next_token = ARGV[at + 1]
+  else queues[#queues + 1] = {name = ARGV[at], quota = tonumber(ARGV[at + 1])} end
+end
 if redis.call('EXISTS', PAUSED) == 1 then
   local open = {}
   for _, queue in ipairs(queues) do
@@ -188,5 +194,11 @@ if #tasks == want then
       break
     end
   end
+end
+if next_token and #tasks < want and not more then
+  local order = {worker, next_token, lease, num(want - #tasks), num(room), unpack(ARGV, 7)}
+  order[#order], order[#order - 1] = nil, nil
+  redis.call('SET', 'taskqueue:order:' .. worker, cjson.encode(order), 'EX', 60)
+  redis.call('ZADD', STANDING, NOW, worker)
 end
 return {NOW, unreadable, more and 1 or 0, tasks}

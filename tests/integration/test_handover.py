@@ -1,0 +1,181 @@
+"""Standing orders: a task that is submitted while a worker is idle goes to it in the same step, with its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+from redis.client import PubSub
+
+from shared import keys
+from shared.queues import Queues
+from shared.records import Records
+from shared.scripts import Scripts
+from shared.tasks import NewTask, TaskState, new_task_id
+from tests.harness import System, wait_until
+from worker.held import Held
+from worker.link import Link, Report
+
+WEIGHTS = {"normal": 1}
+LEASE = 15.0
+
+
+class Idle:
+    """A link with a standing order, and what was published for it."""
+
+    def __init__(self, redis: Redis, name: str) -> None:
+        self.redis = redis
+        self.scripts = Scripts(redis)
+        self.link = Link(self.scripts, name, WEIGHTS, LEASE)
+        self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        self.channel.subscribe(keys.handover(name))
+        self.channel.get_message(timeout=1)
+        self.link.exchange(4, [])
+
+    def message(self) -> bytes | None:
+        found = self.channel.get_message(timeout=0.2)
+        return found["data"] if found else None
+
+    def received(self) -> list[Held]:
+        message = self.message()
+        assert message is not None
+        return self.link.accept(message).claimed
+
+
+@pytest.fixture
+def idle(redis_client: Redis) -> Iterator[Idle]:
+    idle = Idle(redis_client, "idle")
+    yield idle
+    idle.channel.close()
+
+
+def submit(redis: Redis, data: str = "null", count: int = 1) -> list[str]:
+    tasks = [NewTask(id=new_task_id(), type="noop", data=data, queue="normal") for _ in range(count)]
+    Queues(Scripts(redis), WEIGHTS).submit(tasks)
+    return [task.id for task in tasks]
+
+
+def state(redis: Redis, task_id: str) -> TaskState:
+    return Records(Scripts(redis), list(WEIGHTS)).state(task_id)
+
+
+def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(idle: Idle, redis_client: Redis) -> None:
+    [task_id] = submit(redis_client)
+    assert state(redis_client, task_id) is TaskState.RUNNING
+    assert redis_client.zscore(keys.LEASES, task_id)
+    assert redis_client.llen(keys.BELL) == 0
+
+
+def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redis_client: Redis) -> None:
+    data = '"ünï\\u0000code / \\" 漢字"'
+    [task_id] = submit(redis_client, data)
+    [handed] = idle.received()
+    fields = ("queue", "type", "call", "attempt", "failures", "crashes", "losses", "timeout", "retry", "meta")
+    idle.link.releases.append(handed)
+    idle.link.exchange(None, [])
+    [claimed] = idle.link.exchange(1, []).claimed
+    assert handed.id == claimed.id == task_id.encode()
+    assert [getattr(handed, each) for each in fields if each != "attempt"] == [
+        getattr(claimed, each) for each in fields if each != "attempt"
+    ]
+    assert abs(handed.enqueued_us - claimed.enqueued_us) < 1_000_000
+    assert handed.lease_until <= claimed.lease_until
+
+
+def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, redis_client: Redis) -> None:
+    [task_id] = submit(redis_client)
+    [handed] = idle.received()
+    idle.link.report(Report(handed, "completed", 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, ""))
+    assert not idle.link.exchange(None, []).refused
+    assert state(redis_client, task_id) is TaskState.COMPLETED
+
+
+def test_a_worker_that_misses_the_handover_gets_the_same_task_when_it_asks(idle: Idle, redis_client: Redis) -> None:
+    [task_id] = submit(redis_client)
+    missed = idle.message()
+    assert missed is not None
+    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [task_id]
+    assert idle.link.accept(missed).claimed == [], "what came late counts no second time"
+
+
+def test_a_worker_that_slept_does_not_trust_a_lease_that_began_long_ago(idle: Idle, redis_client: Redis) -> None:
+    [task_id] = submit(redis_client)
+    message = idle.message()
+    assert message is not None
+    asked_at, redis_then = idle.link._asked
+    idle.link._asked = (asked_at - LEASE / 2, redis_then)
+    assert idle.link.accept(message).claimed == []
+    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [task_id]
+
+
+def test_a_draining_worker_asks_for_what_was_handed_over_and_takes_nothing_new(idle: Idle, redis_client: Redis) -> None:
+    [handed] = submit(redis_client)
+    [waiting] = submit(redis_client)
+    assert [held.id.decode() for held in idle.link.exchange(0, []).claimed] == [handed]
+    assert state(redis_client, waiting) is TaskState.PENDING
+
+
+def test_a_drained_worker_has_no_standing_order_left(idle: Idle, redis_client: Redis) -> None:
+    idle.link.exchange(0, [])
+    [task_id] = submit(redis_client)
+    assert state(redis_client, task_id) is TaskState.PENDING
+    assert redis_client.llen(keys.BELL) == 1
+
+
+def test_a_worker_that_is_gone_is_passed_over(redis_client: Redis) -> None:
+    gone, listening = Idle(redis_client, "gone"), Idle(redis_client, "listening")
+    gone.channel.close()
+    wait_until(lambda: redis_client.pubsub_numsub(keys.handover("gone"))[0][1] == 0, "Redis knows")
+    [task_id] = submit(redis_client)
+    assert [held.id.decode() for held in listening.received()] == [task_id]
+    listening.channel.close()
+    [next_id] = submit(redis_client)
+    assert state(redis_client, next_id) is TaskState.PENDING
+
+
+def test_the_worker_that_is_idle_longest_gets_the_next_task(idle: Idle, redis_client: Redis) -> None:
+    other = Idle(redis_client, "other")
+    first, second = submit(redis_client) + submit(redis_client)
+    assert [held.id.decode() for held in idle.received()] == [first]
+    assert [held.id.decode() for held in other.received()] == [second]
+    other.channel.close()
+
+
+def test_a_paused_queue_is_not_handed_over(idle: Idle, redis_client: Redis) -> None:
+    queues = Queues(Scripts(redis_client), WEIGHTS)
+    queues.pause("normal", "maintenance")
+    [task_id] = submit(redis_client)
+    assert state(redis_client, task_id) is TaskState.PENDING
+    assert redis_client.zcard(keys.STANDING) == 1
+
+
+def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) -> None:
+    submit(redis_client, count=50)
+    assert idle.message() is None
+    assert redis_client.llen(keys.BELL) == 50
+
+
+def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="1")
+    for _ in range(20):
+        wait_until(lambda: system.redis.zcard(keys.STANDING) == 1, "the worker is idle")
+        task_id = system.submit("noop")
+        assert system.records.state(task_id) is not TaskState.PENDING
+        system.ended(task_id)
+
+
+def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: System) -> None:
+    system.start_worker(WORKER_EXECUTORS="1")
+    wait_until(lambda: system.redis.zcard(keys.STANDING) == 1, "the worker is idle")
+    for kind in ("pubsub", "normal"):
+        system.redis.client_kill_filter(_type=kind, skipme=True)
+    system.ended(system.submit("noop"))
+
+    def handed_over() -> bool:
+        task_id = system.submit("noop")
+        running = system.records.state(task_id) is not TaskState.PENDING
+        system.ended(task_id)
+        return running
+
+    wait_until(handed_over, "it listens again")
