@@ -16,6 +16,7 @@ import gateway.serve
 from shared.settings import Settings, load
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
+from tests.deployment.manifests import workloads
 from tests.harness import ROOT
 
 ALL = sorted(services())
@@ -180,6 +181,15 @@ def test_a_workers_executors_fit_into_its_memory_together() -> None:
     assert settings.executors * settings.executor_max_memory_bytes < limit
 
 
+def test_what_is_kept_of_ended_tasks_fits_into_half_of_redis() -> None:
+    settings = settings_of("housekeeper")
+    kept = settings.max_completed + settings.max_failed + settings.max_cancelled + settings.max_expired
+    redis = services()["redis"]
+    may_store = int(redis["environment"]["MAXMEMORY"].removesuffix("mb")) << 20
+    assert kept * 2100 <= may_store / 2, "README.md has what a task takes"
+    assert may_store * 1.5 <= int(redis["deploy"]["resources"]["limits"]["memory"])
+
+
 def test_two_housekeepers_share_the_work_under_locks() -> None:
     assert services()["housekeeper"]["deploy"]["replicas"] == 2
     assert settings_of("housekeeper").housekeeper_distributed_execution_enabled
@@ -195,6 +205,19 @@ def test_prometheus_scrapes_the_parts_where_they_listen() -> None:
         if name in PARTS
     }
     assert scraped == {part: port_of(part) for part in PARTS}, "by name, so that every container of a service is found"
+
+
+@pytest.mark.parametrize("service", sorted({*services()} - {"grafana"}))
+def test_compose_and_kubernetes_run_the_same(service: str) -> None:
+    here, there = services()[service], workloads()[service]
+    assert here["image"].partition(":")[0] == there.container["image"].partition(":")[0]
+    if service in PARTS:
+        assert here["command"] == there.container["command"]
+        assert (
+            here["user"] == f"{there.pod['securityContext']['runAsUser']}:{there.pod['securityContext']['runAsGroup']}"
+        )
+    else:
+        assert here["image"] == there.container["image"]
 
 
 # --- it agrees with the README ---

@@ -57,6 +57,7 @@ class Verification:
         self.kill_a_worker()
         self.kill_redis()
         self.come_back_by_themselves()
+        self.start_before_redis()
         self.stop_and_start()
         self.back_up_and_restore()
         self.remove()
@@ -175,6 +176,14 @@ class Verification:
                 self.engine.docker("exec", victim["Id"], "python", "-c", killer)
                 wait_until(partial(self._restarted, victim), f"{service} came back", 60)
 
+    def start_before_redis(self) -> None:
+        with claim("parts that start while Redis is away wait for it, as after a restart of the machine"):
+            self.engine.compose("stop", "redis")
+            self.engine.compose("restart", "gateway", "worker", "housekeeper", "dashboard")
+            self.engine.compose("start", "redis")
+            wait_until(self._all_healthy, "every container is healthy", 90)
+            self._all_completed([self._submit({"type": "process", "data": "again"})])
+
     def stop_and_start(self) -> None:
         with claim("what runs is finished or given back before the containers end, none is killed") as figures:
             self.kept += self._batch([{"type": "slowly", "data": {"seconds": 2}} for _ in range(16)])
@@ -229,8 +238,10 @@ class Verification:
         found = self.engine.containers()
         there = Counter(each["Config"]["Labels"]["com.docker.compose.service"] for each in found)
         assert there == services, there
-        unwell = [each["Name"] for each in found if each["State"].get("Health", {}).get("Status") != "healthy"]
-        assert not unwell, unwell
+        assert self._all_healthy()
+
+    def _all_healthy(self) -> bool:
+        return all(each["State"].get("Health", {}).get("Status") == "healthy" for each in self.engine.containers())
 
     def _get(self, path: str) -> Any:
         return self.engine.get("gateway", path)
