@@ -122,6 +122,10 @@ class Ear(Listener):
         self._asked_at = None
         super().close()
 
+    def _lose(self, why: object) -> None:
+        super()._lose(why)
+        self.hand_on(None)  # whoever listens looks for himself, and finds that Redis is away
+
 
 class Subscription(Listener):
     """Hands on what is published on one channel."""

@@ -24,6 +24,7 @@ from worker.crew import Crew
 from worker.executor_process import ExecutorProcess
 from worker.held import Held
 from worker.link import Link, News
+from worker.liveness import Liveness
 from worker.metrics import WorkerMetrics
 from worker.watch import SLOW, Watch
 
@@ -69,7 +70,7 @@ class Engine:
         self.hungry = False
         self.draining_until: float | None = None
         self.outage_since: float | None = None
-        self.last_pass = time.monotonic()
+        self.liveness = Liveness(link.lease)
         self._numbers = 0
         self._next_tick = 0.0
         self._next_extend = 0.0
@@ -87,7 +88,7 @@ class Engine:
     def run(self) -> None:
         """Works until a drain is over."""
         while not self._finished():
-            self.last_pass = time.monotonic()
+            self.liveness.passed_at = time.monotonic()
             self._wait()
             self.watch.read_news()
             if time.monotonic() >= self._next_tick:
@@ -146,6 +147,10 @@ class Engine:
         now = time.monotonic()
         busy = bool(self.ready) or any(executor.assigned or not executor.ready for executor in self.crew)
         self._next_tick = now + (TICK if busy else IDLE_TICK)
+        if self.crew.ready:
+            self.liveness.manned_at = now
+        else:
+            self.liveness.talked_at = now
         self.watch.look(now)
         if self.draining_until is None:
             self.crew.retire_spent()
@@ -191,6 +196,7 @@ class Engine:
             return
         if want is None and self.hungry and not self.link.standing:
             want = self._room() or None  # a new standing order, which costs no round trip of its own
+        self.liveness.talked_at = now
         try:
             news = self.link.exchange(want, extending)
         except StoreUnavailable as error:

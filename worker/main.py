@@ -69,6 +69,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self.stopped:
             self.nudged.clear()
+            self.engine.liveness.announced_at = time.monotonic()
             try:
                 self.beat()
             except (RedisError, OSError, TaskQueueError) as error:
@@ -219,8 +220,8 @@ def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: Wo
     ProcessCollector(registry=registry)
 
     def live() -> Check:
-        silent = time.monotonic() - engine.last_pass
-        return Check(silent < 30, {"worker": heartbeat.name, "seconds_since_last_pass": round(silent, 1)})
+        troubles = engine.liveness.troubles()
+        return Check(not troubles, {"worker": heartbeat.name, "troubles": troubles})
 
     def ready() -> Check:
         well = engine.crew.ready and bool(heartbeat.published) and engine.outage_since is None

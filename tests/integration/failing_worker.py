@@ -1,0 +1,48 @@
+"""`python -m tests.integration.failing_worker PART`: a worker of which one part stops for good at SIGUSR1.
+
+Its patience is short, so that a test need not wait half a minute to see what is said about it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import Any
+
+import worker.main
+from worker import liveness
+from worker.engine import Engine
+from worker.main import Heartbeat, main
+
+PARTS: dict[str, tuple[type, str]] = {
+    "loop": (Engine, "_tick"),
+    "claiming": (Engine, "_want"),
+    "heartbeat": (Heartbeat, "beat"),
+}
+
+
+def _stop(*_: object) -> int:
+    """What a part does that has got stuck."""
+    time.sleep(3600)
+    return 0
+
+
+def break_at_signal(part: str) -> None:
+    owner, name = PARTS[part]
+    sound = getattr(owner, name)
+    stop = (lambda *_: 0) if part == "claiming" else _stop
+    broken = []
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return stop(self) if broken else sound(self, *arguments)
+
+    setattr(owner, name, method)
+    signal.signal(signal.SIGUSR1, lambda *_: broken.append(True))
+
+
+if __name__ == "__main__":
+    liveness.STILL = 3.0
+    worker.main.HEARTBEAT = worker.main.BUSY_HEARTBEAT = 0.5
+    break_at_signal(sys.argv[1])
+    raise SystemExit(main())
