@@ -32,7 +32,7 @@ def break_at_signal(part: str) -> None:
     owner, name = PARTS[part]
     sound = getattr(owner, name)
     stop = (lambda *_: 0) if part == "claiming" else _stop
-    broken = []
+    broken: list[bool] = []
 
     def method(self: Any, *arguments: Any) -> Any:
         return stop(self) if broken else sound(self, *arguments)
