@@ -22,16 +22,15 @@ PARTS: dict[str, tuple[type, str]] = {
 }
 
 
-def _stop(*_: object) -> int:
+def _stop(*_: object) -> None:
     """What a part does that has got stuck."""
     time.sleep(3600)
-    return 0
 
 
 def break_at_signal(part: str) -> None:
     owner, name = PARTS[part]
     sound = getattr(owner, name)
-    stop = (lambda *_: 0) if part == "claiming" else _stop
+    stop = (lambda *_: None) if part == "claiming" else _stop
     broken: list[bool] = []
 
     def method(self: Any, *arguments: Any) -> Any:
