@@ -91,7 +91,7 @@ def _problem(error: Exception) -> Response:
 
 
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
-    scripts = Scripts(redis)
+    scripts = Scripts(redis, replicas=settings.submit_replicas)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
     workers = Workers(redis)
@@ -126,7 +126,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             tracing,
             settings.default_priority,
         ),
-        HealthRoutes(redis, queues, workers, version()),
+        HealthRoutes(settings, redis, queues, workers, version()),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )
     limits, breaker = _limits(settings), Breaker()

@@ -560,6 +560,23 @@ class Health(View):
     notes: list[str] = Field(description="What somebody should look at.")
 
 
+class HealthCheck(View):
+    """One thing that was looked at."""
+
+    check: str
+    level: Literal["ok", "warning", "error"]
+    seen: str
+    advice: str = Field(description="What to do, unless all is well.")
+
+
+class HealthDetail(View):
+    """An examination of the whole system."""
+
+    status: Literal["ok", "warning", "error"] = Field(description="The worst level of the checks.")
+    version: str
+    checks: list[HealthCheck]
+
+
 class Alive(View):
     """A yes."""
 

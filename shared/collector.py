@@ -50,12 +50,19 @@ def destination_of(settings: Settings) -> Destination | None:
     return Destination(None if named else _at_jaeger(settings, protocol), protocol)
 
 
-def announce(settings: Settings) -> None:
-    """Says once where spans go, and what became of the port of Jaeger's agent. Raises as `destination_of` does."""
+def address_of_traces(settings: Settings) -> str | None:
+    """Where spans go, in words; None for nowhere. Raises as `destination_of` does."""
     destination = destination_of(settings)
     if destination is None:
+        return None
+    return destination.endpoint or next(os.environ[name] for name in _ENDPOINTS if os.environ.get(name))
+
+
+def announce(settings: Settings) -> None:
+    """Says once where spans go, and what became of the port of Jaeger's agent. Raises as `destination_of` does."""
+    destination, where = destination_of(settings), address_of_traces(settings)
+    if destination is None:
         return
-    where = destination.endpoint or next(os.environ[name] for name in _ENDPOINTS if os.environ.get(name))
     if destination.endpoint and settings.jaeger_port == _LEGACY_AGENT_PORT:
         log.warning(
             "JAEGER_PORT=6831 was the port of Jaeger's agent, which no longer exists: traces go by OTLP to %s", where

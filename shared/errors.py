@@ -28,6 +28,14 @@ class StoreRefused(StoreUnavailable):
     """Redis answers but does not take writes: it is full, read-only or still loading."""
 
 
+class WrongFormat(StoreRefused):
+    """The data in Redis is in a format that this version does not read."""
+
+
+class StoreMisfit(StoreUnavailable):
+    """Redis cannot be used with these settings: waiting will not help."""
+
+
 class TaskNotFound(TaskQueueError):
     """No task has this id; it never existed or its retention is over."""
 

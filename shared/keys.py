@@ -84,6 +84,11 @@ def rq_worker(name: str) -> str:
     return f"rq:worker:{name}"
 
 
+# --- Ours: what holds for all of it --------------------------------------------------------------------------------
+
+FORMAT = "taskqueue:format"
+"""string, owner: every new connection; for ever. The number of the format of all of this (shared/formats.py)."""
+
 # --- Ours: the truth about where a task is ----------------------------------------------------------------------
 
 TASKS = "taskqueue:tasks"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared.clock import Clock, RedisClock, to_us
-from shared.errors import StepRefused
+from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ Argument: TypeAlias = str | bytes | int
 Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
+
+COPY_WITHIN_MS = 500
+"""How long a submission waits for replicas: well within the time-out of the gateway's client."""
 
 
 class Reaped(NamedTuple):
@@ -94,15 +97,19 @@ def _text_or_number(value: Any) -> Any:
 
 
 def _translated(error: Exception) -> Exception:
-    """A script refuses a step whose lock has ended: that is an error of ours."""
+    """A script refuses a step whose lock has ended, or data of another version: these are errors of ours."""
+    if str(error).startswith("FORMAT"):
+        return WrongFormat(str(error).removeprefix("FORMAT "))
     return StepRefused() if str(error).startswith("OUTLIVED") else error
 
 
 class Scripts:
     """The scripts on one connection pool, on one clock."""
 
-    def __init__(self, redis: Redis, clock: Clock | None = None) -> None:
+    def __init__(self, redis: Redis, clock: Clock | None = None, *, replicas: int = 0) -> None:
+        """`replicas` must have a task before it counts as accepted."""
         self.redis = redis
+        self.replicas = replicas
         self.clock = clock or RedisClock()
 
     def call(self, name: str, *arguments: Argument) -> Reply:
@@ -140,16 +147,44 @@ class Scripts:
                 raise _translated(reply)
         return replies
 
+    def call_copied(self, name: str, *arguments: Argument) -> Reply:
+        """Runs one script, and returns when `replicas` have what it wrote; raises StoreRefused when they do not.
+
+        Redis looks at what its own connection has written or seen, so both questions go the same way, at once.
+        """
+        if not self.replicas:
+            return self.call(name, *arguments)
+        given = self.clock.script_argument()
+        reply, copies = self._run_and_wait("EVALSHA", digest(name), 0, given, *arguments)
+        if isinstance(reply, NoScriptError):
+            reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
+        for each in (reply, copies):
+            if isinstance(each, Exception):
+                raise _translated(each)
+        if copies < self.replicas:
+            raise StoreRefused(
+                f"it is stored, but {copies} replicas of Redis have it instead of {self.replicas}: it could get lost"
+            )
+        return reply
+
+    def _run_and_wait(self, *command: Argument) -> tuple[Reply, Any]:
+        with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command(*command)
+            pipeline.execute_command("WAIT", self.replicas, COPY_WITHIN_MS)
+            reply, copies = pipeline.execute(raise_on_error=False)
+        return reply, copies
+
     def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes | list[bytes]]:
         """Stores tasks; per task what `submit.lua` says. Nine arguments per task, as it lists them."""
-        reply: list[bytes | list[bytes]] = self.call("submit", limit, *(field for task in tasks for field in task))
+        fields = (field for task in tasks for field in task)
+        reply: list[bytes | list[bytes]] = self.call_copied("submit", limit, *fields)
         return reply
 
     def submit_once(
         self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
     ) -> tuple[str, str, bytes | list[bytes]]:
         """Stores a task under the key of its request: stored, again, busy or other; its id; what `submit.lua` said."""
-        what, task_id, said = self.call("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
+        what, task_id, said = self.call_copied("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
         return what.decode(), task_id.decode(), said
 
     def request_begin(

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
-from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import SettingsError
 from shared.locks import OnError
+from shared.redis_address import completed, read_address
 from shared.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -99,10 +99,29 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Redis
-    redis_url: str = _at("redis.url", "", "Address of Redis: redis://, rediss:// or unix://; wins over the next three.")
+    redis_url: str = _at(
+        "redis.url",
+        "",
+        "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; wins over the next two.",
+    )
     redis_host: str = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
-    redis_password: str = _at("redis.password", "", "Password of Redis.")
+    redis_username: str = _at("redis.username", "", "User of Redis (ACL), unless the address names one.")
+    redis_password: str = _at("redis.password", "", "Password of Redis, unless the address has one.")
+    redis_sentinel_username: str = _at("redis.sentinel_username", "", "User of the sentinels, if they ask for one.")
+    redis_sentinel_password: str = _at("redis.sentinel_password", "", "Password of the sentinels, if they ask for one.")
+    redis_ca_file: str = _at(
+        "redis.ca_file", "", "Authorities that may have signed Redis' certificate; empty: the system's."
+    )
+    redis_cert_file: str = _at("redis.cert_file", "", "Certificate to show to Redis, if it asks for one.")
+    submit_replicas: int = _at(
+        "redis.submit_replicas",
+        0,
+        "Replicas of Redis that must have a task before it counts as accepted; 0: the primary is enough.",
+        ge=0,
+        le=16,
+    )
+    redis_key_file: str = _at("redis.key_file", "", "Private key of that certificate.")
 
     # Where the parts listen
     bind_host: str = _at("bind_host", "127.0.0.1", "Address that every part listens on.")
@@ -289,6 +308,12 @@ class Settings(BaseModel):
         "log.format", "auto", "json, text, or auto: text on a terminal, else json.", pattern="^(auto|json|text)$"
     )
     jaeger_host: str = _at("tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* says so.")
+    prometheus_url: str = _at(
+        "prometheus_url",
+        "",
+        "Address of Prometheus, which the doctor asks what it reaches; empty: it is not asked.",
+        pattern=r"^(https?://\S+)?$",
+    )
     jaeger_port: Port = _at(
         "tracing.jaeger_port", 4318, "Port of Jaeger's OTLP; 6831, its agent's old port, is taken as 4318 (gRPC: 4317)."
     )
@@ -300,6 +325,20 @@ class Settings(BaseModel):
     metrics_sources: Names = _at(
         "gateway.metrics_sources", (), "Addresses of /metrics of other parts that the gateway's /metrics shows too."
     )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        if value:
+            read_address(value)
+        return value
+
+    @field_validator("redis_ca_file", "redis_cert_file", "redis_key_file")
+    @classmethod
+    def _a_file_to_read(cls, value: str) -> str:
+        if value and not os.access(value, os.R_OK):
+            raise ValueError("there is no such file that this process may read")
+        return value
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -355,11 +394,21 @@ class Settings(BaseModel):
 
     @property
     def store_url(self) -> str:
-        """The address of Redis, whichever way it was given."""
-        if self.redis_url:
-            return self.redis_url
-        secret = f":{quote(self.redis_password, safe='')}@" if self.redis_password else ""
-        return f"redis://{secret}{self.redis_host}:{self.redis_port}/0"
+        """The address of Redis, whichever way it was given, with everything that a client must know."""
+        url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
+        options: dict[str, str] = {}
+        if "+sentinel:" in url:
+            options |= {
+                "sentinel_username": self.redis_sentinel_username,
+                "sentinel_password": self.redis_sentinel_password,
+            }
+        if url.startswith("rediss"):
+            options |= {
+                "ssl_ca_certs": self.redis_ca_file,
+                "ssl_certfile": self.redis_cert_file,
+                "ssl_keyfile": self.redis_key_file,
+            }
+        return completed(url, username=self.redis_username, password=self.redis_password, **options)
 
     @property
     def retry_policy(self) -> RetryPolicy:

@@ -79,11 +79,15 @@ class System:
 
     def start(self, *module: str, **environment: str) -> subprocess.Popen[bytes]:
         """Starts `python -m ...` with quick settings; its log goes to a file."""
+        return self.start_in(ROOT, *module, **environment)
+
+    def start_in(self, folder: Path, *module: str, **environment: str) -> subprocess.Popen[bytes]:
+        """The same with the code in another folder."""
         log = open(self.log_dir / f"{module[0]}-{len(self.processes)}.log", "wb")  # noqa: SIM115
         process = subprocess.Popen(
             [sys.executable, "-m", *module],
             env={**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment},
-            cwd=ROOT,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

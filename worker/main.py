@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from shared import keys, logs
 from shared.collector import announce
 from shared.errors import TaskQueueError
+from shared.first_contact import exit_if_unusable
 from shared.probe import Check, Probe
 from shared.redis_client import connect
 from shared.scripts import Scripts
@@ -150,6 +151,7 @@ def main() -> int:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure("worker", settings.log_level, settings.log_format, instance=name)
     announce(settings)
+    exit_if_unusable(settings.store_url)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
     engine, ears = _build(settings, name, metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from redis import Redis
@@ -10,9 +11,11 @@ from redis.exceptions import ResponseError
 
 from gateway import schemas
 from gateway.endpoints import Answer, Reply, endpoint
+from shared.doctor import examine, worst
 from shared.errors import StoreUnavailable
 from shared.queues import Queues
 from shared.redis_client import translated
+from shared.settings import Settings
 from shared.workers import Workers
 
 ALIVE = {"status": "ok"}
@@ -22,7 +25,8 @@ NEARLY_FULL = 0.9
 class HealthRoutes:
     """Health, for people and for orchestrators."""
 
-    def __init__(self, redis: Redis, queues: Queues, workers: Workers, version: str) -> None:
+    def __init__(self, settings: Settings, redis: Redis, queues: Queues, workers: Workers, version: str) -> None:
+        self.settings = settings
         self.redis = redis
         self.queues = queues
         self.workers = workers
@@ -45,6 +49,19 @@ class HealthRoutes:
         except StoreUnavailable as error:
             found = self._without_store(str(error))
         return Reply(content=found, status=503 if found.status == "unavailable" else 200)
+
+    @endpoint(
+        "GET",
+        "/health/detail",
+        tag="health",
+        answers={200: Answer(description="What was looked at, what was seen, what to do.", model=schemas.HealthDetail)},
+        store=False,
+    )
+    def detail(self) -> Reply:
+        """Looks at Redis, settings, workers, housekeeping, Jaeger and Prometheus, and says in words what to change."""
+        findings = examine(self.settings, self.redis)
+        checks = [schemas.HealthCheck(**asdict(each)) for each in findings]
+        return Reply(content=schemas.HealthDetail(status=worst(findings).value, version=self.version, checks=checks))
 
     @endpoint(
         "GET",

@@ -182,7 +182,7 @@ class EmbeddedRedis:
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + self._patience.total_seconds()
-        with connect(self.url, timeout=1, retries=0) as client:
+        with connect(self.url, timeout=1, retries=0, check_format=False) as client:
             while not self._answers(client):
                 if not self.running:
                     raise ServerDidNotStart(self._explanation())

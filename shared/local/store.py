@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from shared.errors import SettingsError, TaskQueueError
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import LOOPBACK, port_problem
 from shared.local.server_binary import choose_server
+from shared.redis_address import without_password
 from shared.redis_client import connect, translated
 from shared.settings import Settings
 
@@ -66,12 +66,6 @@ def reach(url: str) -> None:
     if problems:
         what = f"{' '.join(problems[0].split())} ({without_password(url)})"
         raise SettingsError(f"{what}: start it, correct REDIS_URL or REDIS_HOST, or unset them to have one embedded")
-
-
-def without_password(url: str) -> str:
-    """An address that may be shown."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _ask(url: str, problems: list[str]) -> None:

@@ -3,6 +3,14 @@
 -- client's clock decides anything in production; tests hand the instant over instead of waiting.
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
+-- A step of one version must not touch data of another; no number means that nothing has been written yet.
+local FORMAT = '1'
+local stored_format = redis.call('GET', 'taskqueue:format')
+if stored_format and stored_format ~= FORMAT then
+  return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
+    FORMAT .. ': another version has taken over')
+end
+
 local function read_clock(given)
   if given ~= '' then return tonumber(given) end
   local t = redis.call('TIME')

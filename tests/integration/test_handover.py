@@ -28,7 +28,7 @@ class Idle:
         self.redis = redis
         self.scripts = Scripts(redis)
         self.link = Link(self.scripts, name, WEIGHTS, LEASE)
-        self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.handover(name))
         self.channel.get_message(timeout=1)
         self.link.exchange(4, [])

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from shared.errors import SettingsError
-from shared.local.store import reach, without_password
+from shared.local.store import reach
+from shared.redis_address import without_password
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from shared import logs
 from shared.collector import announce
 from shared.errors import StoreUnavailable
+from shared.first_contact import exit_if_unusable
 from shared.instrumentation import trace_redis
 from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
@@ -178,6 +179,7 @@ def main() -> int:
     settings = load_or_exit()
     logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
     announce(settings)
+    exit_if_unusable(settings.store_url)
     parts = build(settings, Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper")))
     probe = _probe(settings, parts)
     stop = threading.Event()

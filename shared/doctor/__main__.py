@@ -1,0 +1,47 @@
+"""`python -m shared.doctor [--json]`: status 0 when all is well, 1 when something is doubtful, 2 when it is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from shared.doctor import Finding, Level, examine, worst
+from shared.redis_client import connect
+from shared.settings import load_or_exit
+
+_MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Examines the system that the settings of this environment lead to."""
+    parser = argparse.ArgumentParser(
+        prog="python -m shared.doctor", description="Looks at a running system and says what to change."
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    wanted = parser.parse_args(arguments)
+    settings = load_or_exit()
+    with connect(settings.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
+        findings = examine(settings, redis)
+    print(as_json(findings) if wanted.json else as_text(findings))
+    return list(Level).index(worst(findings))
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    return json.dumps({"status": worst(findings), "checks": [asdict(each) for each in findings]}, indent=2)
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """A line for each, and below it what to do."""
+    lines = []
+    for each in findings:
+        lines.append(f"{_MARKS[each.level]}  {each.check}: {each.seen}")
+        if each.advice:
+            lines.append(f"         -> {each.advice}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

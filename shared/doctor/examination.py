@@ -1,0 +1,39 @@
+"""The order in which things are looked at; what needs Redis is left out when Redis is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from shared.doctor import store, surroundings, system
+from shared.doctor.findings import Finding, fine, wrong
+from shared.errors import StoreUnavailable, TaskQueueError
+from shared.first_contact import info, refuse_old
+from shared.redis_address import without_password
+from shared.redis_client import translated
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from shared.settings import Settings
+
+
+def examine(settings: Settings, redis: Redis) -> list[Finding]:
+    """Everything, in an order for reading; takes a few seconds at most."""
+    findings = surroundings.check_settings(settings)
+    where = without_password(settings.store_url)
+    try:
+        with translated():
+            said = info(redis)
+            redis.ping()
+            findings.append(fine("redis", f"Redis at {where} answers"))
+            refuse_old(said)
+            findings += store.check_info(said, settings)
+            findings += store.check_time(redis)
+            findings += system.check(redis, settings)
+    except (StoreUnavailable, TaskQueueError) as error:
+        findings.append(wrong("redis", f"{error} ({where})", "nothing works without it: see to this first"))
+    except RedisError as error:
+        findings.append(wrong("redis", f"a question to Redis failed: {error}", "look at the log of Redis"))
+    return [*findings, *surroundings.check_jaeger(settings), *surroundings.check_prometheus(settings)]

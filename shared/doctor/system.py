@@ -1,0 +1,88 @@
+"""Whether somebody runs tasks and somebody keeps house, seen from what they leave in Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared import formats, keys
+from shared.doctor.findings import Finding, doubtful, fine, wrong
+from shared.redis_client import raw, text
+from shared.scripts import Scripts
+from shared.workers import Workers
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from shared.settings import Settings
+
+OVERDUE_US = 10_000_000
+"""From when on a due task or an ended lease says that nobody keeps house."""
+
+
+def check(redis: Redis, settings: Settings) -> list[Finding]:
+    """The format of the data, workers and housekeepers."""
+    return [_format(redis), *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
+
+
+def _format(redis: Redis) -> Finding:
+    found = redis.get(keys.FORMAT)
+    if found is None:
+        return fine("data format", "not written yet")
+    refusal = formats.judge(raw(found)).refusal
+    if refusal:
+        return wrong("data format", refusal, "see the part about upgrades in the README")
+    return fine("data format", text(found))
+
+
+def _workers(redis: Redis, settings: Settings) -> list[Finding]:
+    workers = Workers(redis).all()
+    if not workers:
+        return [doubtful("workers", "none is alive: tasks are taken and not run", "start one: python -m worker")]
+    executors = sum(each.executors for each in workers)
+    findings = [fine("workers", f"{len(workers)} alive with {executors} executors")]
+    served = {queue for each in workers if each.state != "draining" for queue in each.queues}
+    if forgotten := [queue for queue in settings.queues if queue not in served]:
+        findings.append(
+            doubtful(
+                "queues",
+                f"no worker takes from {', '.join(forgotten)}",
+                "start one without WORKER_QUEUES, or with these in it",
+            )
+        )
+    return findings
+
+
+def _types(redis: Redis) -> Finding:
+    number = redis.hlen(keys.TYPES)
+    if not number:
+        return doubtful("task types", "none is registered: every submission is refused", "start a worker")
+    return fine("task types", f"{number} registered")
+
+
+def _housekeeping(redis: Redis, settings: Settings) -> Finding:
+    now = Scripts(redis).now_us()
+    late = [
+        f"a {what} that is due since {(now - due) / 1e6:.0f} s"
+        for what, due in _earliest(redis, settings)
+        if due < now - OVERDUE_US
+    ]
+    if late:
+        return wrong(
+            "housekeeping",
+            f"nobody keeps house: there is {' and '.join(late)}",
+            "start a housekeeper: python -m worker.housekeeping",
+        )
+    owners = sorted({row[3] for row in Scripts(redis).lock_read() if row[3]})
+    return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
+
+
+def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:
+    """What has waited longest for a housekeeper, of each kind."""
+    places = [("lease", keys.LEASES)]
+    for queue in settings.queues:
+        places += [(f"retry in {queue}", keys.retrying(queue)), (f"task in {queue}", keys.scheduled(queue))]
+    with redis.pipeline(transaction=False) as pipeline:
+        for _, key in places:
+            pipeline.zrange(key, 0, 0, withscores=True)
+        firsts = pipeline.execute()
+    return [(what, first[0][1]) for (what, _), first in zip(places, firsts, strict=True) if first]

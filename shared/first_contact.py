@@ -1,0 +1,94 @@
+"""What a part asks Redis before it starts.
+
+A Redis that is away comes back, so a part starts without it and waits. One that answers and cannot be used (a wrong
+password, TLS on one side only, too old, data of another version) will not mend itself: the part says what to change
+and ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import NoPermissionError, RedisError
+
+from shared.errors import StoreMisfit, StoreUnavailable, WrongFormat
+from shared.redis_address import without_password
+from shared.redis_client import connect, translated
+from shared.settings import exit_with
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+OLDEST = (6, 2)
+"""The oldest server whose commands our scripts use."""
+_PATIENCE = 1.0
+
+
+def exit_if_unusable(url: str) -> None:
+    """Ends the process with status 2 when this Redis can be reached and cannot be used."""
+    try:
+        ask(url)
+    except (StoreMisfit, WrongFormat) as error:
+        exit_with(f"{error} ({without_password(url)})")
+    except StoreUnavailable:
+        pass
+
+
+def ask(url: str) -> None:
+    """Raises StoreMisfit or WrongFormat when waiting will not help, StoreUnavailable when it may."""
+    try:
+        with translated(), connect(url, timeout=_PATIENCE, retries=0) as client:
+            client.ping()
+            refuse_old(info(client))
+    except (StoreMisfit, WrongFormat):
+        raise
+    except StoreUnavailable as error:
+        _refuse_one_sided_tls(url)
+        raise error from None
+
+
+def info(client: Redis) -> Mapping[str, Any]:
+    """What the server says of itself; nothing when this user may not ask."""
+    try:
+        found: Mapping[str, Any] = client.info()
+    except NoPermissionError:
+        return {}
+    return found
+
+
+def version_of(said: Mapping[str, Any]) -> str:
+    """The version whose commands it has: Valkey names the Redis that it is compatible with."""
+    return str(said.get("redis_version", ""))
+
+
+def refuse_old(said: Mapping[str, Any]) -> None:
+    """Raises StoreMisfit for a server that lacks what we need."""
+    numbers = tuple(map(int, re.findall(r"\d+", version_of(said))[:2]))
+    if numbers and numbers < OLDEST:
+        raise StoreMisfit(f"this is Redis {version_of(said)}: version 6.2 or newer, or Valkey, is needed")
+
+
+def _refuse_one_sided_tls(url: str) -> None:
+    """A server that expects TLS, or does not know it, looks like one that is away: so the other way is tried."""
+    scheme, rest = url.split("://", 1)
+    if scheme == "unix" or "+sentinel" in scheme:
+        return
+    other = "redis" if scheme == "rediss" else "rediss"
+    where = rest.partition("?")[0].rpartition("@")[2]
+    query = "?ssl_cert_reqs=none&ssl_check_hostname=no" if other == "rediss" else ""
+    if _speaks(f"{other}://{where}{query}"):
+        raise StoreMisfit(f"this server answers to {other}:// and not to {scheme}://: correct REDIS_URL")
+
+
+def _speaks(url: str) -> bool:
+    """Whether a server answers this way, be it that it wants a password."""
+    try:
+        with translated(), connect(url, timeout=_PATIENCE / 2, retries=0, check_format=False) as client:
+            client.ping()
+    except StoreMisfit as error:
+        return "password" in str(error)
+    except (StoreUnavailable, RedisError):
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""How an address of Redis is read: a server, or sentinels that know which server is the master now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+SENTINEL_PORT = 26379
+KINDS = {
+    "redis": "redis",
+    "rediss": "rediss",
+    "unix": "unix",
+    "redis+sentinel": "redis",
+    "rediss+sentinel": "rediss",
+}
+"""Known schemes, each with the one that a single server behind it would have."""
+_SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where Redis is. With sentinels the host in `url` means nothing: they are asked for it."""
+
+    url: str
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
+
+    @property
+    def by_tls(self) -> bool:
+        return self.url.startswith("rediss://")
+
+
+def read_address(url: str) -> Address:
+    """Reads `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
+
+    Raises ValueError that says how it must look, without showing what may be a password.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in KINDS:
+        raise ValueError(f"must begin with {', '.join(f'{kind}://' for kind in KINDS)}")
+    if "+" not in parts.scheme:
+        _check_port(parts)
+        return Address(url=url)
+    secret, at, hosts = parts.netloc.rpartition("@")
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service or not hosts or not (database.isdecimal() or not database):
+        raise ValueError(f"must look like {parts.scheme}://[user:password@]host:26379,host:26379/service[/database]")
+    options = dict(parse_qsl(parts.query))
+    kept = {name: value for name, value in options.items() if name not in _SENTINEL_OPTIONS}
+    query = f"?{urlencode(kept)}" if kept else ""
+    return Address(
+        url=f"{KINDS[parts.scheme]}://{secret}{at}sentinel/{database or 0}{query}",
+        sentinels=tuple(map(_host_and_port, hosts.split(","))),
+        service=unquote(service),
+        sentinel_username=options.get("sentinel_username"),
+        sentinel_password=options.get("sentinel_password"),
+    )
+
+
+def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
+    """The address with what it leaves open: who signs in, and options that it does not name itself."""
+    parts = urlsplit(url)
+    if password and "@" not in parts.netloc and parts.scheme != "unix":
+        secret = f"{quote(username, safe='')}:{quote(password, safe='')}@"
+        parts = parts._replace(netloc=secret + parts.netloc)
+    named = dict(parse_qsl(parts.query))
+    more = {name: value for name, value in options.items() if value and name not in named}
+    query = "&".join(part for part in (parts.query, urlencode(more)) if part)
+    return parts._replace(query=query).geturl()
+
+
+def without_password(url: str) -> str:
+    """An address that may be shown."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _check_port(parts: SplitResult) -> None:
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"names no port: {str(error).lower()}") from None
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text.strip()}")
+    _check_port(parts)
+    if not parts.hostname:
+        raise ValueError("names a sentinel without a host")
+    return parts.hostname, parts.port or SENTINEL_PORT

@@ -1,0 +1,269 @@
+"""Connections that notice when they have the wrong server at the other end.
+
+Every connection of every part is one of these. A new one looks at the data's format before it is used. One whose
+server says that it takes no writes any more (it was demoted to a replica, or cut off from its replicas) is dropped,
+so that the next command looks for the primary anew: through the sentinels, or through the name in the address.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from redis import Redis
+from redis.connection import (
+    Connection,
+    ConnectionPool,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,
+)
+from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, ResponseError
+from redis.retry import Retry
+
+from shared import formats
+from shared.redis_address import Address, read_address
+
+if TYPE_CHECKING:
+
+    class _Base(Connection):
+        """The driver's connection with the annotations that it lacks."""
+
+        def __init__(self, **options: Any) -> None: ...
+        def _connect(self) -> Any: ...
+        def send_command(self, *command: str | int, check_health: bool = True) -> None: ...
+        def send_packed_command(self, command: Any, check_health: bool = True) -> None: ...
+        def disconnect(self, *arguments: Any, **options: Any) -> None: ...
+else:
+    _Base = object
+
+_NO_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
+"""What a server answers that is not, or not any more, the primary."""
+_SENTINEL_PATIENCE = 0.4
+_SENTINEL_INTERVAL = 1.0
+_SENTINEL_REST = 5.0
+"""Seconds for which a sentinel that did not answer is not asked."""
+
+
+class Refusing(ConnectionError):
+    """The server at the other end takes no writes."""
+
+
+class ForeignFormat(Refusing):
+    """The data there is in a format that this version does not read."""
+
+
+class _Guarded(_Base):
+    """What all our connections do."""
+
+    def __init__(self, *, check_format: bool = True, **options: Any) -> None:
+        self._check_format = check_format
+        super().__init__(**options)
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        super().on_connect_check_health(check_health)
+        self.before_use()
+
+    def before_use(self) -> None:
+        """Looks whether this is a server to work with; raises ConnectionError when it is not."""
+        if self._check_format:
+            _agree_on_format(self)
+
+    def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*arguments, **options)
+        except ResponseError as error:
+            if not _without_primary(str(error)):
+                raise
+            self.disconnect()
+            raise Refusing(str(error)) from error
+
+    def ask(self, *command: str | int) -> Any:
+        """One command on this very connection."""
+        self.send_command(*command, check_health=False)
+        return self.read_response()
+
+
+def _without_primary(message: str) -> bool:
+    """Servers before 7.0 put a script's error behind words of their own."""
+    return message.startswith(_NO_PRIMARY) or any(f"-{word} " in message for word in _NO_PRIMARY)
+
+
+def _agree_on_format(connection: _Guarded) -> None:
+    found = connection.ask("GET", formats.KEY)
+    if found is None:
+        try:
+            connection.ask("SET", formats.KEY, formats.FORMAT, "NX")
+        except OutOfMemoryError:
+            return  # a full server is worked with all the same, to end what it holds
+        found = connection.ask("GET", formats.KEY)
+    verdict = formats.judge(found)
+    if verdict.refusal:
+        raise ForeignFormat(verdict.refusal)
+    if verdict.raise_it:
+        connection.ask("EVAL", formats.RAISE, 1, formats.KEY, formats.FORMAT)
+
+
+class _ThroughSentinels(_Guarded):
+    """Asks where the master is each time it connects, and moves on when another connection has found a new one."""
+
+    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+        self._sentinels = sentinels
+        self._settled: tuple[str, int] | None = None
+        super().__init__(**options)
+
+    def _connect(self) -> Any:
+        self.host, self.port = self._sentinels.find_master()
+        return super()._connect()
+
+    def before_use(self) -> None:
+        role = self.ask("ROLE")[0]
+        if role not in (b"master", "master"):
+            raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, and it is a replica still")
+        super().before_use()
+        self._settled = self._sentinels.master = (self.host, self.port)
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self._settled is not None and self._settled != self._sentinels.master:
+            # Not in silence: whoever watches the socket has to learn that it is another one now.
+            self.disconnect()
+            raise Refusing("the sentinels name another master now")
+        super().send_packed_command(command, check_health)
+
+    def disconnect(self, *arguments: Any, **options: Any) -> None:
+        self._settled = None
+        super().disconnect(*arguments, **options)
+
+
+class _Plain(_Guarded, Connection):
+    pass
+
+
+class _Tls(_Guarded, SSLConnection):
+    pass
+
+
+class _Socket(_Guarded, UnixDomainSocketConnection):
+    pass
+
+
+class _SentinelPlain(_ThroughSentinels, Connection):
+    pass
+
+
+class _SentinelTls(_ThroughSentinels, SSLConnection):
+    pass
+
+
+_KINDS = {
+    Connection: _Plain,
+    SSLConnection: _Tls,
+    UnixDomainSocketConnection: _Socket,
+}
+
+
+class Sentinels:
+    """The sentinels of one service.
+
+    One that was cut off from the others goes on naming a master that they have replaced. So all are asked, and the
+    one with the latest decision is believed. One that does not answer is left out for a while, as long as another does.
+
+    A replaced master that was only cut off still answers those who are connected to it, for seconds. So the sentinels
+    are asked every second too, in a thread, and connections to a master that they have replaced move on.
+    """
+
+    def __init__(self, service: str, clients: Sequence[Redis]) -> None:
+        self.service = service
+        self.master: tuple[str, int] | None = None
+        self._decision = -1
+        self._silent_since = dict.fromkeys(clients, -_SENTINEL_REST)
+        self._watching = threading.Lock()
+
+    def find_master(self) -> tuple[str, int]:
+        """Where the master is; raises ConnectionError when no sentinel can tell within its time."""
+        if self._watching.acquire(blocking=False):
+            threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True).start()
+        _, host, port = self._latest()
+        return host, port
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_SENTINEL_INTERVAL)
+            try:
+                decision, host, port = self._latest()
+            except RedisError:
+                continue
+            if decision > self._decision >= 0:
+                self.master = (host, port)
+            self._decision = max(decision, self._decision)
+
+    def _latest(self) -> tuple[int, str, int]:
+        answers: list[tuple[int, str, int]] = []
+        troubles: list[str] = []
+        for client, since in sorted(self._silent_since.items(), key=lambda item: item[1]):
+            if answers and time.monotonic() - since < _SENTINEL_REST:
+                continue
+            try:
+                answers.append(self._ask(client))
+            except RedisError as error:
+                troubles.append(str(error))
+                self._silent_since[client] = time.monotonic()
+        if not answers:
+            raise ConnectionError(f"no sentinel says where the master is: {'; '.join(troubles)}")
+        return max(answers)
+
+    def _ask(self, client: Redis) -> tuple[int, str, int]:
+        """The number of its latest decision, and the master's address."""
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command("SENTINEL", "MASTER", self.service)
+            pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
+            about, (host, port) = pipeline.execute()
+        epoch = dict(zip(about[::2], about[1::2], strict=True))[b"config-epoch"]
+        return int(epoch), host.decode(), int(port)
+
+
+def make_pool(url: str, *, timeout: float, retry: Retry, name: str | None, check_format: bool) -> ConnectionPool:
+    """A pool of our connections to an address. Raises ValueError when nobody can read the address."""
+    address = read_address(url)
+    options = parse_url(address.url)
+    kind = options.pop("connection_class", Connection)
+    common = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": retry,
+        "client_name": name,
+        "protocol": 2,
+        "check_format": check_format,
+    }
+    if kind is not UnixDomainSocketConnection:
+        common["socket_keepalive"] = True
+    if not address.sentinels:
+        return ConnectionPool(connection_class=_KINDS[kind], **{**common, **options})
+    options |= {"host": "", "sentinels": _sentinels(address)}
+    return ConnectionPool(
+        connection_class=_SentinelTls if kind is SSLConnection else _SentinelPlain, **{**common, **options}
+    )
+
+
+@cache
+def _sentinels(address: Address) -> Sentinels:
+    """One for all clients of a process: what one of them finds out helps the others."""
+    tls = {name: value for name, value in parse_url(address.url).items() if name.startswith("ssl_")}
+    pools = (
+        ConnectionPool(
+            connection_class=SSLConnection if address.by_tls else Connection,
+            host=host,
+            port=port,
+            username=address.sentinel_username,
+            password=address.sentinel_password,
+            socket_timeout=_SENTINEL_PATIENCE,
+            socket_connect_timeout=_SENTINEL_PATIENCE,
+            protocol=2,
+            **tls,
+        )
+        for host, port in address.sentinels
+    )
+    return Sentinels(address.service, [Redis(connection_pool=pool) for pool in pools])

@@ -1,0 +1,73 @@
+"""Data of another version: whoever does not know its format leaves it alone and says so."""
+
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+
+from shared import formats, keys
+from shared.errors import WrongFormat
+from shared.redis_client import connect, translated
+from shared.tasks import TaskState
+from tests.harness import System, wait_until
+
+PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
+PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
+
+
+def test_an_empty_redis_is_marked_by_the_first_connection(redis_client: Redis, redis_url: str) -> None:
+    with connect(redis_url) as client:
+        client.ping()
+    assert redis_client.get(keys.FORMAT) == str(formats.FORMAT).encode()
+
+
+def test_an_older_format_that_is_still_read_is_raised(
+    redis_client: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_client.set(keys.FORMAT, formats.FORMAT)
+    monkeypatch.setattr(formats, "FORMAT", formats.FORMAT + 1)
+    monkeypatch.setattr(formats.judge, "__defaults__", (formats.FORMAT, formats.OLDEST_READ))
+    with connect(redis_url) as client:
+        client.ping()
+    assert redis_client.get(keys.FORMAT) == str(formats.FORMAT).encode()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part[0])
+def test_a_part_that_meets_a_newer_format_says_so_and_ends(system: System, part: tuple[str, ...]) -> None:
+    system.redis.set(keys.FORMAT, formats.FORMAT + 1)
+    process = system.start(*part, **PORTS)
+    assert process.wait(20) == 2
+    assert f"of format {formats.FORMAT + 1} and this version reads up to {formats.FORMAT}" in system.logs()
+    assert system.redis.keys() == [keys.FORMAT.encode()]
+
+
+def test_connections_made_before_the_format_changed_cannot_write(system: System) -> None:
+    ours = connect(system.url)
+    with ours:
+        assert ours.ping()
+        system.redis.set(keys.FORMAT, formats.FORMAT + 1)
+        before = system.redis.dbsize()
+        with pytest.raises(WrongFormat, match="another version has taken over"), translated():
+            system.submit("noop")
+        assert system.redis.dbsize() == before
+
+
+def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(system: System) -> None:
+    worker = system.start_worker()
+    system.start_housekeeper()
+    system.queues.pause("normal", "until the format has changed")
+    waiting = system.submit_many([("noop", "null")] * 50)
+    system.redis.set(keys.FORMAT, formats.FORMAT + 1)
+    system.queues.resume("normal")
+    wait_until(lambda: "another version has taken over" in system.logs(), "the worker says why it stands still")
+    assert system.redis.zcard(keys.pending("normal")) == 50
+    assert worker.poll() is None
+    system.redis.set(keys.FORMAT, formats.FORMAT)
+    assert {system.ended(each).summary.state for each in waiting} == {TaskState.COMPLETED}
+
+
+def test_a_damaged_mark_is_refused(system: System) -> None:
+    system.redis.set(keys.FORMAT, "soon")
+    process = system.start("worker")
+    assert process.wait(20) == 2
+    assert "which no version wrote" in system.logs()

@@ -1,0 +1,153 @@
+"""A master, its replicas and three sentinels, all real, on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from shared.local.data_folder import DataFolder, write_secret
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.local.ports import free_port
+from shared.local.processes import dies_with_us
+from shared.local.server_binary import choose_server
+from tests.harness import wait_until
+
+SERVICE = "main"
+PASSWORD = "the store's"
+SENTINEL_PASSWORD = "the sentinels'"
+
+
+class Watched:
+    """Servers under the eyes of three sentinels, which need a second to call one dead; the first begins as master."""
+
+    def __init__(self, folder: Path, replicas: int = 1) -> None:
+        self.folder = folder
+        self.servers = [self._server(str(at), free_port()) for at in range(replicas + 1)]
+        self.sentinels: list[subprocess.Popen[bytes]] = []
+        self.sentinel_ports = [free_port() for _ in range(3)]
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
+        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"REDIS_URL": self.url, "REDIS_PASSWORD": PASSWORD, "REDIS_SENTINEL_PASSWORD": SENTINEL_PASSWORD}
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.start()
+        for server in self.servers[1:]:
+            with self.direct(server) as replica:
+                replica.replicaof("127.0.0.1", str(self.servers[0].port))
+        for at, port in enumerate(self.sentinel_ports):
+            self.sentinels.append(self._sentinel(at, port))
+        wait_until(self._know_each_other, "the sentinels know the replicas and each other")
+
+    def stop(self) -> None:
+        for sentinel in self.sentinels:
+            sentinel.kill()
+            sentinel.wait()
+        for server in self.servers:
+            server.kill()
+
+    def ask(self, *command: str) -> Any:
+        """What the first sentinel that answers says."""
+        for port in self.sentinel_ports:
+            try:
+                with Redis(port=port, password=SENTINEL_PASSWORD, socket_timeout=2, protocol=2) as client:
+                    return client.execute_command("SENTINEL", *command)
+            except RedisError:
+                continue
+        raise AssertionError("no sentinel answers")
+
+    @property
+    def master(self) -> EmbeddedRedis:
+        """Whom the sentinels name."""
+        port = int(self.ask("GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+        return next(server for server in self.servers if server.port == port)
+
+    def direct(self, server: EmbeddedRedis) -> Redis:
+        """A client of one of the servers, whatever it is now."""
+        return Redis(port=server.port, password=PASSWORD, socket_timeout=5, protocol=2)
+
+    def role(self, server: EmbeddedRedis) -> str:
+        try:
+            with self.direct(server) as client:
+                return str(client.info("replication")["role"])
+        except RedisError:
+            return ""
+
+    def await_promotion(self, before: EmbeddedRedis, seconds: float = 20) -> EmbeddedRedis:
+        """The new master, once it is one."""
+        wait_until(
+            lambda: (now := self.master) is not before and self.role(now) == "master", "a new master rules", seconds
+        )
+        return self.master
+
+    def _server(self, name: str, port: int) -> EmbeddedRedis:
+        folder = DataFolder(self.folder / name)
+        folder.create()
+        write_secret(folder.path / "redis.password", PASSWORD)
+        options = {"masterauth": PASSWORD, "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
+        return EmbeddedRedis(data_dir=folder.path, port=port, options=options)
+
+    def _sentinel(self, at: int, port: int) -> subprocess.Popen[bytes]:
+        folder = self.folder / f"sentinel-{at}"
+        folder.mkdir()
+        lines = [
+            "bind 127.0.0.1",
+            f"port {port}",
+            f"dir {folder}",
+            f'requirepass "{SENTINEL_PASSWORD}"',
+            f'sentinel sentinel-pass "{SENTINEL_PASSWORD}"',
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
+            f'sentinel auth-pass {SERVICE} "{PASSWORD}"',
+            f"sentinel down-after-milliseconds {SERVICE} 1000",
+            f"sentinel failover-timeout {SERVICE} 6000",
+        ]
+        config = folder / "sentinel.conf"
+        config.write_text("\n".join(lines) + "\n")
+        with (folder / "log").open("wb") as log:
+            return subprocess.Popen(
+                [choose_server().path, config, "--sentinel"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=dies_with_us(),
+            )
+
+    def _know_each_other(self) -> bool:
+        for port in self.sentinel_ports:
+            try:
+                with Redis(port=port, password=SENTINEL_PASSWORD, socket_timeout=2, protocol=2) as client:
+                    found = client.execute_command("SENTINEL", "MASTERS")[0]
+            except RedisError:
+                return False
+            about = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+            about = {str(_text(name)): _text(value) for name, value in about.items()}
+            if int(about["num-slaves"]) < len(self.servers) - 1 or int(about["num-other-sentinels"]) < 2:
+                return False
+        return True
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@contextmanager
+def watched_redis(folder: Path, replicas: int = 1) -> Iterator[Watched]:
+    """As long as the block lasts."""
+    watched = Watched(folder, replicas)
+    try:
+        watched.start()
+        yield watched
+    finally:
+        watched.stop()

@@ -1,0 +1,37 @@
+"""Which formats of the data a version works with."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from shared import formats
+from shared.formats import judge
+
+
+@pytest.mark.parametrize(
+    ("found", "refusal", "raise_it"),
+    [
+        ("4", "", False),
+        ("3", "", True),
+        ("2", "", True),
+        ("1", "reads from 2 on: start a version in between first", False),
+        ("5", "reads up to 4: run the version that wrote it", False),
+        ("soon", "which no version wrote", False),
+        (b"\xff", "which no version wrote", False),
+    ],
+)
+def test_a_newer_format_and_one_too_old_are_refused_with_what_to_do(
+    found: bytes | str, refusal: str, raise_it: bool
+) -> None:
+    verdict = judge(found, ours=4, oldest=2)
+    assert refusal in verdict.refusal
+    assert bool(verdict.refusal) == bool(refusal)
+    assert verdict.raise_it is raise_it
+
+
+def test_lua_and_python_write_the_same_format() -> None:
+    text = (files("shared") / "lua" / "_prelude.lua").read_text()
+    assert re.findall(r"local FORMAT = '(\d+)'", text) == [str(formats.FORMAT)]

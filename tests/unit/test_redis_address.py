@@ -1,0 +1,80 @@
+"""Addresses of Redis: what may be written, and what a client makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.errors import SettingsError
+from shared.redis_address import read_address
+from shared.settings import load
+
+
+def test_sentinels_are_named_with_and_without_their_port() -> None:
+    address = read_address("redis+sentinel://ann:s%40cret@one:26380,two,[::1]:26379/main/2")
+    assert address.sentinels == (("one", 26380), ("two", 26379), ("::1", 26379))
+    assert address.service == "main"
+    assert address.url == "redis://ann:s%40cret@sentinel/2"
+
+
+def test_without_a_database_it_is_the_first() -> None:
+    assert read_address("rediss+sentinel://one/main").url == "rediss://sentinel/0"
+
+
+def test_what_concerns_the_sentinels_is_kept_apart() -> None:
+    address = read_address("redis+sentinel://one/main?sentinel_password=a&ssl_ca_certs=b")
+    assert address.sentinel_password == "a"
+    assert address.url == "redis://sentinel/0?ssl_ca_certs=b"
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("http://127.0.0.1:6379", "must begin with redis://"),
+        ("redis+sentinel://one,two", r"must look like redis\+sentinel://"),
+        ("redis+sentinel:///main", "must look like"),
+        ("redis+sentinel://one/main/first", "must look like"),
+        ("redis+sentinel://one:many/main", "names no port"),
+        ("redis+sentinel://one,,two/main", "without a host"),
+        ("redis://one:many/0", "names no port"),
+    ],
+)
+def test_an_address_that_nobody_can_read_is_refused_with_the_reason(url: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        read_address(url)
+    with pytest.raises(SettingsError, match=rf"REDIS_URL: .*{complaint}"):
+        load({"REDIS_URL": url})
+
+
+def test_a_mistake_in_the_address_does_not_show_its_password() -> None:
+    with pytest.raises(SettingsError) as mistakes:
+        load({"REDIS_URL": "redis+sentinel://:hunter2@one"})
+    assert "hunter2" not in str(mistakes.value)
+
+
+def test_password_and_user_are_added_to_an_address_without_them() -> None:
+    env = {"REDIS_URL": "redis://store/1", "REDIS_USERNAME": "gateway", "REDIS_PASSWORD": "a/b"}
+    assert load(env).store_url == "redis://gateway:a%2Fb@store/1"
+    env["REDIS_URL"] = "redis://:own@store/1"
+    assert load(env).store_url == "redis://:own@store/1"
+
+
+def test_files_for_tls_become_part_of_the_address_once(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.touch()
+    once = load({"REDIS_URL": "rediss://store/0", "REDIS_CA_FILE": str(file)}).store_url
+    assert once.startswith("rediss://store/0?ssl_ca_certs=")
+    assert load({"REDIS_URL": once, "REDIS_CA_FILE": str(file)}).store_url == once
+    assert load({"REDIS_URL": "redis://store/0", "REDIS_CA_FILE": str(file)}).store_url == "redis://store/0"
+
+
+def test_a_file_that_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(SettingsError, match="REDIS_CA_FILE: there is no such file"):
+        load({"REDIS_CA_FILE": "/nowhere/ca.pem"})
+
+
+def test_the_password_of_the_sentinels_goes_to_them_only() -> None:
+    url = load({"REDIS_URL": "redis+sentinel://one/main", "REDIS_SENTINEL_PASSWORD": "theirs"}).store_url
+    assert read_address(url).sentinel_password == "theirs"
+    assert "theirs" not in read_address(url).url
