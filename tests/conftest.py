@@ -10,13 +10,14 @@ import redis
 
 from shared.errors import SettingsError
 from shared.local.embedded_redis import EmbeddedRedis
+from tests.least_privilege import guarded_server, url_of_user
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
     """A server in a folder of its own; it may be stopped, killed and started again, and must be left running."""
     try:
-        server = EmbeddedRedis(data_dir=tmp_path_factory.mktemp("redis"))
+        server = guarded_server(tmp_path_factory.mktemp("redis"))
     except SettingsError as error:
         # At a desk the other tests are still worth running; in CI a skipped promise would look like a kept one.
         if os.environ.get("CI") == "true":
@@ -28,8 +29,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
-    """The server's address, password included."""
-    return redis_server.url
+    """The server's address for the parts of the product, which are let do what they need and nothing else."""
+    return url_of_user(redis_server)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ class Relay:
     @property
     def url(self) -> str:
         """The server's address, by way of this relay."""
-        user = f":{self.target.password}@" if self.target.password else ""
+        user = f"{self.target.username or ''}:{self.target.password}@" if self.target.password else ""
         return f"redis://{user}127.0.0.1:{self.listener.getsockname()[1]}/0"
 
     def stop(self) -> None:

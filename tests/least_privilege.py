@@ -1,0 +1,42 @@
+"""A server whose user for the product may do what shared/redis-acl.conf says, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+from shared.local.data_folder import write_secret
+from shared.local.embedded_redis import EmbeddedRedis
+
+USER = "taskqueue"
+PASSWORD = "the product's own"
+
+
+def rules() -> list[str]:
+    """The list as it is shipped."""
+    lines = (files("shared") / "redis-acl.conf").read_text().splitlines()
+    return [rule for line in lines if not line.startswith("#") for rule in line.split()]
+
+
+def guarded_server(folder: Path) -> EmbeddedRedis:
+    """A server with an administrator, whose address is `url`, and that user."""
+    file = folder / "users.acl"
+    server = EmbeddedRedis(data_dir=folder, options={"aclfile": str(file)})
+    server.folder.create()
+    people = (
+        f"user default on >{server.folder.password()} ~* &* +@all",
+        f"user {USER} on #{_digest(PASSWORD)} {' '.join(rules())}",
+    )
+    write_secret(file, "\n".join(people) + "\n")
+    return server
+
+
+def url_of_user(server: EmbeddedRedis) -> str:
+    """The address for the parts of the product."""
+    return f"redis://{USER}:{quote(PASSWORD)}@127.0.0.1:{server.port}/0"
+
+
+def _digest(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
