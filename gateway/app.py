@@ -14,12 +14,14 @@ from redis import Redis
 from werkzeug.routing import BaseConverter
 
 from gateway import errors, middleware
+from gateway.batch_intake import BatchIntake
 from gateway.breaker import Breaker
 from gateway.catalogue import Catalogue
 from gateway.endpoints import Limits, register
 from gateway.metrics import Metrics
 from gateway.openapi import document
-from gateway.routes.batches import Batches
+from gateway.routes.batch_progress import BatchRoutes
+from gateway.routes.batches import BatchSubmission
 from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
 from gateway.routes.health import HealthRoutes
@@ -32,6 +34,7 @@ from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
 from gateway.sources import Sources
 from gateway.submissions import Submissions
+from shared.batches import Batches
 from shared.dead_letters import DeadLetters
 from shared.idempotency import Idempotency
 from shared.instrumentation import trace_redis, trace_requests
@@ -99,6 +102,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     policy = settings.retry_policy
     context = _limits(settings).context
     intake = Submissions(catalogue, metrics, tracing, settings.default_priority, context)
+    batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
     routes = (
@@ -112,7 +116,8 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        Batches(queues, intake, idempotency),
+        BatchSubmission(BatchIntake(queues, batches, intake), idempotency, app.config["STOPPING"]),
+        BatchRoutes(batches),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors, wording
+from gateway import errors, ndjson, wording
 from gateway.errors import Kind, Refusal
+from gateway.ndjson import Lines
 from shared import strict_json
 from shared.idempotency import Request
 
@@ -40,6 +41,8 @@ class Answer:
     description: str
     model: type[BaseModel] | None = None
     media_type: str = JSON
+    lines: type[BaseModel] | None = None
+    """What a line is like, when a request of lines is answered with this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,8 @@ class Endpoint:
     problems: tuple[Kind, ...] = ()
     store: bool = True
     """Whether it talks to Redis, and so answers 503 while Redis is away."""
+    lines: bool = False
+    """Whether its body may also come as a stream of lines; it is handed over unread, as `ndjson.Lines`."""
     idempotent: bool = False
     """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None."""
 
@@ -65,9 +70,9 @@ class Endpoint:
 
 @dataclass(slots=True, kw_only=True)
 class Reply:
-    """What an endpoint hands back: a document, or bytes that are sent as they are."""
+    """What an endpoint hands back: a document, or bytes that are sent as they are, at once or as they come."""
 
-    content: BaseModel | Mapping[str, Any] | bytes
+    content: BaseModel | Mapping[str, Any] | bytes | Iterator[bytes]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
@@ -102,7 +107,7 @@ def register(app: Flask, routes: object, limits: Limits, breaker: Breaker) -> li
     """Adds an object's endpoints to the app; what was added, with what each docstring says."""
     added = []
     for about, function in endpoints_of(routes):
-        rule = about.path.replace("{task_id}", "<id:task_id>").replace("{name}", "<name:name>")
+        rule = re.sub(r"{(\w+_id)}", r"<id:\1>", about.path).replace("{name}", "<name:name>")
         view = _view(about, function, limits, breaker)
         app.add_url_rule(rule, f"{about.method} {about.path}", view, methods=[about.method])
         added.append((about, function.__doc__ or ""))
@@ -111,10 +116,13 @@ def register(app: Flask, routes: object, limits: Limits, breaker: Breaker) -> li
 
 def _view(about: Endpoint, function: Callable[..., Reply], limits: Limits, breaker: Breaker) -> Callable[..., Response]:
     def view(**arguments: Any) -> Response:
-        _check_accept(about.produces)
+        lines = about.lines and request.mimetype == ndjson.MEDIA_TYPE
+        _check_accept(ndjson.MEDIA_TYPE if lines else about.produces)
         if about.query is not None:
             arguments["query"] = _read_query(about.query, limits)
-        if about.body is not None:
+        if lines:
+            arguments["body"] = _read_lines(about, limits)
+        elif about.body is not None:
             arguments["body"] = _read_body(about, about.body, limits)
         if not about.store:
             return _respond(function(**arguments))
@@ -125,7 +133,8 @@ def _view(about: Endpoint, function: Callable[..., Reply], limits: Limits, break
 
 
 def _respond(reply: Reply) -> Response:
-    response = Response(_bytes(reply.content), reply.status, content_type=reply.media_type)
+    content = reply.content if isinstance(reply.content, Iterator) else _bytes(reply.content)
+    response = Response(content, reply.status, content_type=reply.media_type)
     for name, value in reply.headers.items():
         response.headers[name] = value
     return response
@@ -173,6 +182,16 @@ def _read_body(about: Endpoint, model: type[BaseModel], limits: Limits) -> BaseM
         raise errors.invalid([errors.field_error(path, text) for path, text in wording.explain(error, model)]) from None
 
 
+def _read_lines(about: Endpoint, limits: Limits) -> Lines:
+    if request.environ.get("taskqueue.too_many"):
+        headers = {"Retry-After": str(errors.RETRY_AFTER)}
+        raise Refusal(errors.BUSY, "this gateway receives as many streams as it takes at a time", headers=headers)
+    _check_encoding()
+    # What comes later is not known yet: the key alone tells one stream from another.
+    g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, None)
+    return Lines(request.environ["wsgi.input"], request.max_content_length or ndjson.READ, limits.json_depth)
+
+
 def request_key(header: str | None, path: str, value: Any) -> Request | None:
     """What a request is known by when it is sent again: its key, and its content whatever the order of members.
 
@@ -197,6 +216,10 @@ def _check_media_type() -> None:
         raise Refusal(errors.MEDIA, f"the body must be {JSON}: set the header Content-Type, got {given[:80]!r}")
     if request.mimetype_params.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
         raise Refusal(errors.MEDIA, f"the charset of {JSON} is utf-8: leave the charset out, got {given[:80]!r}")
+    _check_encoding()
+
+
+def _check_encoding() -> None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise Refusal(errors.MEDIA, f"compressed bodies are not read: send it without {encoding[:40]!r}")

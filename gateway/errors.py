@@ -16,6 +16,8 @@ from werkzeug.exceptions import HTTPException
 
 from shared import strict_json
 from shared.errors import (
+    BatchBusy,
+    BatchNotFound,
     CorruptRecord,
     IllegalTransition,
     InvalidJSON,
@@ -66,7 +68,7 @@ INVALID_JSON = Kind(
     "invalid-json", 400, "Invalid JSON", "The body is not strict JSON in UTF-8; `detail` says where and why."
 )
 NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "Nothing lives at this address; GET / lists what there is.")
-NOT_FOUND = Kind("not-found", 404, "Not found", "The task, type, queue, lock or schedule in the path does not exist.")
+NOT_FOUND = Kind("not-found", 404, "Not found", "What the path names (a task, batch, type, queue, …) does not exist.")
 METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this address.")
 NOT_ACCEPTABLE = Kind("not-acceptable", 406, "Not acceptable", "The header Accept rules out what this address answers.")
 CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in `task_status`, does not allow this.")
@@ -85,6 +87,13 @@ IN_PROGRESS = Kind(
     "Request in progress",
     "The first request with this key is not answered yet: try again.",
 )
+BATCH_STOPPED = Kind(
+    "batch-stopped",
+    409,
+    "Batch stopped",
+    "The batch was cancelled, or stopped by its failures: it takes no more tasks.",
+)
+BATCH_BUSY = Kind("batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is going on: try again later.")
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
 INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
@@ -95,6 +104,9 @@ KEY_REUSED = Kind(
     "Idempotency-Key reused",
     "A new request needs a new Idempotency-Key.",
 )
+NOT_THE_SAME = Kind(
+    "place-is-taken", 422, "Place is taken", "Another task was sent at this place of the batch, or under this name."
+)
 NO_PARENT = Kind(
     "missing-parent", 422, "Missing parent", "A task that it depends on does not exist, or its retention is over."
 )
@@ -103,6 +115,7 @@ HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fe
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
 INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
 CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id is not a task's record.")
+BUSY = Kind("too-many-streams", 503, "Too many streams", "Other streams are being received: try again later.")
 STORE = Kind("store-unavailable", 503, "Store unavailable", "Redis does not answer; nothing was changed. Try again.")
 STORE_REFUSED = Kind(
     "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading. Try again later."
@@ -116,7 +129,8 @@ KINDS = {
     for kind in (
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
-        CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
+        CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
+        BUSY,
     )
 }  # fmt: skip
 
@@ -157,6 +171,8 @@ def refusal_of(error: Exception) -> Refusal:
             | InvalidJSON()
             | KeyBelongsToAnother()
             | ScheduleNotFound()
+            | BatchNotFound()
+            | BatchBusy()
             | TaskNotFound()
         ):
             return _of_task(error)
@@ -173,6 +189,8 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def _of_task(error: TaskQueueError) -> Refusal:
+    if isinstance(error, BatchNotFound | BatchBusy):
+        return _of_batch(error)
     if isinstance(error, InvalidJSON):
         return Refusal(INVALID_JSON, str(error))
     if isinstance(error, TaskNotFound):
@@ -184,6 +202,12 @@ def _of_task(error: TaskQueueError) -> Refusal:
     if isinstance(error, KeyBelongsToAnother):
         return Refusal(KEY_REUSED, str(error))
     return Refusal(CORRUPT, str(error))
+
+
+def _of_batch(error: TaskQueueError) -> Refusal:
+    if isinstance(error, BatchNotFound):
+        return Refusal(NOT_FOUND, "no batch has this id: it never existed, or all its tasks have been removed")
+    return Refusal(BATCH_BUSY, "an earlier cancel or retry of this batch is still going on")
 
 
 def respond(refusal: Refusal) -> Response:

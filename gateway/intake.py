@@ -26,8 +26,9 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import Error, RequestEntityTooLarge
 
-from gateway import errors
+from gateway import errors, ndjson
 from gateway.errors import Kind, Refusal
+from gateway.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ RECEIVE_SECONDS = 20
 """For a whole request to arrive, however busily its bytes trickle in."""
 IDLE_SECONDS = 60
 """For which a connection is kept between requests."""
+STREAMED = "/tasks/batch"
+"""Where a body of lines is read while it comes."""
 CONNECTIONS = 4000
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5
@@ -83,11 +86,18 @@ class Intake(Worker):  # type: ignore[misc]  # gunicorn has no types
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     """A request on its way in."""
 
+    body_rcv: Any
+    chunked: bool
+    completed: bool
+    content_length: int
+
     def __init__(self, adj: Adjustments) -> None:
         super().__init__(adj)
         self.expect_continue = False
         self.error: Error | None = None
         self.begun = time.monotonic()
+        self.stream: tuple[int | None, bool] | None = None
+        self.rest = b""
 
     def parse_header(self, header_plus: bytes) -> None:
         if _FOLDED.search(header_plus):
@@ -95,9 +105,23 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
         super().parse_header(header_plus)
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
+        if self.command == "POST" and self.path == STREAMED and self._is_lines():
+            self._leave_body()
+
+    def _is_lines(self) -> bool:
+        kind: str = self.headers.get("CONTENT_TYPE", "")
+        return kind.partition(";")[0].strip().lower() == ndjson.MEDIA_TYPE
+
+    def _leave_body(self) -> None:
+        """The body is not read here: how long it is, and whether its sender waits for a word before it sends it."""
+        self.stream = (None if self.chunked else self.content_length, self.expect_continue)
+        self.body_rcv, self.chunked, self.content_length = None, False, 0
+        self.expect_continue, self.connection_close = False, True
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
+        if self.stream is not None and self.completed and not self.error:
+            self.rest, consumed = data[consumed:], len(data)
         if self._too_large():
             self.completed = True
             self.error = RequestEntityTooLarge(f"the body is larger than {self.adj.max_body} bytes: send less")
@@ -158,6 +182,14 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
             return now > self.lingers_until
         return self.request is not None and now - self.request.begun > RECEIVE_SECONDS
 
+    def leave(self, streams: Streams) -> None:
+        """Hands the connection over to a stream; this loop knows it no longer."""
+        request, sock = self.requests[0], self.socket
+        environ = self.task_class(self, request).get_environment()
+        self.del_channel()
+        length, waits = request.stream
+        streams.take(sock, request.rest, length, environ, waits)
+
     def handle_write(self) -> None:
         if self.refused and self.close_when_flushed and not self.will_close:
             self._flush_exception(self._flush_some)
@@ -214,7 +246,16 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         )
         adj.max_body = max_body
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
+        self.streams = Streams(app)
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
+
+    def add_task(self, task: Any) -> None:
+        """A request is ready for a thread; a stream, whose body is still to come, for one of its own."""
+        first = task.requests[0]
+        if getattr(first, "stream", None) is not None and not first.error and len(task.requests) == 1:
+            task.leave(self.streams)
+        else:
+            super().add_task(task)
 
     def turn(self, timeout: float) -> None:
         """One round: waits for something to do, at most so long, and does it."""
@@ -238,7 +279,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         self.task_dispatcher.shutdown(timeout=1)
 
     def _unfinished(self, wait_for_half_sent: bool) -> bool:
-        return any(
+        return self.streams.running > 0 or any(
             channel.busy or (wait_for_half_sent and channel.request is not None)
             for channel in list(self.active_channels.values())
         )

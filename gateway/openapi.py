@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway import errors, schemas
+from gateway import errors, ndjson, schemas
 from gateway.endpoints import JSON, Answer, Endpoint
 from gateway.errors import Kind
 
@@ -22,6 +22,7 @@ _WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALI
 _WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
 _PATH_PARAMETERS: Mapping[str, Document] = {
     "task_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "batch_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
     "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
 }
 
@@ -75,7 +76,10 @@ def _definitions(declared: Declared) -> dict[str, Document]:
     taken = {model for about, _ in declared for model in (about.body, about.query) if model}
     given = {answer.model for about, _ in declared for answer in about.answers.values() if answer.model}
     wanted = [*((model, "validation") for model in taken), *((model, "serialization") for model in given)]
-    wanted += [(schemas.Problem, "serialization"), (schemas.DependencyBody, "validation")]
+    lines = {answer.lines for about, _ in declared for answer in about.answers.values() if answer.lines}
+    wanted += [(schemas.Problem, "serialization"), *((model, "serialization") for model in lines)]
+    bodies = (schemas.DependencyBody, schemas.BatchItemBody, schemas.BatchLineBody)
+    wanted += [(model, "validation") for model in bodies]
     wanted.sort(key=lambda each: each[0].__name__)
     _, found = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]  # the modes are literals
     return dict(found["$defs"])
@@ -97,8 +101,16 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) 
     if rest:
         operation["description"] = rest
     if about.body:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(about.body)}}}
+        operation["requestBody"] = {"required": True, "content": _taken(about, about.body)}
     return operation
+
+
+def _taken(about: Endpoint, body: type[BaseModel]) -> Document:
+    content: Document = {JSON: {"schema": _reference(body)}}
+    if about.lines:
+        text = "One JSON object a line: a task as in `tasks` of the document; the first may be a BatchLineBody."
+        content[ndjson.MEDIA_TYPE] = {"schema": {"type": "string", "description": text}}
+    return content
 
 
 def _operation_id(about: Endpoint) -> str:
@@ -158,7 +170,10 @@ def _by_status(kinds: Iterable[Kind]) -> list[tuple[int, list[Kind]]]:
 
 def _answer(answer: Answer) -> Document:
     schema = _reference(answer.model) if answer.model else {"type": "string"}
-    return {"description": answer.description, "content": {answer.media_type: {"schema": schema}}}
+    content = {answer.media_type: {"schema": schema}}
+    if answer.lines:
+        content[ndjson.MEDIA_TYPE] = {"schema": {"type": "string", "description": "Lines, each a BatchLine."}}
+    return {"description": answer.description, "content": content}
 
 
 def _reference(model: type[BaseModel]) -> Document:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway import schemas
+from shared.batches import Batch
 from shared.queues import QueueInfo
 from shared.retry import RetryPolicy
 from shared.task_types import TaskType
@@ -129,6 +130,28 @@ def queue(info: QueueInfo, default: str) -> schemas.QueueView:
         paused_reason=paused.get("reason"),
         paused_by=paused.get("by") or None,
         paused_at=datetime.fromisoformat(paused_at) if paused_at else None,
+    )
+
+
+def batch(found: Batch) -> schemas.BatchView:
+    """A batch."""
+    return schemas.BatchView(
+        batch_id=found.id,
+        name=found.terms.name,
+        status=found.status,
+        progress=round(found.progress, 4),
+        total=found.total,
+        ended=found.ended,
+        counts=dict(found.counts),
+        removed=found.removed,
+        max_running=found.terms.max_running,
+        stop_on_error=found.terms.stop_on_error,
+        then=found.terms.then,
+        created_at=found.created_at,
+        ended_at=found.done_at,
+        stopped=found.stopped,
+        stopped_at=found.stopped_at,
+        work=found.work,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,11 +13,19 @@ from gateway import errors, wording
 from gateway.catalogue import Catalogue
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
-from gateway.schemas import DependencyBody, NewTaskBody
+from gateway.schemas import BatchItemBody, DependencyBody, NewTaskBody
 from shared import strict_json
 from shared.queues import Submitted
 from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
 from shared.telemetry import Tracing, subject_of
+
+Find = Callable[[int | str], str]
+"""Gives the id of a task of the same batch, named by its place or its name. Raises ValueError saying why it cannot."""
+
+
+def not_in_a_batch(item: int | str) -> str:
+    """For a task that comes alone."""
+    raise ValueError("names a task of a batch, and this is none: use task_id")
 
 
 class Submissions:
@@ -38,24 +46,29 @@ class Submissions:
         self.context = context
 
     @contextmanager
-    def checked(self, body: NewTaskBody, trace_parent: str | None) -> Iterator[NewTask]:
-        """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit."""
+    def checked(self, body: NewTaskBody, trace_parent: str | None, find: Find = not_in_a_batch) -> Iterator[NewTask]:
+        """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit.
+
+        `find` gives the ids of tasks that it names by their place in a batch.
+        """
         self.catalogue.find(body.type).check(body.data)
-        task = self._task(body, None)
+        parents = _parents(body.depends_on, find) if body.depends_on else ()
+        task = self._task(body, None, parents)
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
             yield task.joining(travelling)
 
-    def read(self, value: Any, trace_parent: str | None, task_id: str | None = None) -> NewTask:
-        """One item of a batch, under a new id unless one is given. Raises Refusal with all that is wrong with it."""
+    def read(self, value: Any, trace_parent: str | None, task_id: str, find: Find) -> NewTask:
+        """One item of a batch, under its id. Raises Refusal with all that is wrong with it."""
         if not isinstance(value, dict):
             raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
         try:
-            body = NewTaskBody.model_validate(value, context=self.context)
+            body = BatchItemBody.model_validate(value, context=self.context)
         except ValidationError as error:
-            mistakes = wording.explain(error, NewTaskBody)
+            mistakes = wording.explain(error, BatchItemBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
         self.catalogue.find(body.type).check(body.data)
-        task = self._task(body, task_id)
+        parents = _parents(body.depends_on, find) if body.depends_on else ()
+        task = self._task(body, task_id, parents)
         with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
             return task.joining(travelling)
 
@@ -63,7 +76,7 @@ class Submissions:
         """One more task was accepted."""
         self.metrics.submitted(task.queue, task.type)
 
-    def _task(self, body: NewTaskBody, task_id: str | None) -> NewTask:
+    def _task(self, body: NewTaskBody, task_id: str | None, parents: tuple[Parent, ...]) -> NewTask:
         return NewTask(
             id=task_id or new_task_id(),
             type=body.type,
@@ -76,7 +89,7 @@ class Submissions:
             retry=body.retry_overrides() or None,
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
             unique=_unique(body),
-            parents=_parents(body.depends_on) if body.depends_on else (),
+            parents=parents,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
         )
 
@@ -89,6 +102,12 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
         return not_unique(task, stored)
     if stored.missing_parent is not None:
         return no_parent(task, stored.missing_parent)
+    if stored.batch_closed:
+        return Refusal(errors.BATCH_STOPPED, "the batch was stopped: it takes no more tasks")
+    if stored.differs:
+        return Refusal(
+            errors.NOT_THE_SAME, f"task {task.id} was sent at this place of the batch before, with other data"
+        )
     return None
 
 
@@ -119,19 +138,15 @@ def _unique(body: NewTaskBody) -> Unique | None:
     )
 
 
-def _parents(wanted: Sequence[DependencyBody]) -> tuple[Parent, ...]:
-    """Raises Refusal for one that is named by its place in a batch, because there is none."""
+def _parents(wanted: Sequence[DependencyBody], find: Find) -> tuple[Parent, ...]:
+    """Raises Refusal for one that cannot be found in the batch."""
     parents = []
     for at, each in enumerate(wanted):
-        if each.task_id is None:
-            raise errors.invalid(
-                [
-                    errors.field_error(
-                        ("depends_on", at, "item"), "names a task of a batch, and this is none: use task_id"
-                    )
-                ]
-            )
-        parents.append(Parent(task_id=each.task_id, on=On(each.on)))
+        try:
+            task_id = each.task_id if each.item is None else find(each.item)
+        except ValueError as error:
+            raise errors.invalid([errors.field_error(("depends_on", at, "item"), str(error))]) from None
+        parents.append(Parent(task_id=str(task_id), on=On(each.on)))
     return tuple({each.task_id: each for each in parents}.values())
 
 

@@ -72,5 +72,13 @@ class RequestInProgress(TaskQueueError):
     """The first request with this Idempotency-Key is still being carried out."""
 
 
+class BatchNotFound(TaskQueueError):
+    """No batch has this id; it never existed, or all its tasks have been removed."""
+
+
+class BatchBusy(TaskQueueError):
+    """An earlier cancel or retry of all tasks of this batch is still going on: wait for it."""
+
+
 class ScheduleNotFound(TaskQueueError):
     """There is no schedule of this name."""

@@ -52,7 +52,7 @@ class Begun:
     who: str
     seed: str
 
-    def task_id(self, number: int) -> str:
+    def task_id(self, number: int | str) -> str:
         """The id of its task at this place, the same whoever carries the request out."""
         return task_id(self.seed, number)
 
@@ -82,7 +82,7 @@ class Idempotency:
 
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
-        return self._begin(request, secrets.token_hex(16), _new_seed())
+        return self._begin(request, secrets.token_hex(16), new_seed())
 
     def go_on(self, begun: Begun) -> None:
         """Says that somebody is at it still; to be called more often than every few seconds.
@@ -108,8 +108,8 @@ class Idempotency:
         return zlib.decompress(about) if what == "again" else Begun(request, who, about.decode())
 
 
-def task_id(seed: str, number: int) -> str:
-    """The id of the task at this place of a request with this seed."""
+def task_id(seed: str, number: int | str) -> str:
+    """The id of the task at this place (or of this name) of a request with this seed."""
     head, _, rest = seed.partition("-")
     digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()[:10]
     return head + base64.b32encode(digest).translate(_BASE32).decode()
@@ -122,7 +122,13 @@ def _check(what: str, about: bytes) -> None:
         raise RequestInProgress(seconds=int(about))
 
 
-def _new_seed() -> str:
+def seed_of(request: Request) -> str:
+    """The seed that a request always has, whoever carries it out: for one whose answer is too long to keep."""
+    head = bytes.fromhex(request.digest)[:7]
+    return f"0{base64.b32encode(head).translate(_BASE32).decode()[:9]}-{request.digest}"
+
+
+def new_seed() -> str:
     """The first ten characters of the ids, which tell when, and what the rest is made from."""
     number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))

@@ -120,7 +120,7 @@ class Records:
         """Some tasks in short; unknown ids are left out."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
-                pipeline.hmget(keys.rq_job(each), _SUMMARY_FIELDS)
+                pipeline.hmget(keys.rq_job(each), SUMMARY_FIELDS)
             rows = pipeline.execute(raise_on_error=False)
         found = [(each, [] if isinstance(row, Exception) else row) for each, row in zip(ids, rows, strict=True)]
         return [read_summary(each, row) for each, row in found if not row or any(row)]
@@ -242,7 +242,7 @@ def _filter_arguments(wanted: Filter) -> list[str]:
     ]
 
 
-_SUMMARY_FIELDS = (
+SUMMARY_FIELDS = (
     "state",
     "description",
     "origin",
@@ -263,7 +263,7 @@ _SUMMARY_FIELDS = (
 
 def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
     """A task from the fields of its record; one that cannot be read is shown as broken instead of raising."""
-    fields = {name: value for name, value in zip(_SUMMARY_FIELDS, values, strict=False) if value is not None}
+    fields = {name: value for name, value in zip(SUMMARY_FIELDS, values, strict=False) if value is not None}
     try:
         return _summary(task_id, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -308,7 +308,7 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
 
 def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskDetail:
     """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
-    summary = read_summary(task_id, [fields.get(name) for name in _SUMMARY_FIELDS])
+    summary = read_summary(task_id, [fields.get(name) for name in SUMMARY_FIELDS])
     wrong: list[str] = [summary.corrupt] if summary.corrupt else []
 
     def attempt_read(what: str, read: Callable[[], T], otherwise: T) -> T:

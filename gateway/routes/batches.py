@@ -1,55 +1,68 @@
-"""Submitting many tasks in one request."""
+"""Submitting many tasks in one request: as a JSON document, or as a stream of lines."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import g
 
-from gateway import errors, schemas
+from gateway import errors, ndjson, schemas
+from gateway.batch_intake import BatchIntake, Identity, Item, accepted, plan, problem
+from gateway.batch_stream import BatchStream
 from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.submissions import Submissions, refusal_of
+from gateway.ndjson import Lines
 from shared.errors import StoreUnavailable
-from shared.idempotency import Begun, Idempotency, task_id
-from shared.queues import CHUNK, Queues
+from shared.idempotency import Begun, Idempotency, new_seed, seed_of, task_id
+from shared.queues import CHUNK
 from shared.tasks import NewTask
 
 
-class Batches:
+class BatchSubmission:
     """Tasks by the thousand."""
 
-    def __init__(self, queues: Queues, intake: Submissions, idempotency: Idempotency) -> None:
+    def __init__(self, intake: BatchIntake, idempotency: Idempotency, stopping: threading.Event) -> None:
         self.idempotency = idempotency
-        self.queues = queues
         self.intake = intake
+        self.stopping = stopping
 
     @endpoint(
         "POST",
         "/tasks/batch",
-        tag="tasks",
+        tag="batches",
         body=schemas.BatchBody,
+        query=schemas.BatchQuery,
+        lines=True,
         answers={
             202: Answer(description="Every task is kept.", model=schemas.BatchAccepted),
-            207: Answer(description="Some tasks are kept; the others say why not.", model=schemas.BatchAccepted),
+            207: Answer(
+                description="Some tasks are kept; the others say why not. A stream is always answered so.",
+                model=schemas.BatchAccepted,
+                lines=schemas.BatchLine,
+            ),
         },
-        problems=(errors.NO_TYPES,),
+        problems=(errors.NO_TYPES, errors.BUSY),
         idempotent=True,
     )
-    def submit(self, body: schemas.BatchBody) -> Reply:
-        """Submits up to 10,000 tasks at once; each is accepted or refused by itself and answered in its place.
+    def submit(self, body: schemas.BatchBody | Lines, query: schemas.BatchQuery) -> Reply:
+        """Submits up to 10,000 tasks at once, or a million as a stream; each is accepted or refused by itself.
 
-        Sent again with the same Idempotency-Key it goes on where the first one stopped, and stores nothing twice.
+        A stream (`application/x-ndjson`) has one task a line, and its first line may be `{"batch": {…}}` with what
+        holds for the whole; it is read and answered line by line, so read the answer while you send. Sent again with
+        the same Idempotency-Key it goes on where the first one stopped, and stores nothing twice.
         """
+        if isinstance(body, Lines):
+            return self._stream(body, query.start)
         if g.request_key is None:
-            return _reply(self._submit(body, None))
+            return _reply(self._submit(body, new_seed(), None))
         begun = self.idempotency.begin(g.request_key)
         if isinstance(begun, bytes):
             return _reply(with_ids(begun), REPLAYED)
         try:
-            answer = self._submit(body, begun)
+            answer = self._submit(body, begun.seed, begun)
         except Refusal:
             self.idempotency.forget(begun)
             raise
@@ -57,63 +70,50 @@ class Batches:
             self.idempotency.end(begun, without_ids(answer, begun))
         return _reply(answer)
 
-    def _submit(self, body: schemas.BatchBody, begun: Begun | None) -> dict[str, Any]:
-        items: list[Mapping[str, Any]] = [{}] * len(body.tasks)
-        tasks: list[tuple[int, NewTask]] = []
-        for at, value in enumerate(body.tasks):
-            try:
-                tasks.append((at, self.intake.read(value, g.trace_parent, begun.task_id(at) if begun else None)))
-            except Refusal as refusal:
-                if refusal.kind is errors.NO_TYPES:
-                    raise
-                items[at] = {"problem": _problem(refusal)}
-        with self.intake.tracing.storing(len(tasks)):
-            accepted = self._store(tasks, items, begun)
-        return {"accepted": accepted, "refused": len(items) - accepted, "items": items}
+    def _stream(self, lines: Lines, start: int) -> Reply:
+        identity = Identity(seed_of(g.request_key) if g.request_key else new_seed())
+        stream = BatchStream(self.intake, identity, lines, start, g.trace_parent, self.stopping)
+        stream.begin()
+        return Reply(content=stream.answers(), status=207, media_type=ndjson.MEDIA_TYPE)
 
-    def _store(self, tasks: Sequence[tuple[int, NewTask]], items: list[Mapping[str, Any]], begun: Begun | None) -> int:
-        """Stores chunk by chunk and writes down what became of each; how many were stored.
+    def _submit(self, body: schemas.BatchBody, seed: str, begun: Begun | None) -> dict[str, Any]:
+        identity = Identity(seed)
+        planned = plan(self.intake, identity, body.tasks, g.trace_parent)
+        items: list[Item] = [planned.refused.get(at, {}) for at in range(len(body.tasks))]
+        if planned.tasks:
+            self.intake.open(identity, body, g.trace_parent)
+            if self._store(planned.tasks, items, begun):
+                self.intake.batches.close(identity.batch_id)
+        taken = accepted(items)
+        batch_id = identity.batch_id if planned.tasks else None
+        return {"batch_id": batch_id, "accepted": taken, "refused": len(items) - taken, "items": items}
+
+    def _store(self, tasks: Sequence[tuple[int, NewTask]], items: list[Item], begun: Begun | None) -> bool:
+        """Stores chunk by chunk and writes down what became of each; whether Redis was there to the end.
 
         When Redis goes away in the middle, what is stored stays and is said to be; only if nothing was is the whole
         request refused.
         """
-        accepted = 0
         for first in range(0, len(tasks), CHUNK):
             chunk = tasks[first : first + CHUNK]
             try:
                 if begun and first:
                     self.idempotency.go_on(begun)
-                stored = self.queues.submit([task for _, task in chunk])
+                stored = self.intake.store([task for _, task in chunk])
             except StoreUnavailable as error:
-                if accepted == 0 and first == 0:
+                if first == 0:
                     raise
                 self._give_up(tasks[first:], items, errors.refusal_of(error))
-                return accepted
-            for (at, task), each in zip(chunk, stored, strict=True):
-                if refusal := refusal_of(task, each):
-                    items[at] = {"problem": _problem(refusal)}
-                    continue
-                items[at] = {"task_id": each.id, "status": each.state}
-                if each.stored:
-                    self.intake.count(task)
-                accepted += 1
-        return accepted
+                return False
+            for (at, _), each in zip(chunk, stored, strict=True):
+                items[at] = each
+        return True
 
-    def _give_up(self, tasks: Sequence[tuple[int, NewTask]], items: list[Mapping[str, Any]], refusal: Refusal) -> None:
+    def _give_up(self, tasks: Sequence[tuple[int, NewTask]], items: list[Item], refusal: Refusal) -> None:
         for at, task in tasks[:CHUNK]:
-            items[at] = {"task_id": task.id, "problem": _problem(refusal)}
+            items[at] = {"task_id": task.id, "problem": problem(refusal)}
         for at, _ in tasks[CHUNK:]:
-            items[at] = {"problem": _problem(refusal)}
-
-
-def _problem(refusal: Refusal) -> dict[str, Any]:
-    return {
-        "type": refusal.kind.type,
-        "title": refusal.kind.title,
-        "status": refusal.kind.status,
-        "detail": refusal.detail,
-        **refusal.members,
-    }
+            items[at] = {"problem": problem(refusal)}
 
 
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:

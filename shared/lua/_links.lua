@@ -96,12 +96,12 @@ local function stop_batch(batch, reason, work)
   owe('batch:' .. batch)
 end
 
--- A task of a batch came from one state (nil: it is new) to another.
+-- A task of a batch came from one state to another.
 local function recount(batch, from, to)
   local key = batch_key(batch)
   local b = redis.call('HMGET', key, 'total', 'max_running', 'stop_on_error', 'closed', 'stopped')
   if not b[1] then return end
-  if from then redis.call('HINCRBY', key, from, -1) end
+  redis.call('HINCRBY', key, from, -1)
   local there = redis.call('HINCRBY', key, to, 1)
   if ENDED[to] then
     local ended = ENDED[from] and 0 or redis.call('HINCRBY', key, 'ended', 1)

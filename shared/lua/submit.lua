@@ -14,7 +14,7 @@
 local FEW = 4 -- more than these are work for several: everybody is woken to take some
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
-local by_queue, room, answer, created, woken, touched = {}, {}, {}, 0, 0, {}
+local by_queue, room, answer, created, woken = {}, {}, {}, 0, 0
 
 local function moment(text)
   if text == '' then return nil end
@@ -71,6 +71,35 @@ local function ties_of(extra)
   return ties
 end
 
+-- What this step has to know of a batch, and what it adds to it, written together at the end.
+local batches = {}
+local function look_at_batch(id)
+  if not batches[id] then
+    local b = redis.call('HMGET', batch_key(id), 'total', 'stopped', 'closed', 'removed')
+    batches[id] = {open = b[1] and not b[2] and not b[3], removed = b[4], room = slots(id), counts = {}, items = {}}
+  end
+  return batches[id]
+end
+
+local function write_batches()
+  for id, batch in pairs(batches) do
+    local key, items, ended = batch_key(id), batch.items, 0
+    for state, n in pairs(batch.counts) do
+      redis.call('HINCRBY', key, state, n)
+      if ENDED[state] then ended = ended + n end
+    end
+    if #items > 0 then
+      redis.call('HINCRBY', key, 'total', #items / 2)
+      if ended > 0 then redis.call('HINCRBY', key, 'ended', ended) end
+      for at = 1, #items, 1000 do
+        redis.call('ZADD', 'taskqueue:batch-items:' .. id, unpack(items, at, math.min(at + 999, #items)))
+      end
+      redis.call('ZADD', 'taskqueue:batches:open', 'XX', NOW, id)
+    end
+  end
+  batches = {}
+end
+
 -- Looks its parents up: how many it waits for, why it will never run. Returns why it cannot be taken, if so.
 local function look_at_parents(ties)
   ties.waits, ties.scores = 0, {}
@@ -87,11 +116,11 @@ end
 -- Why a task that is tied to others is not taken, or what it answers because it is there already; nil to go on.
 local function answered(id, ties, data)
   if ties.batch then
+    local batch = look_at_batch(ties.batch)
     local known = fields(id, 'state', 'data', 'amended')
     if known and known[1] then return (known[2] ~= data and not known[3]) and 'differs' or '=' .. known[1] end
-    if redis.call('ZSCORE', 'taskqueue:batch-items:' .. ties.batch, id) then return '=removed' end
-    local b = redis.call('HMGET', batch_key(ties.batch), 'total', 'stopped', 'closed')
-    if not b[1] or b[2] or b[3] then return 'closed' end
+    if batch.removed and redis.call('ZSCORE', 'taskqueue:batch-items:' .. ties.batch, id) then return '=removed' end
+    if not batch.open then return 'closed' end
   end
   return ties.parents and look_at_parents(ties)
 end
@@ -102,9 +131,13 @@ local function begin(id, queue, due, ties)
   if not ties then return first end
   if ties.reason then return 'cancelled' end
   if ties.after_batch or (ties.waits or 0) > 0 then return 'blocked' end
-  if first == 'pending' and ties.batch and (slots(ties.batch) or 1) <= 0 then
-    redis.call('ZADD', line_key(ties.batch), num(now + created), id)
-    return 'blocked'
+  local batch = first == 'pending' and ties.batch and look_at_batch(ties.batch)
+  if batch and batch.room then
+    if batch.room <= 0 then
+      redis.call('ZADD', line_key(ties.batch), num(now + created), id)
+      return 'blocked'
+    end
+    batch.room = batch.room - 1
   end
   return first
 end
@@ -117,10 +150,10 @@ local function tie(id, state, ties)
     for at, parent in ipairs(ties.parents) do register(id, parent[1], ties.scores[at]) end
   end
   if ties.batch then
-    redis.call('HINCRBY', batch_key(ties.batch), 'total', 1)
-    redis.call('ZADD', 'taskqueue:batch-items:' .. ties.batch, ties.batch_index, id)
-    recount(ties.batch, nil, state)
-    touched[ties.batch] = true
+    local batch = look_at_batch(ties.batch)
+    batch.counts[state] = (batch.counts[state] or 0) + 1
+    batch.items[#batch.items + 1] = ties.batch_index
+    batch.items[#batch.items + 1] = id
   end
 end
 
@@ -160,6 +193,7 @@ end
 
 local function replace(holder, key)
   enqueue_all()
+  write_batches()
   cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
   redis.call('DEL', 'taskqueue:unique-for:' .. key)
 end
@@ -212,7 +246,7 @@ end
 
 for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
 enqueue_all()
-for batch in pairs(touched) do redis.call('ZADD', 'taskqueue:batches:open', 'XX', NOW, batch) end
+write_batches()
 if woken > 0 and woken <= FEW then woken = woken - hand_over() end
 if woken > 0 then ring(woken) end
 count('submitted', created)

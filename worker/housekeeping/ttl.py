@@ -1,9 +1,10 @@
-"""ttl: expires tasks too old to start, and removes what is past its retention."""
+"""ttl: expires tasks too old to start, and removes what is past its retention; batches when their tasks are gone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 from shared.clock import to_us
 from shared.locks import HeldLock
@@ -13,6 +14,10 @@ from worker.housekeeping.jobs import until_done
 
 BATCH = 200
 ROUNDS = 50
+SILENCE = timedelta(hours=1)
+"""After which a batch counts as sent, so that what follows it does not wait for a sender who died."""
+BATCH_AGE = timedelta(days=1)
+"""For which a batch stays on record at least, so that sending it again adds nothing, whatever became of its tasks."""
 
 
 class Ttl:
@@ -27,6 +32,8 @@ class Ttl:
 
     def run(self, held: HeldLock) -> int:
         done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
+        step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.permit)
+        done += until_done(held, step, BATCH, ROUNDS)
         return done + sum(self._prune(state, age, held) for state, age in self.retention.items())
 
     def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> int:

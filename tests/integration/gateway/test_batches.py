@@ -1,20 +1,45 @@
-"""Submitting many tasks at once."""
+"""Submitting many tasks at once, and what is known of them as a batch."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
+from shared import keys
 from shared.records import Records
 from shared.tasks import TaskState
-from tests.integration.gateway.driving import QUEUES, Gateway
+from tests.integration.gateway.conftest import MakeGateway
+from tests.integration.gateway.driving import QUEUES, Gateway, problem
 
 
-def submit(gateway: Gateway, tasks: Any) -> Any:
-    return gateway.http.post("/tasks/batch", json={"tasks": tasks})
+def submit(gateway: Gateway, tasks: Any, **terms: Any) -> Any:
+    return gateway.http.post("/tasks/batch", json={"tasks": tasks, **terms})
+
+
+def task(data: Any = 1, **more: Any) -> dict[str, Any]:
+    return {"type": "process", "data": data, **more}
+
+
+def stream(gateway: Gateway, *lines: Any, key: str = "", start: int = 0) -> list[Any]:
+    """The lines of the answer to a stream; a line that is no text is sent as JSON."""
+    body = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
+    headers = {"Content-Type": "application/x-ndjson", **({"Idempotency-Key": key} if key else {})}
+    answer = gateway.http.post(f"/tasks/batch?start={start}", data=body, headers=headers)
+    assert answer.status_code == 207, answer.text
+    assert answer.content_type == "application/x-ndjson"
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def counts(gateway: Gateway, batch_id: str) -> dict[str, int]:
+    shown = gateway.http.get(f"/batches/{batch_id}").json
+    assert shown
+    return {state: count for state, count in shown["counts"].items() if count}
 
 
 def test_every_task_of_a_batch_is_stored_and_answered_in_its_place(gateway: Gateway) -> None:
-    answer = submit(gateway, [{"type": "process", "data": f"text {n}"} for n in range(1200)])
+    answer = submit(gateway, [task(f"text {n}") for n in range(1200)])
     assert answer.status_code == 202
     assert (answer.json["accepted"], answer.json["refused"]) == (1200, 0)
     for n in (0, 499, 500, 1199):
@@ -23,16 +48,8 @@ def test_every_task_of_a_batch_is_stored_and_answered_in_its_place(gateway: Gate
 
 
 def test_a_wrong_task_is_refused_by_itself_and_says_why(gateway: Gateway) -> None:
-    answer = submit(
-        gateway,
-        [
-            {"type": "process", "data": "good"},
-            {"type": "process", "data": "late", "delay": -1},
-            {"type": "nonsense", "data": 1},
-            "no object",
-            {"type": "process", "data": "good too", "priority": "high"},
-        ],
-    )
+    wrong = [task("late", delay=-1), {"type": "nonsense", "data": 1}, "no object"]
+    answer = submit(gateway, [task("good"), *wrong, task("good too", priority="high")])
     assert answer.status_code == 207
     assert (answer.json["accepted"], answer.json["refused"]) == (2, 3)
     first, late, unknown, text, last = answer.json["items"]
@@ -46,3 +63,313 @@ def test_a_wrong_task_is_refused_by_itself_and_says_why(gateway: Gateway) -> Non
 def test_a_batch_is_bounded(gateway: Gateway) -> None:
     assert submit(gateway, []).status_code == 422
     assert submit(gateway, [0] * 10_001).status_code == 422
+
+
+# --- what is known of it ---
+
+
+def test_a_batch_counts_its_tasks_as_they_move(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(), task(), task(), task(delay=60)], name="import of monday").json
+    batch = answer["batch_id"]
+    assert counts(gateway, batch) == {"pending": 3, "scheduled": 1}
+    one, two, three, _ = [each["task_id"] for each in answer["items"]]
+    gateway.start()
+    assert counts(gateway, batch) == {"running": 3, "scheduled": 1}
+    gateway.complete(one)
+    gateway._report(two, "failed", error={"type": "E", "message": "m"})
+    gateway.retry_later(three)
+    assert counts(gateway, batch) == {"completed": 1, "failed": 1, "retrying": 1, "scheduled": 1}
+    shown = gateway.http.get(f"/batches/{batch}").json
+    assert shown
+    assert (shown["name"], shown["status"], shown["total"], shown["ended"]) == ("import of monday", "running", 4, 2)
+    assert shown["progress"] == 0.5
+    assert gateway.http.get("/batches").json["items"] == [shown]  # type: ignore[index]  # it has a body
+    gateway.http.post(f"/dlq/failed-tasks/{two}/retry")
+    assert counts(gateway, batch)["pending"] == 1
+
+
+def test_the_tasks_of_a_batch_are_listed_in_their_order(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(n, delay=60 if n % 2 else 0) for n in range(250)]).json
+    listed: list[Any] = []
+    cursor = ""
+    while True:
+        page = gateway.http.get(f"/batches/{answer['batch_id']}/tasks?limit=100{cursor}").json
+        assert page
+        listed += page["items"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert [each["task_id"] for each in listed] == [each["task_id"] for each in answer["items"]]
+    assert [each["index"] for each in listed] == list(range(250))
+    page = gateway.http.get(f"/batches/{answer['batch_id']}/tasks?status=scheduled&limit=100").json
+    assert page
+    assert [each["index"] for each in page["items"]] == list(range(1, 200, 2))
+    problem(gateway.http.get(f"/batches/{answer['batch_id']}/tasks?cursor=x"), 422, "invalid-request")
+    problem(gateway.http.get("/batches/nobody/tasks"), 404, "not-found")
+
+
+def test_batches_are_listed_newest_first_page_by_page(gateway: Gateway) -> None:
+    sent = [submit(gateway, [task()]).json["batch_id"] for _ in range(5)]
+    first = gateway.http.get("/batches?limit=3").json
+    assert first
+    rest = gateway.http.get(f"/batches?limit=3&cursor={first['next_cursor']}").json
+    assert rest
+    assert [each["batch_id"] for each in first["items"] + rest["items"]] == sent[::-1]
+    assert rest["next_cursor"] is None
+
+
+def test_no_more_than_max_running_are_let_into_the_queue(gateway: Gateway) -> None:
+    answer = submit(gateway, [task() for _ in range(5)], max_running=2).json
+    batch = answer["batch_id"]
+    assert [each["status"] for each in answer["items"]] == ["pending"] * 2 + ["blocked"] * 3
+    first, second = gateway.start()
+    gateway.complete(first)
+    assert counts(gateway, batch) == {"completed": 1, "running": 1, "pending": 1, "blocked": 2}
+    gateway.retry_later(second, 0.001)
+    assert counts(gateway, batch) == {"completed": 1, "retrying": 1, "pending": 2, "blocked": 1}
+    gateway.scripts.promote("normal", 10)
+    assert counts(gateway, batch) == {"completed": 1, "pending": 2, "blocked": 2}, "its turn comes again"
+    assert gateway.redis.zrange(keys.batch_line(batch), 0, 0) == [second.encode()], "before the others"
+
+
+def test_at_the_nth_failure_the_rest_is_cancelled(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(delay=60 if n > 7 else 0) for n in range(10)], stop_on_error=2).json
+    batch = answer["batch_id"]
+    started = gateway.start()
+    error = {"type": "E", "message": "m"}
+    gateway._report(started[0], "failed", error=error)
+    assert counts(gateway, batch) == {"failed": 1, "running": 7, "scheduled": 2}
+    gateway._report(started[1], "failed", error=error)
+    gateway.scripts.settle(100)
+    assert counts(gateway, batch) == {"failed": 2, "running": 6, "cancelled": 2}, "what runs goes on"
+    shown = gateway.http.get(f"/batches/{batch}").json
+    assert shown
+    assert shown["stopped"] == "2 of its tasks failed"
+    [cancelled, *_] = gateway.http.get(f"/batches/{batch}/tasks?status=cancelled").json["items"]  # type: ignore[index]
+    assert gateway.show(cancelled["task_id"])["cancel_reason"] == "2 of its tasks failed"
+
+
+def test_a_stopped_batch_starts_nothing_more_even_before_it_is_cleared(gateway: Gateway) -> None:
+    answer = submit(gateway, [task() for _ in range(700)], stop_on_error=1).json
+    gateway.fail(answer["items"][0]["task_id"])
+    assert gateway.start() == []
+
+
+def test_a_batch_can_be_cancelled_and_its_failures_retried(gateway: Gateway) -> None:
+    answer = submit(gateway, [task() for _ in range(4)]).json
+    batch = answer["batch_id"]
+    gateway.fail(answer["items"][0]["task_id"])
+    cancelled = gateway.http.delete(f"/batches/{batch}?reason=wrong+file")
+    assert (cancelled.status_code, cancelled.json["work"]) == (202, "cancel")  # type: ignore[index]  # it has a body
+    problem(gateway.http.delete(f"/batches/{batch}"), 409, "batch-busy")
+    gateway.scripts.settle(100)
+    assert gateway.show(answer["items"][1]["task_id"])["cancel_reason"] == "wrong file"
+    assert counts(gateway, batch) == {"failed": 1, "running": 3}, "those that run were asked to stop"
+    assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
+    gateway.scripts.settle(100)
+    assert counts(gateway, batch) == {"pending": 1, "running": 3}
+    problem(gateway.http.delete("/batches/nobody"), 404, "not-found")
+
+
+def test_a_task_follows_when_all_have_ended(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(), task()], then=task("all done", priority="high")).json
+    then = gateway.http.get(f"/batches/{answer['batch_id']}").json["then"]  # type: ignore[index]  # it has a body
+    assert gateway.show(then)["status"] == "blocked"
+    one, two = gateway.start()
+    gateway.complete(one)
+    assert gateway.show(then)["status"] == "blocked"
+    gateway._report(two, "failed", error={"type": "E", "message": "m"})
+    assert gateway.show(then)["status"] == "pending"
+    shown = gateway.http.get(f"/batches/{answer['batch_id']}").json
+    assert shown
+    assert (shown["status"], shown["total"]) == ("ended", 2)
+    assert shown["ended_at"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "field"),
+    [
+        ({"name": "x" * 201}, "name"),
+        ({"max_running": 0}, "max_running"),
+        ({"stop_on_error": "1"}, "stop_on_error"),
+        ({"then": {"type": "process"}}, "then.data"),
+        ({"then": {"type": "resize", "data": {}}}, "then.data"),
+        ({"then": {"type": "process", "data": 1, "depends_on": []}}, "then"),
+        ({"what": 1}, "what"),
+    ],
+)
+def test_terms_that_cannot_be_refuse_the_whole_batch(gateway: Gateway, terms: Any, field: str) -> None:
+    body = problem(submit(gateway, [task()], **terms), 422, "invalid-request")
+    assert body["errors"][0]["field"] == field
+    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 0
+
+
+# --- tasks of a batch that depend on each other ---
+
+
+def test_tasks_of_a_batch_wait_for_each_other_by_place_or_name_in_any_order(gateway: Gateway) -> None:
+    tasks = [
+        task("report", depends_on=[{"item": "left"}, 2]),
+        task("left", item="left", depends_on=[{"item": "top"}]),
+        task("right", depends_on=[{"item": "top", "on": "end"}]),
+        task("top", item="top"),
+    ]
+    answer = submit(gateway, tasks)
+    assert answer.status_code == 202
+    assert [each["status"] for each in answer.json["items"]] == ["blocked", "blocked", "blocked", "pending"]
+    report, left, right, top = [each["task_id"] for each in answer.json["items"]]
+    assert [each["task_id"] for each in gateway.show(report)["depends_on"]] == [left, right]
+    assert gateway.show(right)["depends_on"] == [{"task_id": top, "on": "end"}]
+
+
+def test_circles_and_what_hangs_on_them_are_refused_and_the_rest_is_not(gateway: Gateway) -> None:
+    tasks = [
+        task(depends_on=[1]),
+        task(depends_on=[0]),
+        task(depends_on=[2]),
+        task(depends_on=[1]),
+        task(),
+        task(depends_on=[4]),
+        task(depends_on=[99]),
+        task(depends_on=[{"item": "nobody"}]),
+        task(depends_on=[6]),
+    ]
+    answer = submit(gateway, tasks)
+    assert answer.status_code == 207
+    details = [each.get("problem", {}).get("detail") for each in answer.json["items"]]
+    assert details == [
+        "depends_on: goes in a circle: 0 → 1 → 0",
+        "depends_on: goes in a circle: 1 → 0 → 1",
+        "depends_on: goes in a circle: 2 → 2",
+        "depends_on: names a task of this batch that was refused, or depends on one that was",
+        None,
+        None,
+        "depends_on[0].item: is no place in this batch, which has 9 tasks, counted from 0",
+        "depends_on[0].item: is the name of no task of this batch",
+        "depends_on: names a task of this batch that was refused, or depends on one that was",
+    ]
+
+
+def test_two_tasks_of_one_name_are_one_too_many(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(item="a"), task(item="a")])
+    assert answer.json["items"][1]["problem"]["detail"] == "item: is the name of task 0 already"
+
+
+# --- streams ---
+
+
+def test_a_stream_is_answered_line_by_line_and_a_bad_line_costs_nobody_else(gateway: Gateway) -> None:
+    head, *lines, end = stream(
+        gateway,
+        {"batch": {"name": "from a file", "max_running": 1}},
+        task("one"),
+        "{not json",
+        "",
+        {"type": "nonsense", "data": 1},
+        task("two"),
+    )
+    assert end == {"complete": True, "accepted": 2, "refused": 2}
+    assert [each["index"] for each in lines] == [0, 1, 2, 3]
+    assert [each.get("status") for each in lines] == ["pending", None, None, "blocked"]
+    assert lines[1]["problem"]["type"] == "/problems/invalid-json"
+    assert gateway.show(lines[3]["task_id"])["batch_index"] == 3
+    shown = gateway.http.get(f"/batches/{head['batch_id']}").json
+    assert shown
+    assert (shown["name"], shown["max_running"], shown["total"]) == ("from a file", 1, 2)
+    assert shown["status"] == "running"
+
+
+def test_a_line_that_is_too_long_is_refused_by_itself(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_body_bytes=200_000)
+    _, *lines, end = stream(gateway, task("a"), task("x" * 300_000), task("b"), task("y" * 700_000))
+    assert [each.get("status") for each in lines] == ["pending", None, "pending", None]
+    assert "more than 200000 bytes" in lines[1]["problem"]["detail"]
+    assert end["refused"] == 2
+
+
+def test_lines_may_depend_on_earlier_lines(gateway: Gateway) -> None:
+    _, *lines, _ = stream(
+        gateway,
+        task(item="first"),
+        task(depends_on=[{"item": "first"}]),
+        task(depends_on=[1]),
+        task(depends_on=[3]),
+        task(depends_on=[9]),
+        task(depends_on=[{"item": "nobody"}]),
+    )
+    assert [each.get("status") for each in lines] == ["pending", "blocked", "blocked", None, None, None]
+    assert "earlier line" in lines[3]["problem"]["detail"]
+    assert lines[5]["problem"]["type"] == "/problems/missing-parent"
+
+
+def test_a_stream_sent_again_with_its_key_adds_nothing_twice(gateway: Gateway) -> None:
+    all_lines = [task(n) for n in range(1500)]
+    first = stream(gateway, *all_lines[:700], key="import-7")
+    again = stream(gateway, *all_lines, key="import-7")
+    assert again[1:701] == first[1:701]
+    assert again[-1] == {"complete": True, "accepted": 1500, "refused": 0}
+    rest = stream(gateway, *all_lines[1000:], key="import-7", start=1000)
+    assert rest[1:-1] == again[1001:-1]
+    assert counts(gateway, first[0]["batch_id"]) == {"pending": 1500}
+    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 1500
+
+
+def test_another_task_at_the_same_place_is_refused(gateway: Gateway) -> None:
+    stream(gateway, task("one"), task("two"), key="k")
+    _, one, two, _ = stream(gateway, task("one"), task("other"), key="k")
+    assert one["status"] == "pending"
+    assert two["problem"]["type"] == "/problems/place-is-taken"
+
+
+def test_what_has_ended_and_gone_is_not_run_again(gateway: Gateway) -> None:
+    _, one, _ = stream(gateway, task("one"), key="k")
+    gateway.start()
+    gateway.complete(one["task_id"])
+    gateway.scripts.prune("completed", 0, 10)
+    _, again, end = stream(gateway, task("one"), key="k")
+    assert again == {"index": 0, "task_id": one["task_id"], "status": None}
+    assert end["accepted"] == 1
+
+
+def test_a_cancelled_batch_takes_no_more(gateway: Gateway) -> None:
+    head, *_ = stream(gateway, task("one"), key="k")
+    gateway.http.delete(f"/batches/{head['batch_id']}")
+    _, one, two, _ = stream(gateway, task("one"), task("two"), key="k")
+    assert one["task_id"]
+    assert two["problem"]["type"] == "/problems/batch-stopped"
+
+
+@pytest.mark.parametrize("body", ["", "\n\n", '{"batch": {"max_running": 0}}'])
+def test_a_stream_that_cannot_begin_is_refused_as_a_whole(gateway: Gateway, body: str) -> None:
+    answer = gateway.http.post("/tasks/batch", data=body, headers={"Content-Type": "application/x-ndjson"})
+    problem(answer, 422, "invalid-request")
+
+
+# --- its end ---
+
+
+def test_a_batch_goes_when_its_tasks_have_gone_and_it_is_old(gateway: Gateway) -> None:
+    answer = submit(gateway, [task()]).json
+    gateway.start()
+    gateway.complete(answer["items"][0]["task_id"])
+    assert gateway.scripts.batch_prune(0, 0, 10) == 0, "its task is on record"
+    gateway.scripts.prune("completed", 0, 10)
+    day = 86_400_000_000
+    assert gateway.scripts.batch_prune(0, day, 10) == 0, "it is young"
+    assert gateway.scripts.batch_prune(0, 0, 10) == 1
+    problem(gateway.http.get(f"/batches/{answer['batch_id']}"), 404, "not-found")
+    assert not gateway.redis.keys("taskqueue:batch*")
+
+
+def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway) -> None:
+    head, *_ = stream(gateway, {"batch": {"then": task("then")}}, task(), key="k")
+    batch = head["batch_id"]
+    gateway.redis.hdel(keys.batch(batch), "closed")
+    gateway.redis.zadd(keys.OPEN_BATCHES, {batch: 1})
+    for each in gateway.start():
+        gateway.complete(each)
+    shown = gateway.http.get(f"/batches/{batch}").json
+    assert shown
+    assert (shown["status"], gateway.show(shown["then"])["status"]) == ("receiving", "blocked")
+    gateway.scripts.batch_prune(3_600_000_000, 86_400_000_000, 10)
+    assert gateway.show(shown["then"])["status"] == "pending"

@@ -1,0 +1,193 @@
+"""From many submitted tasks to a batch: ids that are the same whenever the same request comes again, and who waits for
+whom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway import errors
+from gateway.errors import Refusal
+from gateway.ordering import cycle_through, in_order
+from gateway.schemas import BatchTermsBody
+from gateway.submissions import Submissions, refusal_of
+from shared.batches import Batches, BatchTerms
+from shared.idempotency import task_id
+from shared.queues import Queues, Submitted
+from shared.tasks import BatchPlace, NewTask, TaskState
+
+Item = dict[str, Any]
+"""What is said of one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The ids of a batch and of its tasks, made from one seed."""
+
+    seed: str
+
+    @property
+    def batch_id(self) -> str:
+        return task_id(self.seed, "batch")
+
+    @property
+    def then_id(self) -> str:
+        """The id of the task that follows."""
+        return task_id(self.seed, "then")
+
+    def of(self, place: int, name: object) -> str:
+        """The id of a task: by its name, if it has one, so that it may be sent again at another place."""
+        return task_id(self.seed, f"item {name}" if isinstance(name, str) else place)
+
+
+class BatchIntake:
+    """Begins batches, reads their tasks and stores them."""
+
+    def __init__(self, queues: Queues, batches: Batches, submissions: Submissions) -> None:
+        self.queues = queues
+        self.batches = batches
+        self.submissions = submissions
+
+    def open(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> None:
+        """Begins the batch and stores the task that follows it. Raises Refusal when that one cannot be."""
+        then = self._follow_up(identity, terms, trace_parent) if terms.then else None
+        about = BatchTerms(
+            name=terms.name or "",
+            max_running=terms.max_running,
+            stop_on_error=terms.stop_on_error,
+            then=then.id if then else None,
+        )
+        self.batches.open(identity.batch_id, about)
+        if then:
+            [stored] = self.queues.submit([then])
+            if refusal := refusal_of(then, stored):
+                raise refusal
+
+    def _follow_up(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> NewTask:
+        assert terms.then is not None  # noqa: S101  # for mypy: the caller has looked
+        try:
+            with self.submissions.checked(terms.then, trace_parent) as task:
+                return replace(task, id=identity.then_id, after_batch=identity.batch_id)
+        except Refusal as refusal:
+            raise _under("then", refusal) from None
+
+    def store(self, tasks: Sequence[NewTask]) -> list[Item]:
+        """Stores some tasks, and says what became of each."""
+        with self.submissions.tracing.storing(len(tasks)):
+            stored = self.queues.submit(tasks)
+        return [self._said(task, each) for task, each in zip(tasks, stored, strict=True)]
+
+    def _said(self, task: NewTask, stored: Submitted) -> Item:
+        if refusal := refusal_of(task, stored):
+            return {"problem": problem(refusal)}
+        if stored.stored:
+            self.submissions.count(task)
+        return {"task_id": stored.id, "status": stored.state}
+
+
+@dataclass(slots=True)
+class Plan:
+    """The tasks of a request that is here as a whole, in the order in which they can be stored."""
+
+    tasks: list[tuple[int, NewTask]]
+    refused: dict[int, Item]
+
+
+def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_parent: str | None) -> Plan:
+    """Reads all tasks of a request; each by itself is taken or refused. Raises Refusal when there are no types yet."""
+    names = [value.get("item") if isinstance(value, dict) else None for value in values]
+    ids = [identity.of(at, name) for at, name in enumerate(names)]
+    places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
+    finder = _Finder(ids, {name: at for at, name in enumerate(names) if isinstance(name, str)})
+    tasks: dict[int, NewTask] = {}
+    refused: dict[int, Item] = {}
+    for at, value in enumerate(values):
+        try:
+            if places[ids[at]] != at:
+                raise errors.invalid([errors.field_error(("item",), f"is the name of task {places[ids[at]]} already")])
+            task = intake.submissions.read(value, trace_parent, ids[at], finder)
+            tasks[at] = replace(task, batch=BatchPlace(batch_id=identity.batch_id, index=at))
+        except Refusal as refusal:
+            if refusal.kind is errors.NO_TYPES:
+                raise
+            refused[at] = {"problem": problem(refusal)}
+    if not finder.asked:
+        return Plan(list(tasks.items()), refused)
+    return _ordered(tasks, places, refused)
+
+
+class _Finder:
+    """Finds the other tasks of a request."""
+
+    def __init__(self, ids: Sequence[str], names: Mapping[str, int]) -> None:
+        self.ids = ids
+        self.names = names
+        self.asked = False
+
+    def __call__(self, item: int | str) -> str:
+        self.asked = True
+        if isinstance(item, str):
+            if item not in self.names:
+                raise ValueError("is the name of no task of this batch")
+            return self.ids[self.names[item]]
+        if not 0 <= item < len(self.ids):
+            raise ValueError(f"is no place in this batch, which has {len(self.ids)} tasks, counted from 0")
+        return self.ids[item]
+
+
+def _ordered(tasks: Mapping[int, NewTask], places: Mapping[str, int], refused: dict[int, Item]) -> Plan:
+    needs = {
+        at: [places[each.task_id] for each in task.parents if each.task_id in places] for at, task in tasks.items()
+    }
+    order = in_order(needs)
+    for at in tasks.keys() - set(order):
+        refused[at] = {"problem": problem(_left_out(at, needs))}
+    return Plan([(at, tasks[at]) for at in order], refused)
+
+
+def _left_out(at: int, needs: Mapping[int, Collection[int]]) -> Refusal:
+    if way := cycle_through(at, needs):
+        text = f"goes in a circle: {_shown(way)}"
+    else:
+        text = "names a task of this batch that was refused, or depends on one that was"
+    return errors.invalid([errors.field_error(("depends_on",), text)])
+
+
+def _shown(way: Sequence[int], most: int = 12) -> str:
+    shown = [str(each) for each in way]
+    if len(shown) > most:
+        shown = [*shown[: most - 2], "…", shown[-1]]
+    return " → ".join(shown)
+
+
+def accepted(items: Iterable[Mapping[str, Any]]) -> int:
+    """How many of them were taken."""
+    return sum("problem" not in item for item in items)
+
+
+def problem(refusal: Refusal) -> Item:
+    """A refusal inside of an answer."""
+    return {
+        "type": refusal.kind.type,
+        "title": refusal.kind.title,
+        "status": refusal.kind.status,
+        "detail": refusal.detail,
+        **refusal.members,
+    }
+
+
+def status(state: TaskState | None) -> str | None:
+    return None if state is None else str(state)
+
+
+def _under(name: str, refusal: Refusal) -> Refusal:
+    """The same refusal of something that is a member of the body."""
+    mistakes = refusal.members.get("errors")
+    if not mistakes:
+        return refusal
+    moved = [
+        {**each, "pointer": f"#/{name}{each['pointer'][1:]}", "field": f"{name}.{each['field']}"} for each in mistakes
+    ]
+    members = {key: value for key, value in refusal.members.items() if key != "errors"}
+    return errors.invalid(moved, refusal.kind, **members)

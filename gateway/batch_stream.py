@@ -1,0 +1,148 @@
+"""A batch that comes as a stream of lines: each is taken or refused by itself, and answered as soon as it is stored.
+
+Whoever reads a line of the answer may rely on it, whatever happens next: it is written after Redis has the task. An
+answer without its last line was cut off; sent again with its Idempotency-Key, in full or from the first line without
+an answer on (`start`), the stream adds nothing twice, because the id of a task follows from the key and its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway import errors, wording
+from gateway.batch_intake import BatchIntake, Identity, Item, problem
+from gateway.errors import Refusal
+from gateway.ndjson import Lines
+from gateway.schemas import BatchLineBody, BatchTermsBody
+from shared import strict_json
+from shared.errors import InvalidJSON, StoreUnavailable
+from shared.queues import CHUNK
+from shared.tasks import BatchPlace, NewTask
+
+MOST = 1_000_000
+"""Lines of one stream."""
+
+
+class BatchStream:
+    """One stream, from its first line to the last line of its answer."""
+
+    def __init__(
+        self,
+        intake: BatchIntake,
+        identity: Identity,
+        lines: Lines,
+        start: int,
+        trace_parent: str | None,
+        stopping: threading.Event,
+    ) -> None:
+        self.intake = intake
+        self.identity = identity
+        self.lines = lines
+        self.start = self.place = start
+        self.trace_parent = trace_parent
+        self.stopping = stopping
+        self.accepted = 0
+        self.groups: Iterator[list[bytes | None]] = lines.groups()
+
+    def begin(self) -> None:
+        """Reads what holds for the whole batch, if the first line says so, and begins it. Raises Refusal."""
+        first = next(self.groups, [])
+        if not first:
+            raise errors.invalid([errors.field_error((), "the body has no line: send a JSON object on each")])
+        terms = self._terms(first[0])
+        rest = first if terms is None else first[1:]
+        self.intake.open(self.identity, terms or BatchTermsBody(), self.trace_parent)  # type: ignore[call-arg]  # all have defaults
+        self.groups = chain([rest], self.groups)
+
+    def answers(self) -> Iterator[bytes]:
+        """The lines of the answer, some at a time."""
+        yield _line({"batch_id": self.identity.batch_id})
+        try:
+            for group in self.groups:
+                for at in range(0, len(group), CHUNK):
+                    if refusal := self._end_early():
+                        yield _line({"problem": problem(refusal)})
+                        return
+                    yield from self._store(group[at : at + CHUNK])
+            self.intake.batches.close(self.identity.batch_id)
+        except StoreUnavailable as error:
+            yield _line({"problem": problem(errors.refusal_of(error))})
+            return
+        except OSError:
+            return  # the sender is gone, and so is who would read this
+        refused = self.place - self.start - self.accepted
+        yield _line({"complete": True, "accepted": self.accepted, "refused": refused})
+
+    def _end_early(self) -> Refusal | None:
+        if self.stopping.is_set():
+            return Refusal(errors.STORE, "this gateway stops: send the rest to another one")
+        if self.place - self.start >= MOST:
+            return Refusal(errors.TOO_LARGE, f"a stream has at most {MOST} lines: send the rest with another request")
+        return None
+
+    def _store(self, lines: Sequence[bytes | None]) -> Iterator[bytes]:
+        """Stores some lines; when Redis goes away, says of which tasks it is not known, and raises StoreUnavailable."""
+        said: list[Item] = []
+        tasks: list[tuple[int, NewTask]] = []
+        for line in lines:
+            try:
+                tasks.append((len(said), self._read(line)))
+                said.append({})
+            except Refusal as refusal:
+                said.append({"problem": problem(refusal)})
+            self.place += 1
+        first = self.place - len(said)
+        try:
+            stored = self.intake.store([task for _, task in tasks])
+        except StoreUnavailable as error:
+            unknown = problem(errors.refusal_of(error))
+            yield _lines(first, [{"task_id": tasks[0][1].id, "problem": unknown}] if tasks else [])
+            raise
+        for (at, _), each in zip(tasks, stored, strict=True):
+            said[at] = each
+        self.accepted += sum("problem" not in each for each in said)
+        yield _lines(first, said)
+
+    def _read(self, line: bytes | None) -> NewTask:
+        try:
+            value = self.lines.parse(line)
+        except InvalidJSON as error:
+            raise Refusal(errors.INVALID_JSON, str(error)) from None
+        task_id = self.identity.of(self.place, value.get("item") if isinstance(value, dict) else None)
+        task = self.intake.submissions.read(value, self.trace_parent, task_id, self._find)
+        return replace(task, batch=BatchPlace(batch_id=self.identity.batch_id, index=self.place))
+
+    def _find(self, item: int | str) -> str:
+        if isinstance(item, str):
+            return self.identity.of(0, item)
+        if not 0 <= item < self.place:
+            raise ValueError(f"must be the place of an earlier line, 0 to {self.place - 1}")
+        return self.identity.of(item, None)
+
+    def _terms(self, line: bytes | None) -> BatchTermsBody | None:
+        """What the first line says of the whole batch; None when it is a task, good or bad."""
+        try:
+            value: Any = self.lines.parse(line)
+        except InvalidJSON:
+            return None
+        if not isinstance(value, dict) or "batch" not in value or "type" in value:
+            return None
+        try:
+            return BatchLineBody.model_validate(value, context=self.intake.submissions.context).batch
+        except ValidationError as error:
+            mistakes = wording.explain(error, BatchLineBody)
+            raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
+
+
+def _line(item: Item) -> bytes:
+    return strict_json.dump_anything(item) + b"\n"
+
+
+def _lines(first: int, items: Sequence[Item]) -> bytes:
+    return b"".join([_line({"index": first + at, **each}) for at, each in enumerate(items)])

@@ -1,0 +1,93 @@
+"""How batches get on, and what is done with all tasks of one."""
+
+from __future__ import annotations
+
+from gateway import errors, present, schemas
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.routes.tasks import bad_cursor
+from shared.batches import Batches
+
+
+class BatchRoutes:
+    """Batches as a whole."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    @endpoint(
+        "GET",
+        "/batches",
+        tag="batches",
+        query=schemas.PageQuery,
+        answers={200: Answer(description="A page of batches, newest first.", model=schemas.BatchList)},
+    )
+    def page(self, query: schemas.PageQuery) -> Reply:
+        """Lists the batches, each with its counts."""
+        try:
+            found, cursor = self.batches.page(query.limit, query.cursor)
+        except ValueError:
+            raise bad_cursor() from None
+        return Reply(content=schemas.BatchList(items=[present.batch(each) for each in found], next_cursor=cursor))
+
+    @endpoint(
+        "GET",
+        "/batches/{batch_id}",
+        tag="batches",
+        answers={200: Answer(description="The batch.", model=schemas.BatchView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def show(self, batch_id: str) -> Reply:
+        """Shows how far a batch is: how many of its tasks are in which state. Costs the same whatever its size."""
+        return Reply(content=present.batch(self.batches.get(batch_id)))
+
+    @endpoint(
+        "GET",
+        "/batches/{batch_id}/tasks",
+        tag="batches",
+        query=schemas.BatchItemsQuery,
+        answers={200: Answer(description="A page of its tasks, in their order.", model=schemas.BatchItemList)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def items(self, batch_id: str, query: schemas.BatchItemsQuery) -> Reply:
+        """Lists the tasks of a batch in the order in which they were sent; a page may be short and not the last."""
+        if query.cursor is not None and not (query.cursor.isascii() and query.cursor.isdigit()):
+            raise bad_cursor()
+        self.batches.get(batch_id)
+        after = int(query.cursor) if query.cursor else -1
+        found, behind = self.batches.items(batch_id, query.limit, after, query.status)
+        items = [
+            schemas.BatchItemView(
+                index=each.index, task_id=each.task_id, task=present.task(each.summary) if each.summary else None
+            )
+            for each in found
+        ]
+        cursor = None if behind is None else str(behind)
+        return Reply(content=schemas.BatchItemList(items=items, next_cursor=cursor))
+
+    @endpoint(
+        "DELETE",
+        "/batches/{batch_id}",
+        tag="batches",
+        query=schemas.CancelQuery,
+        answers={202: Answer(description="None of its tasks starts any more.", model=schemas.BatchView)},
+        problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
+    )
+    def cancel(self, batch_id: str, query: schemas.CancelQuery) -> Reply:
+        """Cancels all tasks of a batch: none starts from this moment on, and those that run are asked to stop.
+
+        Those that wait are cancelled step by step; `work` says whether that is through.
+        """
+        self.batches.cancel(batch_id, query.reason)
+        return Reply(content=present.batch(self.batches.get(batch_id)), status=202)
+
+    @endpoint(
+        "POST",
+        "/batches/{batch_id}/retry",
+        tag="batches",
+        answers={202: Answer(description="Its dead letters go back step by step.", model=schemas.BatchView)},
+        problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
+    )
+    def retry(self, batch_id: str) -> Reply:
+        """Sends all dead letters of a batch back to their queues; a batch that was stopped goes on."""
+        self.batches.retry_failed(batch_id)
+        return Reply(content=present.batch(self.batches.get(batch_id)), status=202)

@@ -1,0 +1,223 @@
+"""Requests that are answered while they arrive: their connection leaves the loop of `intake.py` and gets a thread.
+
+The thread reads from the socket only when the app wants more, so a sender that is faster than Redis is held up by TCP,
+and nothing grows. It writes what the app answers as soon as the other side takes it; a sender that reads nothing until
+it has sent all is given eight megabytes of patience. There are a few such threads and no more: streams are for bulk,
+and whoever is slow here holds up nobody but another stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+MOST = 4
+"""Streams of a process at a time; who comes when they are taken is told to come again."""
+MOST_WAITING = 32
+"""Connections of a process that may be told so at the same time."""
+PATIENCE = 20.0
+"""Seconds for which either side may do nothing."""
+UNREAD = 8 << 20
+"""Bytes of answers that wait for a sender who does not read."""
+LINGER = 5.0
+_RECEIVE = 64 << 10
+_LONGEST_CHUNK_LINE = 256
+
+Environ = dict[str, Any]
+App = Callable[[Environ, Callable[..., object]], Iterable[bytes]]
+
+
+class Connection:
+    """A socket that is read and written by turns in one thread: whoever waits to read writes what is due meanwhile."""
+
+    def __init__(self, sock: socket.socket, received: bytes) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.received = received
+        self.due: deque[memoryview] = deque()
+        self.size = 0
+
+    def receive(self) -> bytes:
+        """What has arrived; b"" at the end. Raises OSError when nothing comes for too long, or nobody is there."""
+        if self.received:
+            data, self.received = self.received, b""
+            return data
+        until = time.monotonic() + PATIENCE
+        while True:
+            readable, _ = self._wait(until - time.monotonic(), read=True)
+            if readable:
+                return self.sock.recv(_RECEIVE)
+
+    def send(self, data: bytes) -> None:
+        """Puts data in line and writes what the other side takes. Raises OSError as `receive` does."""
+        if data:
+            self.due.append(memoryview(data))
+            self.size += len(data)
+        self._write()
+        while self.size > UNREAD:
+            self._wait(PATIENCE)
+
+    def finish(self, whole: bool) -> None:
+        """Writes the rest. When not all was read, it reads on for a while: else the other side would see a reset."""
+        while self.due:
+            self._wait(PATIENCE)
+        self.sock.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + LINGER
+        while not whole and (left := until - time.monotonic()) > 0:
+            readable, _ = self._wait(left, read=True)
+            if readable and not self.sock.recv(_RECEIVE):
+                return
+
+    def _wait(self, seconds: float, read: bool = False) -> tuple[bool, bool]:
+        poll = select.poll()
+        poll.register(self.sock, (select.POLLIN if read else 0) | (select.POLLOUT if self.due else 0))
+        events = poll.poll(max(0.0, seconds) * 1000)
+        if not events:
+            raise TimeoutError("the other side neither sends nor reads")
+        found = events[0][1]
+        if found & select.POLLOUT:
+            self._write()
+        if found & (select.POLLERR | select.POLLHUP) and not found & select.POLLIN:
+            raise ConnectionResetError("the other side is gone")
+        return bool(found & select.POLLIN), bool(found & select.POLLOUT)
+
+    def _write(self) -> None:
+        while self.due:
+            try:
+                sent = self.sock.send(self.due[0])
+            except BlockingIOError:
+                return
+            self.size -= sent
+            if sent == len(self.due[0]):
+                self.due.popleft()
+            else:
+                self.due[0] = self.due[0][sent:]
+
+
+class Body:
+    """The body of a request, of a known length or in chunks; `read` gives what is there, b"" at its end."""
+
+    def __init__(self, connection: Connection, length: int | None) -> None:
+        self.connection = connection
+        self.chunked = length is None
+        self.left = length or 0
+        self.ended = length == 0
+        self.buffer = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Raises OSError when it is cut off or broken."""
+        while not self.ended and not self.left:
+            self._next_chunk()
+        if self.ended:
+            return b""
+        data = self.buffer or self._receive()
+        most = self.left if size < 0 else min(size, self.left)
+        self.buffer, data = data[most:], data[:most]
+        self.left -= len(data)
+        if self.chunked and not self.left:
+            self._take_line()
+        elif not self.left:
+            self.ended = True
+        return data
+
+    def _next_chunk(self) -> None:
+        size = self._take_line().partition(b";")[0].strip()
+        try:
+            self.left = int(size, 16)
+        except ValueError:
+            raise ConnectionError("the chunks of the body cannot be read") from None
+        if self.left < 0 or not size.isalnum():
+            raise ConnectionError("the chunks of the body cannot be read")
+        if not self.left:
+            while self._take_line():  # trailers mean nothing here
+                pass
+            self.ended = True
+
+    def _take_line(self) -> bytes:
+        while (end := self.buffer.find(b"\r\n")) < 0:
+            if len(self.buffer) > _LONGEST_CHUNK_LINE:
+                raise ConnectionError("the chunks of the body cannot be read")
+            self.buffer += self._receive()
+        line, self.buffer = self.buffer[:end], self.buffer[end + 2 :]
+        return line
+
+    def _receive(self) -> bytes:
+        data = self.connection.receive()
+        if not data:
+            raise ConnectionResetError("the body was cut off")
+        return data
+
+
+class Streams:
+    """The threads of a process that carry out streams."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.free = threading.BoundedSemaphore(MOST)
+        self.lock = threading.Lock()
+        self.running = 0
+
+    def take(self, sock: socket.socket, received: bytes, length: int | None, environ: Environ, go_on: bool) -> None:
+        """Carries a request out in a thread of its own; `go_on` when its sender waits to be told to send the body."""
+        with self.lock:
+            if self.running >= MOST_WAITING:
+                sock.close()
+                return
+            self.running += 1
+        stream = (sock, received, length, environ, go_on)
+        threading.Thread(target=self._carry_out, args=stream, name="stream", daemon=True).start()
+
+    def _carry_out(
+        self, sock: socket.socket, received: bytes, length: int | None, environ: Environ, go_on: bool
+    ) -> None:
+        granted = self.free.acquire(blocking=False)
+        try:
+            connection = Connection(sock, received)
+            if go_on:
+                connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            body = Body(connection, length)
+            environ.update({"wsgi.input": body, "wsgi.input_terminated": True, "taskqueue.too_many": not granted})
+            self._answer(connection, environ)
+            connection.finish(body.ended)
+        except OSError as error:
+            log.info("a stream was cut off", extra={"reason": str(error)})
+        except Exception:
+            log.exception("a stream failed")
+        finally:
+            sock.close()
+            if granted:
+                self.free.release()
+            with self.lock:
+                self.running -= 1
+
+    def _answer(self, connection: Connection, environ: Environ) -> None:
+        chunked = environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> None:
+            kept = [(name, value) for name, value in headers if name.lower() not in _OURS]
+            kept += [("Connection", "close"), *([("Transfer-Encoding", "chunked")] if chunked else [])]
+            lines = "".join(f"{name}: {value}\r\n" for name, value in kept)
+            connection.send(f"HTTP/1.1 {status}\r\n{lines}\r\n".encode("latin-1"))
+
+        parts = self.app(environ, start)
+        try:
+            for part in parts:
+                if part:
+                    connection.send(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+        finally:
+            close = getattr(parts, "close", None)
+            if close:
+                close()
+        if chunked:
+            connection.send(b"0\r\n\r\n")
+
+
+_OURS: Mapping[str, None] = dict.fromkeys(("connection", "transfer-encoding", "content-length"))

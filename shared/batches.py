@@ -1,0 +1,219 @@
+"""Batches: tasks that were sent together, and what is done with all of them at once.
+
+What a batch counts is written by every script that moves one of its tasks, in the same step (`lua/_links.lua`); to read
+it costs the same for ten tasks or a million. Cancelling and retrying go on in small steps after they have begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from shared import keys
+from shared.clock import instant
+from shared.errors import BatchBusy, BatchNotFound
+from shared.records import SUMMARY_FIELDS, read_cursor, read_summary
+from shared.redis_client import text, translated
+from shared.tasks import TaskState, TaskSummary
+
+if TYPE_CHECKING:
+    from shared.scripts import Scripts
+
+LOOK_AT = 1000
+"""Tasks that one page may look at while it filters."""
+CHUNK = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTerms:
+    """What holds for a batch as a whole; `then` is the task that follows when all have ended."""
+
+    name: str = ""
+    max_running: int | None = None
+    stop_on_error: int | None = None
+    then: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch at a glance.
+
+    `counts` says where its tasks are, or were when their records were `removed`; `closed`, that all of it was sent;
+    `stopped`, why none of its tasks starts any more; `work`, what goes on with all of them: cancel, stop or retry.
+    """
+
+    id: str
+    terms: BatchTerms
+    created_at: datetime
+    total: int
+    ended: int
+    removed: int
+    counts: Mapping[TaskState, int]
+    closed: bool
+    done_at: datetime | None
+    stopped: str | None
+    stopped_at: datetime | None
+    work: str | None
+
+    @property
+    def status(self) -> Literal["receiving", "running", "ended"]:
+        """Receiving, running or ended."""
+        if not self.closed:
+            return "receiving"
+        return "ended" if self.ended >= self.total else "running"
+
+    @property
+    def progress(self) -> float:
+        """Which share of the tasks that came so far has ended."""
+        return self.ended / self.total if self.total else float(self.closed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """One task in its place; without a summary when its record is gone."""
+
+    index: int
+    task_id: str
+    summary: TaskSummary | None
+
+
+class Batches:
+    """The batches on one Redis."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = scripts
+
+    def open(self, batch_id: str, terms: BatchTerms) -> bool:
+        """Begins a batch, or goes on with it; whether it is new."""
+        with translated():
+            return self.scripts.batch_open(
+                batch_id, terms.name, _number(terms.max_running), _number(terms.stop_on_error), terms.then or ""
+            )
+
+    def close(self, batch_id: str) -> None:
+        """All of it was sent."""
+        with translated():
+            self.scripts.batch_close(batch_id)
+
+    def get(self, batch_id: str) -> Batch:
+        """One batch. Raises BatchNotFound."""
+        with translated():
+            fields = self.scripts.redis.hgetall(keys.batch(batch_id))
+        if not fields:
+            raise BatchNotFound(id=batch_id)
+        return _read(batch_id, {text(name): text(value) for name, value in fields.items()})
+
+    def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None]:
+        """Some batches, the newest first. Raises ValueError for a cursor that no page gave out."""
+        score, last = read_cursor(cursor)
+        redis = self.scripts.redis
+        with translated():
+            listed = redis.zrevrangebyscore(
+                keys.BATCHES, score or "+inf", "-inf", start=0, num=limit + 50, withscores=True
+            )
+            rows = cast("list[tuple[bytes, float]]", listed)
+            fresh = [(text(name), at) for name, at in rows if not last or (at, text(name)) < (float(score), last)]
+            with redis.pipeline(transaction=False) as pipeline:
+                for name, _ in fresh[:limit]:
+                    pipeline.hgetall(keys.batch(name))
+                found = pipeline.execute()
+        batches = [
+            _read(name, {text(field): text(value) for field, value in fields.items()})
+            for (name, _), fields in zip(fresh, found, strict=False)
+            if fields
+        ]
+        more = len(fresh) > limit
+        return batches, f"{fresh[limit - 1][1]:.0f}_{fresh[limit - 1][0]}" if more else None
+
+    def items(
+        self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None
+    ) -> tuple[list[BatchItem], int | None]:
+        """Some of its tasks in their order, and behind which the next page begins.
+
+        A page looks at a thousand tasks at most: when few are in the wanted state it may be short and not the last.
+        """
+        found: list[BatchItem] = []
+        looked = 0
+        while looked < LOOK_AT:
+            rows = self._rows(batch_id, after, CHUNK if state else min(CHUNK, limit - len(found)))
+            looked += max(len(rows), 1)
+            for item in rows:
+                after = item.index
+                if state is None or (item.summary and item.summary.state is state):
+                    found.append(item)
+                if len(found) == limit:
+                    return found, after
+            if not rows:
+                return found, None
+        return found, after
+
+    def cancel(self, batch_id: str, reason: str) -> None:
+        """None of its tasks starts from here on; those that wait are cancelled, those that run are asked to stop.
+
+        Raises BatchNotFound, and BatchBusy while an earlier cancel or retry is not through.
+        """
+        self._begin(batch_id, "cancel", reason)
+
+    def retry_failed(self, batch_id: str) -> None:
+        """Sends all its dead letters back. Raises as `cancel` does."""
+        self._begin(batch_id, "retry", "")
+
+    def _begin(self, batch_id: str, work: str, reason: str) -> None:
+        with translated():
+            answer = self.scripts.batch_work(batch_id, work, reason)
+        if answer == "unknown":
+            raise BatchNotFound(id=batch_id)
+        if answer == "busy":
+            raise BatchBusy(id=batch_id)
+
+    def _rows(self, batch_id: str, after: int, count: int) -> list[BatchItem]:
+        redis = self.scripts.redis
+        with translated():
+            listed = redis.zrangebyscore(
+                keys.batch_items(batch_id), f"({after}", "+inf", start=0, num=count, withscores=True
+            )
+            rows = cast("list[tuple[bytes, float]]", listed)
+            with redis.pipeline(transaction=False) as pipeline:
+                for name, _ in rows:
+                    pipeline.hmget(keys.rq_job(text(name)), SUMMARY_FIELDS)
+                values = pipeline.execute(raise_on_error=False)
+        return [_item(text(name), int(at), each) for (name, at), each in zip(rows, values, strict=True)]
+
+
+def _item(task_id: str, index: int, values: Any) -> BatchItem:
+    known = isinstance(values, list) and any(value is not None for value in values)
+    return BatchItem(index=index, task_id=task_id, summary=read_summary(task_id, values) if known else None)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
+    def number(name: str) -> int | None:
+        return int(fields[name]) if name in fields else None
+
+    def moment(name: str) -> datetime | None:
+        return instant(float(fields[name])) if name in fields else None
+
+    return Batch(
+        id=batch_id,
+        terms=BatchTerms(
+            name=fields.get("name", ""),
+            max_running=number("max_running"),
+            stop_on_error=number("stop_on_error"),
+            then=fields.get("then"),
+        ),
+        created_at=instant(float(fields["created_at"])),
+        total=number("total") or 0,
+        ended=number("ended") or 0,
+        removed=number("removed") or 0,
+        counts={state: number(state) or 0 for state in TaskState},
+        closed="closed" in fields,
+        done_at=moment("done_at"),
+        stopped=fields.get("stopped"),
+        stopped_at=moment("stopped_at"),
+        work=fields.get("work"),
+    )
