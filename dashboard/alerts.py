@@ -84,7 +84,8 @@ def _queues(now: Snapshot) -> Iterator[Alert]:
     for queue in now.queues:
         if queue.paused is not None:
             reason = queue.paused.get("reason") or "no reason given"
-            yield Alert("warning", f"Queue {queue.name} is paused", f"{reason}. It holds {queue.pending:,}.", "/queues")
+            waiting = f"{queue.pending:,} task{'s' if queue.pending != 1 else ''} in it"
+            yield Alert("warning", f"Queue {queue.name} is paused, with {waiting}", f"{reason}.", "/queues")
         elif queue.oldest_at and now.now() - queue.oldest_at > WAITING_LONG:
             wait = duration(now.now() - queue.oldest_at)
             yield Alert(

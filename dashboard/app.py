@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from flask import Flask, render_template, request, url_for
 from redis import Redis
-from werkzeug.exceptions import HTTPException, InternalServerError
+from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 
 from dashboard import present, security
 from dashboard.actions import Actions, Refused
@@ -157,6 +157,8 @@ def _register_errors(app: Flask) -> None:
 
     def http(error: HTTPException) -> tuple[str, int]:
         status = error.code or 500
+        if error.description == NotFound.description:
+            return _apology(404, "There is no such page", "The address is mistyped, or what it showed is gone."), 404
         return _apology(status, error.name, str(error.description or "")), status
 
     def broken(error: Exception) -> tuple[str, int]:

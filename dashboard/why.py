@@ -66,10 +66,10 @@ def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
 
 
 def _running(task: TaskSummary, cancel: str | None, now: datetime) -> str:
-    since = f" since {duration(now - task.started_at)}" if task.started_at else ""
+    since = f" for {duration(now - task.started_at)}" if task.started_at else ""
     where = f" on {task.worker}" if task.worker else ""
     asked = "; it has been asked to stop" if cancel is not None else ""
-    return f"It is running{since}{where}{asked}."
+    return f"It has been running{since}{where}{asked}."
 
 
 def _failed(task: TaskSummary) -> str:

@@ -251,6 +251,10 @@ def test_nothing_from_outside_runs(site: Site) -> None:
     assert dialogs == []
 
 
+_CLIPPED = """[...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth + 1)
+    .map(box => box.getAttribute("aria-label"))"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) -> None:
@@ -270,3 +274,4 @@ def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) 
         found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
         assert found == [], (path, found)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than the screen"
+        assert page.evaluate(_CLIPPED) == [], f"a table of {path} is wider than its place"

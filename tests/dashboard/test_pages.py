@@ -173,6 +173,12 @@ HOSTILE = [
 ]
 
 
+def _assert_only_text(page: str) -> None:
+    for live in ("<script>", "<img src=x", "<svg", "hx-get='/x'", "\x1b", "\u202e", "\x00", "\u2028"):
+        assert live not in page, live
+    assert not re.search(r'(?:href|src)="javascript:', page)
+
+
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_whatever_comes_from_outside_is_text(browser: Browser, system: System, text: str) -> None:
     [dead] = bury(
@@ -187,11 +193,21 @@ def test_whatever_comes_from_outside_is_text(browser: Browser, system: System, t
     for path in (*PAGES, f"/tasks/{dead}", f"/dead-letters/{group[1]}", f"/tasks?type={'%3Cscript%3E'}"):
         page = browser.text(path)
         assert len(page) < 500_000
-        for live in ("<script>", "<img src=x", "<svg", "hx-get='/x'", "\x1b", "\u202e", "\x00", "\u2028"):
-            assert live not in page, (path, live)
-        assert not re.search(r'(?:href|src)="javascript:', page)
+        _assert_only_text(page)
     if "{{" in text:
         assert "{{ 7 * 7 }}" in browser.text(f"/tasks/{dead}")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_holders_of_locks_and_reasons_to_take_them_away_are_text(browser: Browser, system: System, text: str) -> None:
+    minute = timedelta(minutes=1)
+    _, token = system.scripts.lock_acquire("ttl", "nonce", text[:200], minute, timedelta(0))
+    system.scripts.lock_acquire("metrics", "nonce", text[:200], minute, timedelta(0))
+    pages = browser.text("/locks") + browser.text("/")
+    assert browser.post("/locks/ttl/unlock", token=token, reason=f"because {text}").status_code == 200
+    pages += browser.text("/audit")
+    assert "because" in pages
+    _assert_only_text(pages)
 
 
 def test_a_type_with_markup_in_its_name_is_text(browser: Browser, system: System) -> None:
