@@ -10,11 +10,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from shared.errors import StoreUnavailable
+
 T = TypeVar("T")
 FRESH = 2.0
 QUICK = 0.5
 READS = 20
 """Reads a second for hundreds of tabs that all show something else."""
+OUTAGE = 1.0
+"""Seconds for which nobody asks Redis again after it has not answered; else every thread would wait for it in turn."""
 UNWANTED = 60.0
 """Seconds after which nobody wants an answer any more."""
 
@@ -26,6 +30,9 @@ class _Answer:
 
     def age(self) -> float:
         return time.monotonic() - self.at
+
+    def failed(self) -> bool:
+        return self.future.done() and self.future.exception() is not None
 
 
 class Memory:
@@ -42,10 +49,13 @@ class Memory:
         self.answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     def recall(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
-        """The answer, a few seconds old at most. What `ask` raises is raised for all who wait, and not remembered."""
+        """The answer, a few seconds old at most.
+
+        What `ask` raises is raised for all who wait, and remembered only when Redis did not answer.
+        """
         with self.lock:
             known = self.answers.get(question)
-            mine = known is None or known.age() > self._life(fresh)
+            mine = known is None or known.age() > (OUTAGE if known.failed() else self._life(fresh))
             answer = self._place(question) if mine or known is None else known
         if mine:
             self._fill(question, answer, ask)
@@ -73,7 +83,8 @@ class Memory:
         try:
             answer.future.set_result(ask())
         except BaseException as error:
-            answer.future.set_exception(error)
             with self.lock:
-                if self.answers.get(question) is answer:
+                answer.at = time.monotonic()
+                if not isinstance(error, StoreUnavailable) and self.answers.get(question) is answer:
                     del self.answers[question]
+            answer.future.set_exception(error)

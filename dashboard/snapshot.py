@@ -7,7 +7,6 @@ So what the overview costs Redis does not depend on how many tabs are open.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from dashboard.memory import Memory
 from dashboard.metrics import Metrics
 from shared import keys
 from shared.clock import instant
@@ -91,7 +91,7 @@ class Lookout:
         self.types = types
         self.metrics = metrics
         self.locks = LockDesk(records.scripts)
-        self.lock = threading.Lock()
+        self.memory = Memory()
         self.current: Snapshot | None = None
         self.looked_at = 0.0
         self.settled: dict[int, Mapping[str, int]] = {}
@@ -104,14 +104,11 @@ class Lookout:
         found = self.current
         if found is not None and found.age() < EVERY * 1.5:
             return found
-        with self.lock:
-            if self.current is not None and self.current.age() < EVERY:
-                return self.current
-            self.current = self._read()
-            return self.current
+        return self.memory.recall("snapshot", self._renew)
 
     def forget(self) -> None:
         """Somebody changed something and wants to see it: the next look reads anew."""
+        self.memory.clear()
         self.current = None
 
     def keep_fresh(self) -> None:
@@ -121,10 +118,13 @@ class Lookout:
         if self.current is not None and self.current.age() < EVERY:
             return
         try:
-            with self.lock:
-                self.current = self._read()
+            self.memory.recall("snapshot", self._renew)
         except TaskQueueError as error:
             log.debug("no snapshot: %s", error)
+
+    def _renew(self) -> Snapshot:
+        self.current = self._read()
+        return self.current
 
     def _read(self) -> Snapshot:
         with self.metrics.refreshes.time(), self.metrics.refresh_failures.count_exceptions():

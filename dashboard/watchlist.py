@@ -10,8 +10,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from dashboard.memory import FRESH
-from shared.errors import TaskNotFound
+from dashboard.memory import FRESH, OUTAGE
+from shared.errors import StoreUnavailable, TaskNotFound
 from shared.records import Reading, Records
 
 WATCHED = 35.0
@@ -35,9 +35,10 @@ class Watchlist:
         self.records = records
         self.lock = threading.Lock()
         self.watched: dict[str, _Watched] = {}
+        self.outage: tuple[float, StoreUnavailable] | None = None
 
     def get(self, task_id: str) -> Reading:
-        """A task as it was two seconds ago at most. Raises TaskNotFound."""
+        """A task as it was two seconds ago at most. Raises TaskNotFound, and StoreUnavailable."""
         with self.lock:
             now = time.monotonic()
             found = self.watched.get(task_id)
@@ -56,10 +57,16 @@ class Watchlist:
                 each.read_at = 0.0
 
     def _read(self, task_id: str, now: float) -> None:
+        if self.outage and now - self.outage[0] < OUTAGE:
+            raise self.outage[1]
         still = [each for each in self.watched.items() if each[0] != task_id and now - each[1].asked_at < WATCHED]
         latest = dict(sorted(still, key=lambda each: each[1].asked_at)[-MOST + 1 :])
         wanted = [task_id, *(each for each, watched in latest.items() if watched.reading.size <= SMALL)]
-        readings = self.records.read_many(wanted)
+        try:
+            readings = self.records.read_many(wanted)
+        except StoreUnavailable as error:
+            self.outage = time.monotonic(), error
+            raise
         for each in wanted:
             latest.pop(each, None)
         asked = {each: self.watched[each].asked_at if each in self.watched else now for each in readings}

@@ -30,7 +30,11 @@ def guarded(open_browser: Callable[..., Browser]) -> Browser:
 
 def test_nobody_sees_anything_without_having_signed_in(guarded: Browser) -> None:
     for rule in guarded.app.url_map.iter_rules():
-        if "GET" in (rule.methods or ()) and not rule.arguments and not rule.rule.startswith(("/health", "/metrics", "/sign-in")):
+        if (
+            "GET" in (rule.methods or ())
+            and not rule.arguments
+            and not rule.rule.startswith(("/health", "/metrics", "/sign-in"))
+        ):
             answer = guarded.client.get(rule.rule)
             assert answer.status_code == 302, rule.rule
             assert "/sign-in" in answer.headers["Location"]

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from redis.connection import Connection
+from redis.exceptions import TimeoutError
 
 from dashboard import memory, snapshot, watchlist
 from dashboard.memory import READS, Memory
 from dashboard.snapshot import Lookout
-from shared.errors import StoreUnavailable
+from shared.scripts import Scripts
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 
@@ -168,11 +169,32 @@ def test_an_error_is_not_remembered() -> None:
     found = Memory()
 
     def fail() -> int:
-        raise StoreUnavailable
+        raise LookupError
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(LookupError):
         found.recall("question", fail)
     assert found.recall("question", lambda: 7) == 7
+
+
+def test_while_redis_is_away_it_is_asked_once_a_second(
+    browser: Browser, system: System, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = system.submit("noop")
+    asked: list[str] = []
+
+    def away(self: Scripts, name: str, *_: object) -> None:
+        asked.append(name)
+        raise TimeoutError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Scripts, "call", away)
+        for _ in range(5):
+            for path in ("/", "/tasks", f"/tasks/{task}"):
+                assert browser.get(path).status_code == 503
+        assert sorted(asked) == ["page", "page", "read"]
+    assert browser.get(f"/tasks/{task}").status_code == 503
+    watch.now += 1.1
+    assert browser.get(f"/tasks/{task}").status_code == 200
 
 
 def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, watch: Watch) -> None:
