@@ -174,6 +174,7 @@ class Engine:
     def on_handover(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""
         self._on_news(self.link.accept(message))
+        self._hand_out()
 
     def on_order(self, order: bytes | None) -> None:
         """Somebody wants this worker to stop a task, or to drain."""
