@@ -2,7 +2,7 @@
 
 A gateway with its default number of processes and a worker-less Redis of its own, on this machine, which also runs the
 load: the figures are for all three together. Tasks go into a queue that nobody empties; types are published without a
-worker, so that nothing but submission is measured.
+worker, so that nothing but submission is measured. Then submission at a fixed rate, and reads of a store that grows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from redis import Redis
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
 from shared.task_types import TaskType, TaskTypes
+from tests.bench import paced
+from tests.bench.growth import Store
 from tests.harness import ROOT, wait_until
 
 BATCH = 1000
@@ -81,44 +83,80 @@ def wrk(
     return float(rate[1]), latency["50"], latency["99"]
 
 
-def measure(folder: Path, address: str, seconds: int) -> list[str]:
+ONE = '{"type":"noop","data":{"to":"somebody@example.org","body":"' + "x" * 150 + '"}}'
+RATE = 500
+
+
+def requests(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
     """A row for every kind of request and number of connections."""
-    one = '{"type":"noop","data":{"to":"somebody@example.org","body":"' + "x" * 150 + '"}}'
-    many = f'{{"tasks":[{",".join([one] * BATCH)}]}}'
-    first = httpx.post(f"{address}/tasks", content=one, headers={"Content-Type": "application/json"}).json()["task_id"]
+    many = f'{{"tasks":[{",".join([ONE] * BATCH)}]}}'
+    first = httpx.post(f"{address}/tasks", content=ONE, headers={"Content-Type": "application/json"}).json()["task_id"]
     kinds: list[tuple[str, str, str | None, int]] = [
-        ("POST /tasks", "/tasks", one, 1),
+        ("POST /tasks", "/tasks", ONE, 1),
         ("GET /tasks/{id}", f"/tasks/{first}", None, 1),
         ("GET /tasks", "/tasks", None, 1),
         (f"POST /tasks/batch of {BATCH}", "/tasks/batch", many, BATCH),
     ]
-    rows = []
+    print("| request | connections | a second | median | p99 |\n|---|---:|---:|---:|---:|")
     for name, path, body, tasks in kinds:
         for connections in (1, 8, 64):
             if tasks > 1 and connections > 8:
                 continue
-            rate, median, high = wrk(folder, address, path, connections, seconds, body)
+            rate, median, high = wrk(folder, address, path, connections, options.seconds, body)
             shown = f"{rate:,.0f}" if tasks == 1 else f"{rate:,.1f} ({rate * tasks:,.0f} tasks)"
-            rows.append(f"| {name} | {connections} | {shown} | {median} | {high} |")
-            print(rows[-1], flush=True)
-    return rows
+            print(f"| {name} | {connections} | {shown} | {median} | {high} |", flush=True)
+
+
+def steady(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
+    """How long submission takes at a rate that the gateway can keep up with."""
+    median, high, longest = paced.post(int(address.rsplit(":", 1)[1]), "/tasks", ONE, RATE, 2 * options.seconds)
+    print(
+        f"\nPOST /tasks, {RATE} a second: median {median:.1f} ms, p99 {high:.1f} ms, max {longest:.1f} ms", flush=True
+    )
+
+
+def reads(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
+    """A row for every kind of read, a column for every size of the store; 8 connections."""
+    store = Store(redis)
+    [known] = store.submit(1)
+    paths = {
+        "one task": f"/tasks/{known}",
+        "first page": "/tasks",
+        "of one type": "/tasks?type=type-3",
+        "of one tag": "/tasks?tag=tagged",
+        "pending": "/tasks?status=pending",
+        "dead letters": "/dlq/failed-tasks",
+        "queues": "/queues",
+    }
+    rows: dict[str, list[str]] = {name: [] for name in paths}
+    sizes = [size for size in (10_000, 100_000, 1_000_000) if size <= options.largest]
+    for size in sizes:
+        store.fill(size)
+        for name, path in paths.items():
+            rate, median, _ = wrk(folder, address, path, 8, options.seconds, None)
+            rows[name].append(f"{rate:,.0f} ({median})")
+    print("\n| reads a second (median) | " + " | ".join(f"{size:,} tasks" for size in sizes) + " |")
+    print("|---|" + "---:|" * len(sizes))
+    for name, cells in rows.items():
+        print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=5, help="length of each load")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--largest", type=int, default=1_000_000, help="tasks in the largest store; 0: no reads")
+    options = parser.parse_args()
     if not shutil.which("wrk"):
         raise SystemExit("wrk is not installed: on Debian, apt-get install wrk")
-    with (
-        tempfile.TemporaryDirectory() as name,
-        EmbeddedRedis(data_dir=Path(name) / "redis") as server,
-        Redis.from_url(server.url, protocol=2) as redis,
-        gateway(server.url) as address,
-    ):
-        TaskTypes(redis).publish([TaskType(name="noop", schema={})])
-        print("| request | connections | a second | median | p99 |\n|---|---:|---:|---:|---:|")
-        measure(Path(name), address, seconds)
+    for act in (requests, steady, reads) if options.largest else (requests, steady):
+        with (
+            tempfile.TemporaryDirectory() as name,
+            EmbeddedRedis(data_dir=Path(name) / "redis") as server,
+            Redis.from_url(server.url, protocol=2) as redis,
+            gateway(server.url) as address,
+        ):
+            TaskTypes(redis).publish([TaskType(name="noop", schema={})])
+            act(Path(name), address, redis, options)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class Sink(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name is the base class's
         """Nobody reads it."""
 
 
