@@ -18,7 +18,7 @@ def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
     if summary.corrupt:
         return f"It cannot run, because {summary.corrupt}."
     waits: Mapping[TaskState, Callable[[], str]] = {
-        TaskState.PENDING: lambda: _pending(summary, position, now),
+        TaskState.PENDING: lambda: _pending(task, position, now),
         TaskState.SCHEDULED: lambda: _due(summary, "It was submitted to run at a time", now),
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and the next one waits", now),
         TaskState.BLOCKED: lambda: "It waits for other tasks to complete first.",
@@ -31,7 +31,8 @@ def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
     return waits[summary.state]()
 
 
-def _pending(task: TaskSummary, position: int | None, now: Snapshot) -> str:
+def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
+    task = found.summary
     queue = next((each for each in now.queues if each.name == task.queue), None)
     if queue is None:
         return f"Its queue {task.queue} is not among the configured priorities, so no worker looks there: see QUEUES."
@@ -44,6 +45,10 @@ def _pending(task: TaskSummary, position: int | None, now: Snapshot) -> str:
         return f"None of the {len(now.workers)} live workers takes from {task.queue}: see their WORKER_QUEUES."
     if task.type not in now.types:
         return f"No worker has registered the type {task.type}: name the module with its handler in TASK_MODULES."
+    if found.aside_for:
+        return f"It waits for its limit, {found.aside_for}: see Limits for how many run under it and when the next may."
+    if found.aside_for == "":
+        return f"It waits for the turn of {found.fair_key}: within {task.queue} tenants take turns."
     return _in_line(task.queue, position, len(takers), all(worker.running for worker in takers))
 
 

@@ -25,6 +25,7 @@ from gateway.routes.batches import BatchSubmission
 from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
 from gateway.routes.health import HealthRoutes
+from gateway.routes.limits import LimitRoutes
 from gateway.routes.locks import LockRoutes
 from gateway.routes.metrics import MetricsRoutes
 from gateway.routes.queues import QueueRoutes
@@ -38,6 +39,7 @@ from shared.batches import Batches
 from shared.dead_letters import DeadLetters
 from shared.idempotency import Idempotency
 from shared.instrumentation import trace_redis, trace_requests
+from shared.limits import Limits as TaskLimits
 from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
@@ -122,6 +124,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),
         QueueRoutes(queues, settings.default_priority),
+        LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockDesk(scripts)),
         ScheduleRoutes(
             Timetable(scripts, settings.max_queue_length),

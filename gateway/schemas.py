@@ -22,6 +22,7 @@ _RFC_3339 = re.compile(
 )
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
 # --- Values ------------------------------------------------------------------------------------------------------
@@ -97,6 +98,12 @@ def _spelled_out(value: object) -> object:
     return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _limit_key(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"must be 1 to 100 characters out of A-Z a-z 0-9 _ . -, got {shown(value)}")
+    return value
+
+
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
@@ -110,6 +117,9 @@ TaskId = Annotated[
 OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
 OnParentFailureWord = Annotated[
     str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
+]
+LimitKey = Annotated[
+    str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
 ]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
@@ -219,6 +229,12 @@ class NewTaskBody(Body):
         None,
         description="When a task whose success it wants ends otherwise: `cancel` it (the default), `release` it all "
         "the same, or `wait` for as long as that one is a dead letter that may be retried.",
+    )
+    limit_key: LimitKey | None = Field(
+        None, description="Puts it under the limit of this key beside that of its type: PUT /limits/keys/…"
+    )
+    fair_key: Key | None = Field(
+        None, description="Whose task it is: within one priority those who have many let others have their turn."
     )
 
     @model_validator(mode="after")
@@ -527,6 +543,11 @@ class TaskDetailView(TaskView):
     expires_at: datetime | None
     cancel_reason: str | None
     unique_key: str | None
+    limit_key: str | None
+    fair_key: str | None
+    aside_for: str | None = Field(
+        description="While it stands aside: the limit that it waits for; empty for the turn of its fair_key."
+    )
     trace_parent: str | None = Field(description="The trace that the submission belongs to.")
     depends_on: list[DependencyView]
     on_parent_failure: OnParentFailure | None = Field(description="null when it depends on nothing.")

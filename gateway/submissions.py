@@ -91,6 +91,8 @@ class Submissions:
             unique=_unique(body),
             parents=parents,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
+            limit_key=body.limit_key,
+            fair_key=body.fair_key,
         )
 
 

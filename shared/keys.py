@@ -46,7 +46,7 @@ def rq_scheduled(queue: str) -> str:
 
 
 def rq_deferred(queue: str) -> str:
-    """zset, owner: submit. A copy of `blocked` for RQ's tools, in seconds."""
+    """zset, owner: submit, claim. A copy of `blocked` (in seconds) and of `aside` (+inf) for RQ's tools."""
     return f"rq:deferred:{queue}"
 
 
@@ -166,6 +166,47 @@ def idempotency(digest: str) -> str:
     """
     return f"taskqueue:idempotency:{digest}"
 
+
+LIMITS = "taskqueue:limits"
+"""hash, owner: the limit scripts; until a limit is removed. Limits in force: type:NAME or key:NAME to JSON."""
+
+LIMITS_DECLARED = "taskqueue:limits:declared"
+"""hash, owner: limit_declare; for ever. Limits that handlers and settings declare, set by hand or not."""
+
+LIMITS_DUE = "taskqueue:limits:due"
+"""zset, owner: submit, claim, the limit scripts. Limits that tasks wait for, by when a look is worth it.
+
++inf: when a slot is freed.
+"""
+
+
+def slots(limit: str) -> str:
+    """set, owner: claim, report, release, reap; while the limit has a concurrency. The tasks that run under it."""
+    return f"taskqueue:slots:{limit}"
+
+
+def bucket(limit: str) -> str:
+    """hash, owner: claim, release; until it is full again. Tokens of a rate limit, and as of when."""
+    return f"taskqueue:bucket:{limit}"
+
+
+def aside(queue: str) -> str:
+    """zset, owner: submit, claim, leave. Pending tasks that stand in a line instead of the list, as in `pending`."""
+    return f"taskqueue:aside:{queue}"
+
+
+def line(name: str) -> str:
+    """zset, owner: submit, claim, leave. A line (queue|limit|tenant) by when its tasks were enqueued."""
+    return f"taskqueue:line:{name}"
+
+
+def turns(lines: str) -> str:
+    """zset, owner: submit, claim. The tenants in the lines of queue|limit by when each had its turn."""
+    return f"taskqueue:turns:{lines}"
+
+
+FAIR = "taskqueue:fair"
+"""set, owner: submit, claim. Queues in which tenants take turns now."""
 
 CAUSES = "taskqueue:causes"
 """zset, owner: every script that ends a task as failed, or takes it back. Causes of failure by how many are dead."""

@@ -59,7 +59,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued."""
+    """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued.
+
+    Of the pending ones `aside` wait for a limit or for the turn of their tenant.
+    """
 
     name: str
     weight: int
@@ -68,6 +71,7 @@ class QueueInfo:
     retrying: int
     oldest_at: datetime | None
     paused: Mapping[str, str] | None
+    aside: int = 0
 
 
 class Queues:
@@ -127,22 +131,25 @@ class Queues:
             pipeline.hgetall(keys.PAUSED)
             for name in names:
                 pipeline.zcard(keys.pending(name))
+                pipeline.zcard(keys.aside(name))
                 pipeline.zcard(keys.scheduled(name))
                 pipeline.zcard(keys.retrying(name))
                 pipeline.zrange(keys.pending(name), 0, 0, withscores=True)
+                pipeline.zrange(keys.aside(name), 0, 0, withscores=True)
             paused, *numbers = pipeline.execute()
-        rows = zip(*[iter(numbers)] * 4, strict=True)
+        rows = zip(*[iter(numbers)] * 6, strict=True)
         return [
             QueueInfo(
                 name=name,
                 weight=self.weights[name],
-                pending=pending,
+                pending=pending + aside,
+                aside=aside,
                 scheduled=scheduled,
                 retrying=retrying,
-                oldest_at=instant(first[0][1]) if first else None,
+                oldest_at=min((instant(each[0][1]) for each in oldest if each), default=None),
                 paused=json.loads(paused[name.encode()]) if name.encode() in paused else None,
             )
-            for name, (pending, scheduled, retrying, first) in zip(names, rows, strict=True)
+            for name, (pending, aside, scheduled, retrying, *oldest) in zip(names, rows, strict=True)
         ]
 
 
@@ -202,6 +209,8 @@ def _extra(task: NewTask) -> str:
         ("timeout", str(task.timeout.total_seconds()) if task.timeout else ""),
         ("retry", json.dumps(task.retry) if task.retry else ""),
         ("meta", json.dumps(task.meta) if task.meta else ""),
+        ("limit_key", task.limit_key or ""),
+        ("fair_key", task.fair_key or ""),
     )
     flat = [part for name, value in pairs if value for part in (name, value)]
     return json.dumps(flat, separators=(",", ":")) if flat else ""
@@ -227,4 +236,8 @@ def _terms(task: NewTask) -> str:
         terms["unique"] = f"{task.type}:{task.unique.key}"
         terms["until"] = until if isinstance(until, str) else str(to_us(until) // 1000)
         terms["conflict"] = task.unique.on_conflict
+    if task.limit_key:
+        terms["limit"] = task.limit_key
+    if task.fair_key:
+        terms["fair"] = task.fair_key
     return json.dumps(terms) if terms else ""

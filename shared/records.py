@@ -186,10 +186,11 @@ class Records:
 
     def _state_indexes(self, state: TaskState, queues: Sequence[str] | None = None) -> list[str]:
         per_queue: Mapping[TaskState, Callable[[str], str]] = {
-            TaskState.PENDING: keys.pending,
             TaskState.SCHEDULED: keys.scheduled,
             TaskState.RETRYING: keys.retrying,
         }
+        if state is TaskState.PENDING:
+            return [key(queue) for queue in (queues or self.queues) for key in (keys.pending, keys.aside)]
         if state in per_queue:
             return [per_queue[state](queue) for queue in (queues or self.queues)]
         if state is TaskState.RUNNING:
@@ -338,6 +339,9 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
         ),
         batch=attempt_read("its place in a batch", lambda: _place(fields), None),
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
+        limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
+        fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
+        aside_for=_group(fields.get("line")),
         meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
@@ -356,6 +360,11 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
     if "batch" not in fields:
         return None
     return BatchPlace(batch_id=fields["batch"].decode(), index=int(fields.get("batch_index", 0)))
+
+
+def _group(line: bytes | None) -> str | None:
+    """A line is named queue|limit|tenant."""
+    return line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:

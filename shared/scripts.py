@@ -11,7 +11,7 @@ change nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -71,11 +71,16 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
         (
             "amend", "batch_close", "batch_open", "batch_prune", "batch_work", "cancel", "claim", "discard", "expire",
             "promote", "prune", "purge", "reap", "release", "report", "requeue", "run_now", "settle", "submit",
-            "submit_once",            "survey",
+            "submit_once", "survey",
         ),
         ("_links",),
     ),
+    **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "read")},
 }  # fmt: skip
+_PARTS |= {
+    name: (*_PARTS[name], "_limits")
+    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "release", "reap", "survey")
+}
 """Scripts that have more in front of them than the prelude."""
 
 _STEPS = {
@@ -310,6 +315,24 @@ class Scripts:
         """Makes the task of one due time and moves the schedule on; what happened."""
         what: bytes = self.call("schedule_fire", permit.lock, permit.token, *arguments)
         return what.decode()
+
+    # --- limits ---
+
+    def limit_put(self, name: str, stored: str) -> bool:
+        """Sets a limit by hand; whether there was none set by hand before."""
+        return bool(self.call("limit_put", name, stored))
+
+    def limit_delete(self, name: str) -> bool:
+        """Removes a limit; whether it was there."""
+        return bool(self.call("limit_delete", name))
+
+    def limit_declare(self, limits: Mapping[str, str]) -> int:
+        """Takes note of declared limits ("" for none); how many changed."""
+        return int(self.call("limit_declare", *(part for pair in limits.items() for part in pair)))
+
+    def limit_read(self, *names: str) -> list[tuple[bytes, bytes, int, int, bytes, bytes]]:
+        """Limits as `limit_read.lua` shows them; all when none is named."""
+        return [tuple(row) for row in self.call("limit_read", *names)]
 
     def now_us(self) -> int:
         """The time by the clock that the scripts use."""

@@ -22,6 +22,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import SettingsError
+from shared.limits import Limit, check_name, read_limit
 from shared.locks import OnError
 from shared.redis_address import completed, read_address
 from shared.retry import RetryPolicy
@@ -160,6 +161,12 @@ class Settings(BaseModel):
     )
     max_log_bytes: int = _at("limits.log_bytes", 16384, "Log lines kept per attempt, the last ones.", ge=0, le=1 << 20)
     max_delay: Seconds = _at("limits.delay", 366 * 86400, "Furthest future a task may be submitted for.")
+
+    task_limits: Mappings = _at(
+        "limits.tasks",
+        {},
+        "Limits by name (type:NAME or key:NAME), each with concurrency, rate (such as 10/s) and burst.",
+    )
 
     # Retries
     max_retries: int = _at("retry.max_retries", 3, "Retries after the first attempt.", ge=0, le=1000)
@@ -373,7 +380,21 @@ class Settings(BaseModel):
                 f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})"
             )
         self.declared_schedules()
+        self.declared_limits()
         return self
+
+    def declared_limits(self) -> dict[str, Limit]:
+        """The limits of the settings by name. Raises ValueError with all mistakes."""
+        limits: dict[str, Limit] = {}
+        mistakes: list[str] = []
+        for name, given in self.task_limits.items():
+            try:
+                limits[check_name(name)] = read_limit(given if isinstance(given, dict) else {"rate": given})
+            except ValueError as error:
+                mistakes.append(f"{name}: {error}")
+        if mistakes:
+            raise ValueError(f"TASK_LIMITS: {'; '.join(mistakes)}")
+        return limits
 
     def declared_schedules(self) -> list[Schedule] | None:
         """The schedules of the file; None when it says nothing about schedules. Raises ValueError with all mistakes."""

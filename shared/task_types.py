@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
+from shared.limits import Limit
 from shared.redis_client import raw, translated
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskType:
-    """A type as it is published. `timeout` is in seconds; `retry` holds what differs from the general policy."""
+    """A type as it is published. `timeout` is in seconds; `retry` holds what differs from the general policy.
+
+    Its limit is not part of that: it is declared to `shared.limits`, where it can be changed while workers run.
+    """
 
     name: str
     schema: Mapping[str, Any]
     description: str = ""
     timeout: float | None = None
     retry: Mapping[str, float] = field(default_factory=dict)
+    limit: Limit | None = None
 
 
 class TaskTypes:
@@ -37,7 +42,7 @@ class TaskTypes:
 
     def publish(self, types: Iterable[TaskType]) -> None:
         """Adds types or replaces them by name."""
-        mapping = {each.name: json.dumps(asdict(each), sort_keys=True) for each in types}
+        mapping = {each.name: json.dumps(_published(each), sort_keys=True) for each in types}
         if mapping:
             with translated():
                 self.redis.hset(keys.TYPES, mapping=mapping)  # type: ignore[arg-type]
@@ -48,6 +53,10 @@ class TaskTypes:
             entries = self.redis.hgetall(keys.TYPES)
         found = (_read(raw(entry)) for entry in entries.values())
         return sorted((each for each in found if each), key=lambda each: each.name)
+
+
+def _published(each: TaskType) -> dict[str, Any]:
+    return {name: value for name, value in asdict(each).items() if name != "limit"}
 
 
 def _read(entry: bytes) -> TaskType | None:

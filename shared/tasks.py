@@ -180,6 +180,9 @@ class NewTask:
         """The task as part of a trace."""
         return replace(self, meta={**(self.meta or {}), TRACEPARENT: traceparent}) if traceparent else self
 
+    limit_key: str | None = None
+    fair_key: str | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
@@ -251,7 +254,11 @@ class TaskSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail:
-    """Everything that is on record about a task. `data` and `result` are parsed JSON."""
+    """Everything that is on record about a task. `data` and `result` are parsed JSON.
+
+    `aside_for` is set while it waits outside its queue's list: the limit that it waits for, or "" for the turn of its
+    tenant.
+    """
 
     summary: TaskSummary
     data: Any
@@ -266,4 +273,7 @@ class TaskDetail:
     on_parent_failure: OnParentFailure = OnParentFailure.CANCEL
     batch: BatchPlace | None = None
     after_batch: str | None = None
+    limit_key: str | None = None
+    fair_key: str | None = None
+    aside_for: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

@@ -37,6 +37,8 @@ GATHER = 0.004
 """How long outcomes are gathered under load before they are reported together."""
 ENOUGH = 96
 """Outcomes that are reported at once without gathering more."""
+SHORTEST_WAIT = 0.02
+"""Seconds between claims of a worker that waits until a rate lets the next task start."""
 MOST_AT_ONCE = 500
 """Tasks that one claim asks for; more come with the next."""
 LAST_WORDS = 3.0
@@ -75,6 +77,7 @@ class Engine:
         self._next_tick = 0.0
         self._next_extend = 0.0
         self._next_try = 0.0
+        self._next_token = float("inf")
         self._wake_read, self.wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
@@ -125,7 +128,7 @@ class Engine:
     def _wait(self) -> None:
         """Until something happens or something is due."""
         now = time.monotonic()
-        patience = min(self._next_tick, self._next_extend) - now
+        patience = self._next_due(now) - now
         if self.link.reports or self.link.releases or self._want() is not None:
             due = self._next_try - now
             if self.link.reports and self._all_busy():
@@ -142,6 +145,12 @@ class Engine:
                 os.read(self._wake_read, 4096)
             elif key.data:
                 key.data()
+
+    def _next_due(self, now: float) -> float:
+        """When to look again although nothing happens."""
+        due = min(self._next_tick, self._next_extend)
+        waits = now < self._next_token < due and self._room()
+        return self._next_token if waits else due
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -209,6 +218,7 @@ class Engine:
         self._on_contact(now)
         self._on_news(news)
         if want:
+            self._next_token = _after(now, news.again_in)
             self.work_likely = not self.link.standing
             self.hungry = self.link.standing
 
@@ -298,7 +308,7 @@ class Engine:
         """How many tasks to claim now; None: there is no reason to talk to Redis."""
         if self.draining_until is not None:
             return 0 if self.link.claim_unanswered else None  # what it may have brought is fetched, and given back
-        if not self.work_likely:
+        if not self.work_likely and time.monotonic() < self._next_token:
             return None
         room = min(self._room(), MOST_AT_ONCE)
         # Under load a claim is worth its round trip only when it brings a good part of what fits.
@@ -354,6 +364,10 @@ class Engine:
         except StoreUnavailable:
             self.link.releases.append(suspect)
             return False
+
+
+def _after(now: float, seconds: float | None) -> float:
+    return float("inf") if seconds is None else now + max(SHORTEST_WAIT, seconds)
 
 
 def forward_signals(engine: Engine, grace: float) -> None:

@@ -54,6 +54,8 @@ class News:
     claimed: list[Held] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     ask_again: bool = False
+    again_in: float | None = None
+    """Seconds after which a rate lets the next task start."""
     lost: list[Held] = field(default_factory=list)
     cancelled: list[Held] = field(default_factory=list)
     written: list[Report] = field(default_factory=list)
@@ -163,6 +165,7 @@ class Link:
         news.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
         news.unreadable = [each.decode(errors="replace") for each in claim[1]]
         news.ask_again = bool(claim[2])
+        news.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
 
     def report_one_by_one(self, news: News) -> None:
         """Sends each report by itself, after Redis refused them together; those that it cannot take are dropped.

@@ -21,6 +21,7 @@ from shared import keys, logs
 from shared.collector import announce
 from shared.errors import TaskQueueError
 from shared.first_contact import exit_if_unusable
+from shared.limits import Limits
 from shared.probe import Check, Probe
 from shared.redis_client import connect
 from shared.scripts import Scripts
@@ -54,6 +55,7 @@ class Heartbeat:
     name: str
     workers: Workers
     types: TaskTypes
+    limits: Limits
     started_at: datetime
     published: object = None
     busy: bool = False
@@ -93,6 +95,8 @@ class Heartbeat:
         if types:
             # Every time: Redis may have come back empty.
             self.types.publish(types.values())
+            handlers = {f"type:{name}": each.limit for name, each in types.items()}
+            self.limits.declare(handlers, self.engine.settings.declared_limits())
             self.published = types
         info = self.info()
         self.busy = info.state != "idle" or info.completed != self.completed
@@ -162,6 +166,7 @@ def main() -> int:
         name=name,
         workers=Workers(connect(settings.store_url, name=f"heartbeat-{name}")),
         types=TaskTypes(connect(settings.store_url, name=f"types-{name}")),
+        limits=Limits(Scripts(connect(settings.store_url, name=f"limits-{name}"))),
         started_at=datetime.now(UTC),
     )
     engine.hooks.draining = heartbeat.say_draining

@@ -161,9 +161,21 @@ local function hold_unique_again(id, scopes)
   if v and v[1] and scopes[v[2]] then redis.call('HSETNX', UNIQUE, v[1], id) end
 end
 
+-- Takes a pending task out of the line that it stands aside in (see `_limits.lua`).
+local function leave_line(id, queue)
+  if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return end
+  local v = fields(id, 'line')
+  if v and v[1] then
+    redis.call('ZREM', 'taskqueue:line:' .. v[1], id)
+    redis.call('HDEL', job_key(id), 'line')
+  end
+  redis.call('ZREM', 'rq:deferred:' .. queue, id)
+end
+
 -- Takes a task out of the structures of its state.
 local function leave(id, state, queue, token)
-  redis.call('ZREM', index_key(state, queue), id)
+  local there = redis.call('ZREM', index_key(state, queue), id)
+  if state == 'pending' and there == 0 then leave_line(id, queue) end
   if state == 'running' then
     redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
   elseif RQ_REGISTRY[state] then

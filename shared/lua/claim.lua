@@ -4,11 +4,14 @@
 --   A last pair of "" and the token of the worker's next claim leaves a standing order when too few tasks were found:
 --   `submit.lua` may answer that claim before it is sent.
 -- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type, data, attempt, failures,
---   crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended (JSON, "" for none)}.
+--   crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended (JSON, "" for none), then in how many
+--   microseconds a rate lets the next one start (-1: none waits for that)}.
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'links'}
+  'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key'}
+-- Without limits and tenants the last two are not asked for.
+if not limited then NAMES[17], NAMES[16] = nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
 write_even_when_full()
@@ -61,7 +64,7 @@ if last and string.sub(last, 1, #token) == token then
       tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
     end
   end
-  return {NOW, unreadable, 1, tasks}
+  return {NOW, unreadable, 1, tasks, -1}
 end
 
 -- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
@@ -96,54 +99,80 @@ local function may_start(id, queue)
   return not why
 end
 
--- Starts up to `most` of them; returns how many it started and how many were stale. What is living and not started goes
--- back to the front in its order. Reading stops when the data would be more than the caller wants at once.
+-- What starts is written together at the end, so it costs the same few commands however many there are.
+local leases, started = {}, {}
+
+local function begin(id, queue, v, score)
+  local attempt = (tonumber(v[4]) or 0) + 1
+  redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
+    'attempt', attempt, 'token', token)
+  if v[11] then redis.call('ZREM', DEADLINES, id) end
+  if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
+  if v[15] then moved(id, 'pending', 'running') end
+  started[queue] = started[queue] or {}
+  leases[#leases + 1] = until_
+  leases[#leases + 1] = id
+  table.insert(started[queue], '+inf')
+  table.insert(started[queue], id .. ':' .. token)
+  tasks[#tasks + 1] = describe(id, queue, v, attempt, score)
+  room = room - #v[3]
+end
+
+local function keep_leases()
+  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end
+  for queue, members in pairs(started) do redis.call('ZADD', 'rq:wip:' .. queue, unpack(members)) end
+end
+
+local looked_at = {}
+
+-- The line that a task from the list belongs into instead of being started: that of a limit, or that of its tenant.
+local function line_for(id, v)
+  if v[17] then return '', v[17] end
+  local names = limit_names(v[2], v[16])
+  local limit = limit_in_the_way(names)
+  if limit then
+    looked_at[limit] = true
+    return limit, ''
+  end
+  take_part(id, names)
+end
+
+-- A task whose turn it is, out of the list: it is started unless it cannot be or has to stand aside.
+local function take_one(id, queue, score)
+  local v = fields(id, unpack(NAMES))
+  if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
+  if v[11] and tonumber(v[11]) <= now then return expire(id, queue, v[15]) end
+  if v[15] and not may_start(id, queue) then return end
+  local group, tenant
+  if limited then group, tenant = line_for(id, v) end
+  if group then enter_line(id, queue, group, tenant, score) else begin(id, queue, v, score) end
+end
+
+-- Starts up to `most` of them; returns how many it started and how many were stale or had to stand aside. What is living
+-- and was not looked at goes back to the front in its order. Reading stops when the data would be more than the caller
+-- wants at once.
 local function start(queue, ids, scores, most)
-  local leases, started, gone, left, before, stale = {}, {}, {}, {}, #tasks, 0
+  local gone, left, before, stale = {}, {}, #tasks, 0
   for i, id in ipairs(ids) do
     if not scores[i] or taken[id] then
       stale = stale + 1
+    elseif room <= 0 or #tasks - before >= most then
+      table.insert(left, 1, id)
     else
-      if room <= 0 or #tasks - before >= most then
-        table.insert(left, 1, id)
-      else
-        taken[id] = true
-        gone[#gone + 1] = id
-        local v = fields(id, unpack(NAMES))
-        if not (v and v[2] and v[3]) then
-          set_aside(id, queue, v)
-        elseif v[11] and tonumber(v[11]) <= now then
-          expire(id, queue, v[15])
-        elseif not v[15] or may_start(id, queue) then
-          local attempt = (tonumber(v[4]) or 0) + 1
-          redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp,
-            'worker_name', worker, 'attempt', attempt, 'token', token)
-          if v[11] then redis.call('ZREM', DEADLINES, id) end
-          if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
-          if v[15] then moved(id, 'pending', 'running') end
-          leases[#leases + 1] = until_
-          leases[#leases + 1] = id
-          started[#started + 1] = '+inf'
-          started[#started + 1] = id .. ':' .. token
-          tasks[#tasks + 1] = describe(id, queue, v, attempt, scores[i])
-          room = room - #v[3]
-        end
-      end
+      taken[id] = true
+      gone[#gone + 1] = id
+      take_one(id, queue, scores[i])
     end
   end
   if #left > 0 then redis.call('LPUSH', 'rq:queue:' .. queue, unpack(left)) end
   if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end
-  if #leases > 0 then
-    redis.call('ZADD', LEASES, unpack(leases))
-    redis.call('ZADD', 'rq:wip:' .. queue, unpack(started))
-  end
-  return #tasks - before, stale
+  return #tasks - before, stale + #gone - (#tasks - before)
 end
 
 -- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty; where
 -- stale ones were met, many at a time. After 5,000 the claim answers with what it has and asks to be sent again.
 local empty, patience = {}, 5000
-local function take(queue, n)
+local function take_from_list(queue, n)
   local got, stale = 0, 0
   while got < n and room > 0 and not empty[queue] and patience > 0 do
     local ids = redis.call('LPOP', 'rq:queue:' .. queue, stale > 0 and 500 or n - got)
@@ -152,9 +181,9 @@ local function take(queue, n)
       return
     end
     patience = patience - #ids
-    local started
-    started, stale = start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)), n - got)
-    got = got + started
+    local begun
+    begun, stale = start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)), n - got)
+    got = got + begun
   end
 end
 
@@ -173,6 +202,114 @@ if redis.call('EXISTS', PAUSED) == 1 then
   end
   queues = open
 end
+
+-- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
+-- the list and in each line that may move goes first. Nobody is overtaken because somebody else is limited.
+local due = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, 32) or {}
+local has_tenants = {}
+for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
+
+local function first_in_list(queue)
+  while patience > 0 do
+    local id = redis.call('LINDEX', 'rq:queue:' .. queue, 0)
+    if not id then return nil end
+    local score = redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id)
+    if score and not taken[id] then return {id = id, score = score, tenant = ''} end
+    redis.call('LPOP', 'rq:queue:' .. queue)
+    patience = patience - 1
+  end
+end
+
+-- The list is one more tenant beside those that have lines.
+local function first_of_tenants(queue)
+  redis.call('ZADD', turns_key(queue, ''), 'NX', NOW, '')
+  while true do
+    local names = redis.call('ZRANGE', turns_key(queue, ''), 0, 1)
+    if not names[2] then
+      redis.call('DEL', turns_key(queue, ''))
+      redis.call('SREM', FAIR, queue)
+      has_tenants[queue] = nil
+      return first_in_list(queue)
+    end
+    local first = names[1] == '' and first_in_list(queue)
+    if first then return first end
+    local tenant = names[1] == '' and names[2] or names[1]
+    local next_one = redis.call('ZRANGE', aside_key(line_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
+    if next_one[1] then return {id = next_one[1], score = next_one[2], group = '', tenant = tenant} end
+    redis.call('ZREM', turns_key(queue, ''), tenant)
+  end
+end
+
+-- An entry of a line is a hint, as a ticket is: whether the task may be taken is decided by the index of those aside.
+local function step_out(id, queue, line, group, tenant)
+  redis.call('ZREM', aside_key(line), id)
+  if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return false end
+  redis.call('ZREM', 'rq:deferred:' .. queue, id)
+  redis.call('HDEL', job_key(id), 'line')
+  turn_taken(queue, group, tenant)
+  return true
+end
+
+-- A task whose turn it is, out of a line. One that another limit is in the way of goes into that one's line.
+local function take_from_line(first, queue)
+  local id, line = first.id, line_name(queue, first.group, first.tenant)
+  if not step_out(id, queue, line, first.group, first.tenant) then return end
+  local v = fields(id, unpack(NAMES))
+  if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
+  if v[11] and tonumber(v[11]) <= now then return expire(id, queue, v[15]) end
+  if v[15] and not may_start(id, queue) then return end
+  local names = limit_names(v[2], v[16])
+  local limit = limit_in_the_way(names)
+  if limit then
+    looked_at[limit] = true
+    return enter_line(id, queue, limit, v[17] or '', first.score)
+  end
+  take_part(id, names)
+  begin(id, queue, v, first.score)
+end
+
+local function take_by_age(queue, n)
+  local firsts, enough = {}, #tasks + n
+  local function look(group)
+    if group == 'list' then
+      firsts[group] = (has_tenants[queue] and first_of_tenants or first_in_list)(queue) or false
+    else
+      firsts[group] = first_in_line(queue, group) or false
+    end
+  end
+  while #tasks < enough and room > 0 and patience > 0 do
+    local best, from
+    for _, group in ipairs({'list', unpack(due)}) do
+      if group == 'list' or lets_start(limit_of(group)) then
+        if firsts[group] == nil then look(group) end
+        local first = firsts[group]
+        if first and (not best or tonumber(first.score) < tonumber(best.score)) then best, from = first, group end
+      end
+    end
+    if not best then return end
+    patience = patience - 20
+    firsts[from] = nil
+    if best.group then
+      take_from_line(best, queue)
+    else
+      redis.call('LPOP', 'rq:queue:' .. queue)
+      start(queue, {best.id}, {best.score}, 1)
+      if has_tenants[queue] then turn_taken(queue, '', '') end
+    end
+  end
+end
+
+local function has_lines(queue)
+  if has_tenants[queue] then return true end
+  for _, group in ipairs(due) do
+    if redis.call('EXISTS', turns_key(queue, group)) == 1 then return true end
+  end
+end
+
+local function take(queue, n)
+  if limited and has_lines(queue) then take_by_age(queue, n) else take_from_list(queue, n) end
+end
+
 for _, queue in ipairs(queues) do
   if queue.quota > 0 then take(queue.name, math.min(queue.quota, want - #tasks)) end
 end
@@ -180,15 +317,44 @@ for _, queue in ipairs(queues) do
   if #tasks < want then take(queue.name, want - #tasks) end
 end
 
+keep_leases()
 if #tasks > 0 then
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
 local more = patience <= 0 or (owing and redis.call('EXISTS', OWED) == 1)
+
+-- When the lines of each limit that was looked at are worth looking at again; whether one of ours is so at once.
+local function settle_limit(name)
+  local limit, waiting = limit_of(name), false
+  for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
+    if redis.call('EXISTS', turns_key(string.sub(key, 10), name)) == 1 then waiting = true end
+  end
+  if not waiting then
+    redis.call('ZREM', DUE, name)
+    return false
+  end
+  redis.call('ZADD', DUE, due_of(limit), name)
+  if not lets_start(limit) then return false end
+  for _, queue in ipairs(queues) do
+    if redis.call('EXISTS', turns_key(queue.name, name)) == 1 then return true end
+  end
+end
+
+local again_in, lines_left = -1, false
+if limited then
+  for _, name in ipairs(due) do looked_at[name] = true end
+  for name in pairs(looked_at) do lines_left = settle_limit(name) or lines_left end
+  local next_due = redis.call('ZRANGEBYSCORE', DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if next_due[2] then again_in = tonumber(next_due[2]) - now end
+  for _, queue in ipairs(queues) do lines_left = lines_left or has_tenants[queue.name] end
+  more = more or (#due == 32 and #tasks > 0)
+end
+
 if #tasks == want then
   for _, queue in ipairs(queues) do
-    if redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
+    if lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
       more = true
       ring(1)
       break
@@ -201,4 +367,4 @@ if next_token and #tasks < want and not more then
   redis.call('SET', 'taskqueue:order:' .. worker, cjson.encode(order), 'EX', 60)
   redis.call('ZADD', STANDING, NOW, worker)
 end
-return {NOW, unreadable, more and 1 or 0, tasks}
+return {NOW, unreadable, more and 1 or 0, tasks, again_in}

@@ -46,6 +46,7 @@ local function reap(id)
   local begun = v[6] == token
   redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
   redis.call('HSET', job_key(id), 'token', '')
+  if limited then free_slots(id) end
   local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
   remember(id, tonumber(v[5]) or 1, record(v, why))
   local crashes = bump(id, 'crashes', v[12], begun and 1 or 0)

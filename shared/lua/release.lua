@@ -11,6 +11,10 @@ local function give_back(id, token, enqueued)
   leave(id, 'running', queue, token)
   bump(id, 'attempt', tonumber(v[6]) or 1, -1)
   given = given + 1
+  if limited then
+    give_tokens_back(id)
+    free_slots(id)
+  end
   if v[5] then
     redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
     enter_ended(id, 'cancelled', queue)

@@ -95,6 +95,7 @@ local function write(id, token, kind, delay, record, error, payload)
   kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
     {failures = v[7], crashes = v[8]}, v[9])
   counts[kind] = (counts[kind] or 0) + 1
+  if limited then free_slots(id) end
   if v[10] then moved(id, 'running', BECOMES[kind] or kind) end
   return overruled and 2 or 1
 end

@@ -3,7 +3,8 @@
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it lets go of that ("start", "end" or milliseconds),
---   `conflict` what to do when another holds it: "refuse", "existing" or "replace").
+--   `conflict` what to do when another holds it: "refuse", "existing" or "replace"; `limit` and `fair` its limit_key and
+--   fair_key).
 --   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
 --   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, or with `after_batch`.
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
@@ -24,7 +25,9 @@ end
 
 local function has_room(queue)
   if limit == 0 then return true end
-  if not room[queue] then room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) end
+  if not room[queue] then
+    room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) - redis.call('ZCARD', 'taskqueue:aside:' .. queue)
+  end
   room[queue] = room[queue] - 1
   return room[queue] >= 0
 end
@@ -157,7 +160,24 @@ local function tie(id, state, ties)
   end
 end
 
-local function store(id, queue, task_type, data, due, expires, tags, extra, ties)
+-- Where others of its limit wait already, or tenants take turns, a task stands in line from the beginning.
+local waiting = {}
+local function group_for(task_type, terms)
+  for _, name in ipairs(limited and limit_names(task_type, terms and terms.limit) or {}) do
+    if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', DUE, name) or false end
+    if waiting[name] then return name end
+  end
+  return terms and terms.fair and ''
+end
+
+local function put_in_line(id, queue, task_type, terms)
+  local group = group_for(task_type, terms)
+  if not group then return enqueue_later(queue, id) end
+  enter_line(id, queue, group, terms and terms.fair or '', num(now + created))
+  if group == '' or tonumber(waiting[group]) <= now then woken = woken + 1 end
+end
+
+local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
   local state = begin(id, queue, due, ties)
   redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
@@ -171,16 +191,16 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   index(id, task_type, tags, num(now + created))
   created = created + 1
   if state == 'scheduled' then enter_due(id, state, queue, due)
-  elseif state == 'pending' then enqueue_later(queue, id)
+  elseif state == 'pending' then put_in_line(id, queue, task_type, terms)
   elseif state == 'blocked' then block(id, queue)
   else enter_ended(id, state, queue) end
   if ties then tie(id, state, ties) end
   return state
 end
 
-local function store_at(at, ties)
+local function store_at(at, ties, terms)
   return store(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], moment(ARGV[at + 4]), moment(ARGV[at + 5]),
-    ARGV[at + 6], ARGV[at + 7], ties)
+    ARGV[at + 6], ARGV[at + 7], ties, terms)
 end
 
 -- What a sender is told whose unique key another task holds; nil when that one is to make way. One that runs already
@@ -206,7 +226,7 @@ local function store_unique(at, id, queue, terms, ties)
   if holder then replace(holder, terms.unique) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
-  return store_at(at, ties)
+  return store_at(at, ties, terms)
 end
 
 local function take(at)
@@ -217,7 +237,7 @@ local function take(at)
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, ties) end
   if not has_room(queue) then return 'full' end
-  return store_at(at, ties)
+  return store_at(at, ties, terms)
 end
 
 -- Answers the standing order of the worker that has been idle longest, as if its next claim were here already; how many

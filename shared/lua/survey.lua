@@ -34,6 +34,13 @@ end
 
 local function bring_home(id, state, queue, due)
   if state == 'pending' then
+    local v = fields(id, 'line')
+    if v[1] then
+      redis.call('ZREM', aside_key(v[1]), id)
+      redis.call('ZREM', RQ_REGISTRY.blocked .. queue, id)
+      redis.call('HDEL', job_key(id), 'line')
+      redis.call('HSET', job_key(id), 'status', RQ_STATUS.pending)
+    end
     redis.call('ZADD', index_key(state, queue), NOW, id)
     redis.call('RPUSH', 'rq:queue:' .. queue, id)
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
@@ -57,6 +64,38 @@ local function take_out(id, other, state, queue)
   found('in_two')
 end
 
+-- A pending task is at home in the list's index, or aside in a line that exists and that somebody looks at.
+local function standing_aside(id, queue)
+  local score = redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id)
+  if not score then return nil end
+  local v = fields(id, 'line')
+  local line = v and v[1] or ''
+  local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
+  if not group or redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id) then
+    leave_line(id, queue)
+    found('in_two')
+    return nil
+  end
+  if not redis.call('ZSCORE', aside_key(line), id) then found('nowhere') end
+  enter_line(id, queue, group, tenant, score)
+  return score
+end
+
+-- Who runs has its slots, and nobody else has any.
+local function check_slots(id, state, v)
+  for _, name in ipairs(limit_names(v[3], v[9])) do
+    local limit = limit_of(name)
+    local there = redis.call('SISMEMBER', slots_key(name), id) == 1
+    if there and (state ~= 'running' or not (limit and limit.concurrency)) then
+      free_slots(id)
+      found('slot')
+    elseif not there and state == 'running' and limit and limit.concurrency then
+      redis.call('SADD', slots_key(name), id)
+      found('slot')
+    end
+  end
+end
+
 local function list(id, v)
   local created = num(microseconds(v[4]) or now)
   local added = redis.call('ZADD', TASKS, 'NX', created, id)
@@ -72,7 +111,7 @@ end
 local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 
 local function inspect(id)
-  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data')
+  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data', 'limit_key')
   if not v then return end
   if not (v[1] or v[3] or v[8]) then return forget(id) end
   local state, queue = v[1], v[2]
@@ -83,6 +122,7 @@ local function inspect(id)
   local home
   for _, other in ipairs(STATES) do
     local there = redis.call('ZSCORE', index_key(other, queue), id)
+    if other == 'pending' and state == 'pending' then there = standing_aside(id, queue) or there end
     if other == state then home = there elseif there then take_out(id, other, state, queue) end
   end
   if not home then bring_home(id, state, queue, v[5]) end
@@ -92,17 +132,22 @@ local function inspect(id)
     looked = looked + math.floor(parents / 10)
   end
   list(id, v)
+  if limited then check_slots(id, state, v) end
   if v[7] and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
 
 local sources = {TASKS}
 for _, state in ipairs(STATES) do
   if state == 'pending' or state == 'scheduled' or state == 'retrying' then
-    for _, queue in ipairs(queues) do sources[#sources + 1] = index_key(state, queue) end
+    for _, queue in ipairs(queues) do
+      sources[#sources + 1] = index_key(state, queue)
+      if state == 'pending' then sources[#sources + 1] = 'taskqueue:aside:' .. queue end
+    end
   else
     sources[#sources + 1] = index_key(state, '')
   end
 end
+sources[#sources + 1] = UNIQUE
 sources[#sources + 1] = RECORDS
 
 -- Both return the score and the id to go on behind, or nothing at the end.
@@ -133,6 +178,27 @@ local function walk_records(cursor)
   return '', reply[1]
 end
 
+-- A key whose holder has ended, or is gone, is nobody's.
+local function walk_unique_keys(cursor)
+  local reply = redis.call('HSCAN', UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', limit)
+  looked = looked + #reply[2] / 2
+  for at = 1, #reply[2], 2 do
+    local v = fields(reply[2][at + 1], 'state', 'unique')
+    if not (v and v[1] and v[2] == reply[2][at] and not ENDED[v[1]]) then
+      redis.call('HDEL', UNIQUE, reply[2][at])
+      found('unique_key')
+    end
+  end
+  if reply[1] == '0' then return nil end
+  return '', reply[1]
+end
+
+local function walk(source, score, id)
+  if source == RECORDS then return walk_records(id) end
+  if source == UNIQUE then return walk_unique_keys(id) end
+  return walk_index(source, score, id)
+end
+
 local c = redis.call('HMGET', CURSOR, 'source', 'score', 'id')
 local at, score, id = 1, c[2] or '', c[3] or ''
 for i, source in ipairs(sources) do
@@ -140,7 +206,7 @@ for i, source in ipairs(sources) do
 end
 if sources[at] ~= c[1] then score, id = '', '' end
 for _ = 1, #sources do
-  if sources[at] == RECORDS then score, id = walk_records(id) else score, id = walk_index(sources[at], score, id) end
+  score, id = walk(sources[at], score, id)
   if not score then
     at, score, id = at % #sources + 1, '', ''
     if at == 1 then break end

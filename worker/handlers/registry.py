@@ -19,6 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from shared.errors import TaskQueueError
+from shared.limits import Limit, read_limit
 from shared.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +46,7 @@ class Handler:
     timeout: timedelta | None = None
     retry: Mapping[str, float] = field(default_factory=dict)
     give_up_on: tuple[type[BaseException], ...] = ()
+    limit: Limit | None = None
 
     def call(self, arguments: Any) -> Any:
         """Runs the function; a coroutine function gives its coroutine."""
@@ -58,6 +60,7 @@ class Handler:
             description=inspect.getdoc(self.function) or "",
             timeout=self.timeout.total_seconds() if self.timeout else None,
             retry=self.retry,
+            limit=self.limit,
         )
 
 
@@ -91,6 +94,9 @@ def task(
     max_delay: float | None = None,
     jitter: float | None = None,
     give_up_on: Iterable[type[BaseException]] = (),
+    concurrency: int | None = None,
+    rate: str | None = None,
+    burst: float | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[F], F]:
     """Registers a function as the handler of a task type.
@@ -98,9 +104,12 @@ def task(
     A function whose only parameter is named `data` gets the whole JSON value; any other gets the members of a JSON
     object as its parameters. Annotations decide what is accepted (anything that pydantic knows). `timeout` is in
     seconds; the retry fields override the general policy; errors of the types in `give_up_on` are not retried.
+    `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
+    `burst` of them at once after a pause.
 
-    Raises HandlerError at import time when the name or the signature cannot be used.
+    Raises HandlerError at import time when the name, the signature or a limit cannot be used.
     """
+    limits = {"concurrency": concurrency, "rate": rate, "burst": burst}
     overrides = {
         "max_retries": max_retries,
         "initial_delay": initial_delay,
@@ -117,6 +126,7 @@ def task(
                 timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
                 retry={field: value for field, value in overrides.items() if value is not None},
                 give_up_on=tuple(give_up_on),
+                limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
             )
         )
         return function
@@ -153,6 +163,13 @@ def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler
         schema=schema,
         **options,
     )
+
+
+def _limit(name: str, given: Mapping[str, Any]) -> Limit:
+    try:
+        return read_limit(given)
+    except ValueError as error:
+        raise HandlerError(f"the limit of {name!r} cannot be used: {error}") from error
 
 
 def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:

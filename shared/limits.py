@@ -1,0 +1,177 @@
+"""Limits: how many tasks of a type, or with a key, may run at once, and how many may start in a time.
+
+Claiming holds to them exactly, over all workers; `lua/_limits.lua` says how. Handlers and settings declare limits; one
+that is set by hand (REST, dashboard) stands above both until it is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from shared.clock import instant
+from shared.redis_client import text, translated
+
+if TYPE_CHECKING:
+    from shared.scripts import Scripts
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAME = re.compile(r"(?:type:[A-Za-z0-9][A-Za-z0-9._-]{0,99}|key:[A-Za-z0-9._-]{1,100})")
+_FIELDS = ("concurrency", "rate", "burst")
+BURST_SECONDS = 0.25
+"""Without a burst of its own a rate lets so many start at once after a pause as come in this time, and at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most `concurrency` at once; at most `count` in `per` seconds, `burst` of them at once after a pause.
+
+    With neither it is no limit, which lifts one that is declared.
+    """
+
+    concurrency: int | None = None
+    count: float | None = None
+    per: float | None = None
+    burst: float | None = None
+
+    @property
+    def rate(self) -> str | None:
+        """The rate as it is written: 10/s, 100/m, 1/10s."""
+        if self.count is None or self.per is None:
+            return None
+        for unit in ("d", "h", "m", "s"):
+            if self.per % _UNITS[unit] == 0:
+                many = self.per / _UNITS[unit]
+                return f"{self.count:g}/{'' if many == 1 else f'{many:g}'}{unit}"
+        return f"{self.count:g}/{self.per * 1000:g}ms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitState:
+    """A limit in force: who set it, how many run under it and wait for it, and when the next may start.
+
+    `tokens` are what may start at once by the rate. `next_at` is None when nobody waits, or waits for another to end.
+    """
+
+    name: str
+    limit: Limit
+    source: str
+    set_at: datetime | None
+    by: str
+    running: int
+    waiting: int
+    tokens: float | None
+    next_at: datetime | None
+
+
+def read_limit(given: Mapping[str, Any]) -> Limit:
+    """A limit as people write it: concurrency, rate such as "10/s" and burst. Raises ValueError."""
+    unknown = set(given) - set(_FIELDS)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))} is not known here: known are {', '.join(_FIELDS)}")
+    concurrency, burst = given.get("concurrency"), given.get("burst")
+    if concurrency is not None and (isinstance(concurrency, bool) or not isinstance(concurrency, int)):
+        raise ValueError(f"concurrency must be a whole number, got {concurrency!r}")
+    if concurrency is not None and not 0 <= concurrency <= 1_000_000:
+        raise ValueError(f"concurrency must be from 0 to 1000000, got {concurrency}")
+    limit = Limit(concurrency=concurrency)
+    if given.get("rate") is None:
+        if burst is not None:
+            raise ValueError("burst has a meaning only with a rate")
+        return limit
+    count, per = read_rate(given["rate"])
+    return replace(limit, count=count, per=per, burst=_burst(burst, count / per))
+
+
+def _burst(given: Any, per_second: float) -> float:
+    if given is None:
+        return max(1.0, per_second * BURST_SECONDS)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 1 <= given <= 1_000_000:
+        raise ValueError(f"burst must be a number from 1 to 1000000, got {given!r}")
+    return float(given)
+
+
+def read_rate(value: object) -> tuple[float, float]:
+    """How many in how many seconds, from "10/s", "100/m", "1/10s". Raises ValueError."""
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    count, per = (float(match[1]), float(match[2] or 1) * _UNITS[match[3]]) if match else (0.0, 0.0)
+    if not (0 < count <= 1_000_000 and 0.001 <= per <= 366 * 86400):
+        raise ValueError(f'rate must look like "10/s", "100/m" or "1/10s", got {value!r}')
+    return count, per
+
+
+def check_name(name: str) -> str:
+    """Raises ValueError unless it is that of a limit."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} names no limit: it must be type:NAME or key:NAME")
+    return name
+
+
+class Limits:
+    """The limits in force."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = scripts
+
+    def all(self, *names: str) -> list[LimitState]:
+        """Limits by name; all of them when none is named."""
+        with translated():
+            rows = self.scripts.limit_read(*names)
+        return [_state(row) for row in rows]
+
+    def get(self, name: str) -> LimitState | None:
+        """The limit of this name."""
+        return next(iter(self.all(name)), None)
+
+    def put(self, name: str, limit: Limit, by: str = "") -> bool:
+        """Sets a limit by hand, at once and for all workers; whether there was none set by hand before.
+
+        Those that run already count; if they are too many, none is stopped, and none starts until they are fewer.
+        """
+        with translated():
+            at = self.scripts.now_us()
+            return self.scripts.limit_put(check_name(name), _stored(limit, source="api", at=at, by=by))
+
+    def delete(self, name: str) -> bool:
+        """Removes a limit; whether it was there.
+
+        Under one that was set by hand a declared one holds again; a declared one comes back with the next sign of life
+        of a worker that declares it.
+        """
+        with translated():
+            return self.scripts.limit_delete(name)
+
+    def declare(self, handlers: Mapping[str, Limit | None], settings: Mapping[str, Limit]) -> None:
+        """What handlers (None: no limit) and settings say, the latter first; holds where nothing is set by hand."""
+        stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
+        stored |= {check_name(name): _stored(limit, source="settings") for name, limit in settings.items()}
+        if stored:
+            with translated():
+                self.scripts.limit_declare(stored)
+
+
+def _stored(limit: Limit, **about: Any) -> str:
+    fields = {"concurrency": limit.concurrency, "count": limit.count, "per": limit.per, "burst": limit.burst, **about}
+    return json.dumps({name: value for name, value in fields.items() if value is not None}, sort_keys=True)
+
+
+def _state(row: tuple[bytes, bytes, int, int, bytes, bytes]) -> LimitState:
+    name, stored, running, waiting, tokens, due = row
+    fields = json.loads(stored)
+    limit = Limit(**{each: fields.get(each) for each in ("concurrency", "count", "per", "burst")})
+    return LimitState(
+        name=text(name),
+        limit=limit,
+        source=fields.get("source", "?"),
+        set_at=instant(fields["at"]) if "at" in fields else None,
+        by=fields.get("by", ""),
+        running=running,
+        waiting=waiting,
+        tokens=float(tokens) if tokens else None,
+        next_at=instant(float(due)) if waiting and due and due != b"inf" else None,
+    )

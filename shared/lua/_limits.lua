@@ -1,0 +1,134 @@
+-- Put in front of the scripts that start tasks, end attempts or set tasks aside: limits, and turns between tenants.
+-- A limit (`type:NAME` or `key:NAME`) bounds how many of its tasks run at once (slots), how many start in a time
+-- (tokens in a bucket that fills steadily), or both. A pending task that its limit lets not start stands aside in a line
+-- of that limit, so that nobody waits behind it; tasks of tenants stand in lines too and take turns. A line is named
+-- `queue|limit|tenant`; who stands in one stays pending and is found in `taskqueue:aside:QUEUE` by when it was enqueued.
+-- For RQ it is deferred.
+local LIMITS, DUE, FAIR = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair'
+
+-- One look for a whole step: where there are no limits and no tenants, nothing else of this file is run.
+local limited = redis.call('EXISTS', LIMITS, DUE, FAIR) > 0
+local served, known_limits = 0, {}
+
+local function slots_key(name) return 'taskqueue:slots:' .. name end
+local function bucket_key(name) return 'taskqueue:bucket:' .. name end
+local function turns_key(queue, group) return 'taskqueue:turns:' .. queue .. '|' .. group end
+local function aside_key(line) return 'taskqueue:line:' .. line end
+local function line_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
+
+local function read_limit(name, text)
+  local ok, spec = pcall(cjson.decode, text)
+  if not ok or type(spec) ~= 'table' then return false end
+  local limit = {name = name, concurrency = spec.concurrency}
+  if spec.concurrency then limit.free = spec.concurrency - redis.call('SCARD', slots_key(name)) end
+  if spec.count then
+    limit.rate, limit.burst = spec.count / (spec.per * 1000000), spec.burst
+    local v = redis.call('HMGET', bucket_key(name), 'tokens', 'at')
+    local since = math.max(0, now - (tonumber(v[2]) or now))
+    limit.tokens = math.min(limit.burst, (tonumber(v[1]) or limit.burst) + since * limit.rate)
+  end
+  return limit
+end
+
+-- The limit of this name as it stands in this step, or false.
+local function limit_of(name)
+  if known_limits[name] == nil then
+    local text = redis.call('HGET', LIMITS, name)
+    known_limits[name] = text and read_limit(name, text) or false
+  end
+  return known_limits[name]
+end
+
+local function limit_names(task_type, key)
+  local names = {}
+  if task_type then names[1] = 'type:' .. task_type end
+  if key and key ~= '' then names[#names + 1] = 'key:' .. key end
+  return names
+end
+
+local function has_slot(limit) return not limit.free or limit.free > 0 end
+local function has_token(limit) return not limit.tokens or limit.tokens > 0.999999 end
+local function lets_start(limit) return not limit or (has_slot(limit) and has_token(limit)) end
+
+-- The name of the first limit that lets a task not start, or nil.
+local function limit_in_the_way(names)
+  for _, name in ipairs(names) do
+    if not lets_start(limit_of(name)) then return name end
+  end
+end
+
+local function keep_tokens(limit)
+  redis.call('HSET', bucket_key(limit.name), 'tokens', string.format('%.6f', limit.tokens), 'at', NOW)
+  -- An empty bucket is full again by then, and one that is not there counts as full.
+  redis.call('PEXPIRE', bucket_key(limit.name), num(math.ceil(limit.burst / limit.rate / 1000) + 1000))
+end
+
+-- A task starts: it takes a slot and a token of each of its limits.
+local function take_part(id, names)
+  for _, name in ipairs(names) do
+    local limit = limit_of(name)
+    if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end
+    if limit and limit.tokens then
+      limit.tokens = limit.tokens - 1
+      keep_tokens(limit)
+    end
+  end
+end
+
+-- An attempt is over, or was given back: its slots are free, and whoever waits for one is called.
+local function free_slots(id)
+  local v, called = fields(id, 'description', 'limit_key'), 0
+  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
+    if redis.call('SREM', slots_key(name), id) == 1 then called = called + redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) end
+  end
+  if called > 0 then ring(1) end
+end
+
+-- A task was given back that never began: its tokens are too.
+local function give_tokens_back(id)
+  local v = fields(id, 'description', 'limit_key')
+  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
+    local limit = limit_of(name)
+    if limit and limit.tokens then
+      limit.tokens = math.min(limit.burst, limit.tokens + 1)
+      keep_tokens(limit)
+    end
+  end
+end
+
+-- Puts a pending task into a line. A tenant that was in none comes after those who wait for their turn already.
+local function enter_line(id, queue, group, tenant, score)
+  local line = line_name(queue, group, tenant)
+  redis.call('ZADD', 'taskqueue:aside:' .. queue, score, id)
+  redis.call('ZADD', aside_key(line), score, id)
+  limited, served = true, served + 1
+  redis.call('ZADD', turns_key(queue, group), 'NX', num(now + served), tenant)
+  redis.call('ZADD', 'rq:deferred:' .. queue, '+inf', id)
+  redis.call('HSET', job_key(id), 'line', line, 'status', 'deferred')
+  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+  if group == '' then redis.call('SADD', FAIR, queue)
+  else redis.call('ZADD', DUE, 'NX', NOW, group) end
+end
+
+-- Whose turn it is in the lines of a limit; nil when nobody stands there.
+local function first_in_line(queue, group)
+  while true do
+    local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
+    if not tenant then return nil end
+    local first = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
+    if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
+    redis.call('ZREM', turns_key(queue, group), tenant)
+  end
+end
+
+local function turn_taken(queue, group, tenant)
+  served = served + 1
+  redis.call('ZADD', turns_key(queue, group), num(now + served), tenant)
+end
+
+-- When it is worth looking at the lines of a limit: now, when its next token is there, or when a slot is freed.
+local function due_of(limit)
+  if not limit or lets_start(limit) then return NOW end
+  if not has_slot(limit) then return '+inf' end
+  return num(now + math.ceil((1 - limit.tokens) / limit.rate))
+end

@@ -1,0 +1,7 @@
+-- Removes a limit. Under one that was set by hand the declared one holds again; a declared one goes too, and comes back
+-- when a worker declares it the next time. ARGV: now, name. Returns 1, or 0 when there is none.
+local text = redis.call('HGET', LIMITS, ARGV[2])
+if not text then return 0 end
+if cjson.decode(text).source ~= 'api' then redis.call('HDEL', DECLARED, ARGV[2]) end
+set_limit(ARGV[2], redis.call('HGET', DECLARED, ARGV[2]) or '')
+return 1

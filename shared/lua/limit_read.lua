@@ -1,0 +1,27 @@
+-- Shows limits; changes nothing. ARGV: now, then names (none: all).
+-- Returns per limit: name, the limit (JSON), how many run, how many wait (of the first 1,000 tenants of each queue),
+--   tokens in the bucket ("" without a rate), when it is next worth looking ("" when nobody waits).
+local names = {unpack(ARGV, 2)}
+if #names == 0 then names = redis.call('HKEYS', LIMITS) end
+table.sort(names)
+
+local function waiting(name)
+  local sum = 0
+  for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
+    local queue = string.sub(key, 10)
+    for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, name), 0, 999)) do
+      sum = sum + redis.call('ZCARD', aside_key(line_name(queue, name, tenant)))
+    end
+  end
+  return sum
+end
+
+local answer = {}
+for _, name in ipairs(names) do
+  local text, limit = redis.call('HGET', LIMITS, name), limit_of(name)
+  if text and limit then
+    answer[#answer + 1] = {name, text, redis.call('SCARD', slots_key(name)), waiting(name),
+      limit.tokens and string.format('%.3f', limit.tokens) or '', redis.call('ZSCORE', DUE, name) or ''}
+  end
+end
+return answer
