@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from shared.dead_letters import DeadLetters
@@ -56,6 +59,31 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -
             return answer
         time.sleep(0.01)
     raise AssertionError(f"within {seconds:g} s it did not happen that {what}")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values of metrics by name and labels."""
+
+
+def scrape(port: int, timeout: float = 0.5) -> Samples:
+    """What a part of this machine shows to Prometheus; nothing when it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=timeout) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 @dataclass

@@ -17,7 +17,7 @@ from redis import Redis
 from shared import keys
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.tasks import Outcome, TaskState
-from tests.harness import System, alive, running_system, wait_until
+from tests.harness import System, alive, free_port, running_system, scrape, wait_until
 
 TASKS = 5000
 
@@ -140,15 +140,15 @@ def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete
 
 
 def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: System, tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    frozen = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1")
+    ran, ports = tmp_path / "ran", (free_port(), free_port())
+    frozen = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1", WORKER_METRICS_PORT=str(ports[0]))
     task_id = system.submit("note", json.dumps({"file": str(ran), "seconds": 0.5}))
     wait_until(ran.exists, "it runs")
     executors = system.executors(frozen)
     for pid in (frozen.pid, *executors):
         os.kill(pid, signal.SIGSTOP)
     system.start_housekeeper()
-    other = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1")
+    other = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1", WORKER_METRICS_PORT=str(ports[1]))
     first = system.ended(task_id)
     assert first.summary.state is TaskState.COMPLETED
     assert [attempt.outcome for attempt in first.attempts] == [Outcome.LOST, Outcome.COMPLETED]
@@ -156,6 +156,9 @@ def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: Sys
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: "lease was lost" in system.logs(), "the late report is refused")
     assert system.records.get(task_id) == first
+    completed = "task_completions_total", (("status", "completed"), ("type", "note"))
+    assert [scrape(port, 5)[completed] for port in ports] == [0, 1], "one task is counted once"
+    assert scrape(ports[0], 5)["taskqueue_leases_lost_total", ()] == 1
     assert other.poll() is None
     assert frozen.poll() is None
 

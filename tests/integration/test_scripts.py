@@ -243,8 +243,8 @@ def test_a_wish_to_cancel_beats_a_retry_but_not_a_success(store: Store) -> None:
     store.claim(2)
     for each in (failing, succeeding):
         store.queues.cancel(each, "changed my mind")
-    store.report(failing, "retrying", delay=SECOND)
-    store.report(succeeding, "completed")
+    assert store.report(failing, "retrying", delay=SECOND) == 2, "the worker counts it as cancelled"
+    assert store.report(succeeding, "completed") == 1
     assert store.state(failing) is TaskState.CANCELLED
     assert store.state(succeeding) is TaskState.COMPLETED
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-import urllib.request
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from tests.harness import System
+from tests.harness import Samples, System, free_port, scrape
 from tests.integration.housekeeping.relay import Relay
 
 QUICK = {
@@ -21,14 +17,6 @@ QUICK = {
     "HOUSEKEEPER_SCHEDULES_INTERVAL": "0.2",
     "LOG_LEVEL": "DEBUG",
 }
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -73,16 +61,7 @@ class Member:
 
     def scrape(self, timeout: float = 0.5) -> Samples:
         """What it shows; nothing when it does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=timeout) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return {}
-        return {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
+        return scrape(self.port, timeout)
 
     def value(self, metric: str, /, **labels: str) -> float:
         return self.scrape().get((metric, tuple(sorted(labels.items()))), 0.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ResponseError
 
 from shared import keys
 from shared.errors import LockLost
@@ -20,7 +20,7 @@ from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.tasks import NewTask, TaskState, new_task_id
 from shared.telemetry import Tracing
-from shared.workers import Workers
+from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.jobs import HousekeepingJob
@@ -245,6 +245,68 @@ def test_gauges_are_the_leaders_alone(
     machine.redis.delete("taskqueue:housekeeper:lock:metrics")
     assert "taskqueue_tasks" not in shown(view)
     assert shown(view)["taskqueue_housekeeper_leader"] == 0
+
+
+def test_the_leader_shows_who_serves_each_queue_and_what_is_paused(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    about = {"host": "h", "pid": 1, "version": "1", "executors": 1, "started_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    for name, queues, state in (("a", ("high", "low"), "busy"), ("b", ("high",), "idle"), ("c", ("low",), "draining")):
+        Workers(machine.redis).announce(WorkerInfo(name=name, queues=queues, state=state, **about))  # type: ignore[arg-type]
+    Queues(machine.scripts, WEIGHTS).pause("low", "a test")
+    lead(leadership, job)
+    samples = [sample for family in view.collect() for sample in family.samples]
+    by_queue = {(each.name, each.labels.get("priority")): each.value for each in samples}
+    workers = {name: by_queue["taskqueue_queue_workers", name] for name in WEIGHTS}
+    assert workers == {"critical": 0, "high": 2, "normal": 0, "low": 1}
+    assert [name for name in WEIGHTS if by_queue["taskqueue_queue_paused", name]] == ["low"]
+
+
+def test_the_leader_shows_what_is_overdue(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    submit(machine, delay=SECOND)
+    submit(machine, queue="normal")
+    claim(machine)
+    machine.advance(15)
+    lead(leadership, job)
+    assert shown(view)["taskqueue_task_overdue_seconds"] == pytest.approx(14, abs=0.5)
+    assert shown(view)["taskqueue_lease_overdue_seconds"] == pytest.approx(6, abs=0.5)
+    assert shown(view)["taskqueue_schedule_overdue_seconds"] == 0
+
+
+def test_the_leader_shows_how_redis_is_set_up(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    machine.redis.config_set("maxmemory", 512 << 20)
+    machine.redis.config_set("maxmemory-policy", "volatile-lru")
+    try:
+        lead(leadership, job)
+    finally:
+        machine.redis.config_set("maxmemory", 0)
+        machine.redis.config_set("maxmemory-policy", "noeviction")
+    assert shown(view)["taskqueue_redis_max_memory_bytes"] == 512 << 20
+    assert 1 << 16 < shown(view)["taskqueue_redis_used_memory_bytes"] < 512 << 20
+    samples = [sample for family in view.collect() for sample in family.samples]
+    assert [each.labels for each in samples if each.name == "taskqueue_redis_eviction_policy"] == [
+        {"policy": "volatile-lru"}
+    ]
+
+
+def test_a_redis_that_does_not_say_how_it_is_leaves_the_other_gauges(
+    gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise ResponseError("NOPERM this user has no permissions to run the 'info' command")
+
+    view, leadership, job, _ = gauges
+    monkeypatch.setattr("redis.Redis.info", refuses)
+    lead(leadership, job)
+    assert "taskqueue_tasks" in shown(view)
+    assert "taskqueue_redis_used_memory_bytes" not in shown(view)
 
 
 def test_a_frozen_leader_shows_nothing_when_it_wakes(

@@ -10,8 +10,8 @@ import yaml
 
 from shared.schedules import read_declared
 from shared.settings import Settings
-from tests.harness import ROOT, WEIGHTS, System, wait_until
-from tests.integration.housekeeping.cluster import Cluster, free_port
+from tests.harness import ROOT, WEIGHTS, System, free_port, wait_until
+from tests.integration.housekeeping.cluster import Cluster
 
 TEXT = (ROOT / "worker/housekeeping/README.md").read_text()
 
