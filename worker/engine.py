@@ -278,7 +278,7 @@ class Engine:
         for report in news.written:
             self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
         for held in news.refused:
-            self.metrics.leases_lost += 1
+            self.metrics.leases_lost += held.lose()
             log.warning("task %s: its lease was lost, so its outcome here was refused", held.id.decode())
         for held in news.damaged:
             log.error("task %s: its outcome cannot be written, its record is damaged", held.id.decode())

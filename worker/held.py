@@ -40,9 +40,15 @@ class Held:
     noted: bool = False
     progress: bytes = b""
     cancelled: bool = False
+    lost: bool = False
     log_size: int = 0
     logs: deque[str] = field(default_factory=deque)
     family: bytes = b""
+
+    def lose(self) -> int:
+        """The lease is somebody else's; 1 when that is news, so that it is counted once however it is found out."""
+        news, self.lost = not self.lost, True
+        return int(news)
 
     @property
     def suspect(self) -> bool:

@@ -125,7 +125,11 @@ class WorkerMetrics(Collector):
         failures = CounterMetricFamily("task_failures", "Attempts that did not succeed.", labels=["type", "error"])
         for (task_type, error), count in list(self.failures.items()):
             failures.add_metric([task_type, error], count)
-        errors = CounterMetricFamily("worker_errors", "Troubles of the worker itself.", labels=["worker", "type"])
+        errors = CounterMetricFamily(
+            "worker_errors",
+            "Troubles of the worker itself, which are no task_failures_total.",
+            labels=["worker", "type"],
+        )
         for kind, count in list(self.errors.items()):
             errors.add_metric([self.worker, kind], count)
         durations = HistogramMetricFamily("task_duration_seconds", "Run time of an attempt.", labels=["type"])

@@ -230,7 +230,7 @@ class Watch:
 
     def abandon(self, held: Held) -> None:
         """Somebody else has the task now: it must not go on here."""
-        self.metrics.leases_lost += 1
+        self.metrics.leases_lost += held.lose()
         if held in self.ready:
             self.ready.remove(held)
             return

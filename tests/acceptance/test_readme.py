@@ -13,6 +13,19 @@ from tests.acceptance.running import Product, product
 from tests.harness import ROOT
 
 TEXT = readme.README.read_text()
+TEN = (
+    "task_submissions_total",
+    "task_completions_total",
+    "task_duration_seconds",
+    "task_retries_total",
+    "tasks_in_dlq_total",
+    "active_workers_total",
+    "pending_tasks_total",
+    "retry_tasks_total",
+    "task_failures_total",
+    "worker_errors_total",
+)
+"""The metrics of the deployment guide."""
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +81,18 @@ def test_the_table_of_metrics_is_what_a_running_system_shows(running: Product) -
 def test_the_ten_metrics_of_the_reference_are_on_the_gateways_page(running: Product) -> None:
     readme.exercise(running.api)
     page = running.api.get("/metrics").text
-    for name in (
-        "task_submissions_total",
-        "task_completions_total",
-        "task_duration_seconds_bucket",
-        "task_retries_total",
-        "tasks_in_dlq_total",
-        "active_workers_total",
-        "pending_tasks_total",
-        "retry_tasks_total",
-        "task_failures_total",
-        "worker_errors_total",
-    ):
-        assert re.search(rf"^{name}[ {{]", page, re.MULTILINE), name
+    for name in TEN:
+        assert re.search(rf"^{name}(_bucket)?[ {{]", page, re.MULTILINE), name
+
+
+def test_looking_for_task_on_the_gateways_page_finds_all_ten(running: Product) -> None:
+    """The command of the deployment guide; those whose name does not hold the word say it in their help."""
+    readme.exercise(running.api)
+    command = "curl -s http://localhost:8000/metrics | grep task_"
+    there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
+    found = subprocess.run(["bash", "-c", there], capture_output=True, text=True, timeout=30, check=True).stdout
+    for name in TEN:
+        assert re.search(rf"^(# HELP )?{name}\b", found, re.MULTILINE), name
 
 
 def test_every_test_that_the_readme_names_exists() -> None:

@@ -59,10 +59,23 @@ class Metrics:
     def _measure(self) -> Iterator[Metric]:
         overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()
         now = instant(self.scripts.now_us())
-        yield from _twins("tasks_in_dlq_total", "taskqueue_dead_letters", "Dead letters.", counts[TaskState.FAILED])
-        yield from _twins("active_workers_total", "taskqueue_active_workers", "Live workers.", len(workers))
         yield from _twins(
-            "retry_tasks_total", "taskqueue_retry_tasks", "Tasks that wait for a retry.", counts[TaskState.RETRYING]
+            "tasks_in_dlq_total",
+            "taskqueue_dead_letters",
+            "Dead letters: ended as failed in task_completions_total, and neither sent back nor removed since.",
+            counts[TaskState.FAILED],
+        )
+        yield from _twins(
+            "active_workers_total",
+            "taskqueue_active_workers",
+            "Live workers: who task_completions_total comes from.",
+            len(workers),
+        )
+        yield from _twins(
+            "retry_tasks_total",
+            "taskqueue_retry_tasks",
+            "Tasks that wait for a retry, each of them counted in task_retries_total.",
+            counts[TaskState.RETRYING],
         )
         yield from _of_queues(overview, workers, now)
         yield from self._of_waiting(overview, now)
@@ -131,7 +144,9 @@ def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
 
 def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Metric]:
     for name in ("pending_tasks_total", "taskqueue_pending_tasks"):
-        yield _by_queue(name, "Tasks that wait to be run.", overview, lambda queue: queue.pending)
+        yield _by_queue(
+            name, "Tasks of task_submissions_total that wait to be run now.", overview, lambda queue: queue.pending
+        )
     yield _by_queue(
         "taskqueue_oldest_pending_age_seconds",
         "Age of the longest waiting task that may run.",
