@@ -11,7 +11,6 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-import yaml
 
 import dashboard.serve
 import gateway.serve
@@ -26,6 +25,7 @@ from tests.deployment.manifests import (
     config_map,
     documents,
     of_kind,
+    size,
     workloads,
     yaml_files,
 )
@@ -356,7 +356,7 @@ def test_only_the_needed_connections_are_let_through() -> None:
     pods = tuple(workloads())
     port = {name: workloads()[name].ports for name in pods}
     meant = {(part, "redis", 6379) for part in OURS}
-    meant |= {(part, "jaeger", port["jaeger"]["otlp-http"]) for part in ("gateway", "worker")}
+    meant |= {(part, "jaeger", port["jaeger"]["otlp-http"]) for part in tracing_parts()}
     meant |= {("prometheus", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {("prometheus", part, port[part]["http"]) for part in ("gateway", "dashboard")}
     meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
@@ -365,25 +365,13 @@ def test_only_the_needed_connections_are_let_through() -> None:
     assert edges(of_kind("NetworkPolicy").values(), pods) == meant
 
 
+def tracing_parts() -> set[str]:
+    """The parts whose code sends traces."""
+    sources = [path.read_text() for part in ("gateway", "worker", "dashboard") for path in (ROOT / part).rglob("*.py")]
+    return {name for text in sources for name in re.findall(r'\bTracing\(\s*"(\w+)"', text)}
+
+
 @pytest.mark.parametrize("direction", ["Ingress", "Egress"])
 def test_what_no_policy_allows_is_refused_also_for_pods_that_come_later(direction: str) -> None:
     pods = (*workloads(), "some-pod-of-tomorrow")
     assert isolated(of_kind("NetworkPolicy").values(), pods, direction) == set(pods)
-
-
-def size(text: str) -> float:
-    """Bytes of a Kubernetes quantity."""
-    number, unit = re.fullmatch(r"(\d+)([KMG]i)", text).groups()  # type: ignore[union-attr]  # or the test fails
-    return float(int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit])
-
-
-# --- what is beside the single file ---
-
-
-@pytest.mark.parametrize("path", sorted(yaml_files(K8S / "extras")), ids=lambda path: path.name)
-def test_every_extra_is_for_our_namespace_and_points_at_what_is_there(path: Path) -> None:
-    for manifest in yaml.safe_load_all(path.read_text()):
-        assert manifest["metadata"]["namespace"] == "task-queue"
-        if manifest["apiVersion"].endswith(".k8s.io/v1"):
-            for version in (OLDEST, NEWEST):
-                kubernetes_validate.validate(manifest, version, strict=True)
