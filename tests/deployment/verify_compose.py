@@ -8,6 +8,7 @@ had, `--file tests/deployment/stand_ins.yml` puts something in its place.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import shlex
@@ -129,6 +130,13 @@ class Verification:
             assert not [rule for group in groups for rule in group["rules"] if rule["health"] == "err"]
         with claim("the dashboard shows its page"):
             assert self.engine.call("GET", "dashboard", "/").status == 200
+
+        with claim("the doctor finds nothing wrong, and warns of what is open and in the clear alone"):
+            done = self.engine.compose("exec", "-T", "worker", "python", "-m", "shared.doctor", "--json", check=False)
+            assert done.returncode == 1, done.stdout
+            assert {each["name"] for each in json.loads(done.stdout) if each["level"] != "ok"} == {"settings"}, (
+                done.stdout
+            )
 
     def scale(self) -> None:
         with claim("docker compose up --scale worker=3: three work, and Prometheus sees them"):
