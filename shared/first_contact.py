@@ -7,6 +7,7 @@ and ends.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from shared.settings import exit_with
 if TYPE_CHECKING:
     from redis import Redis
 
+log = logging.getLogger(__name__)
+
 OLDEST = (6, 2)
 """The oldest server whose commands our scripts use."""
 _PATIENCE = 1.0
@@ -32,8 +35,8 @@ def exit_if_unusable(url: str) -> None:
         ask(url)
     except (StoreMisfit, WrongFormat) as error:
         exit_with(f"{error} ({without_password(url)})")
-    except StoreUnavailable:
-        pass
+    except StoreUnavailable as error:
+        log.warning("%s (%s); waiting for it", error, without_password(url))
 
 
 def ask(url: str) -> None:

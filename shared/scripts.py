@@ -334,6 +334,10 @@ class Scripts:
         """Limits as `limit_read.lua` shows them; all when none is named."""
         return [tuple(row) for row in self.call("limit_read", *names)]
 
+    def announce(self, worker: str, life: int, doing: str, task_id: str, queues: str, rq_fields: str) -> None:
+        """A worker's sign of life, as `announce.lua` takes it."""
+        self.call("announce", worker, life, doing, task_id, queues, rq_fields)
+
     def now_us(self) -> int:
         """The time by the clock that the scripts use."""
         if given := self.clock.script_argument():

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.clock import instant
 from shared.redis_client import raw, text, translated
+from shared.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -60,14 +61,15 @@ class Workers:
         self.redis = redis
 
     def announce(self, info: WorkerInfo) -> None:
-        """A heartbeat: two round trips, because Redis itself says what time it is."""
-        seconds, us = self.redis.time()
-        now = instant(seconds * 1_000_000 + us)
-        with self.redis.pipeline(transaction=False) as pipeline:
-            pipeline.zadd(keys.WORKERS, {info.name: seconds * 1_000_000 + us})
-            pipeline.set(keys.worker(info.name), json.dumps(asdict(info), default=_plain), ex=LIFE)
-            self._announce_to_rq(pipeline, info, now)
-            pipeline.execute()
+        """A heartbeat, which a full Redis takes too."""
+        Scripts(self.redis).announce(
+            info.name,
+            LIFE,
+            json.dumps(asdict(info), default=_plain),
+            info.running[0].id if info.running else "",
+            json.dumps(info.queues),
+            json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),
+        )
 
     def farewell(self, info: WorkerInfo) -> None:
         """A worker that ends in order is gone at once."""
@@ -118,18 +120,6 @@ class Workers:
                 pipeline.execute()
         return len(silent)
 
-    def _announce_to_rq(self, pipeline: Pipeline, info: WorkerInfo, now: datetime) -> None:
-        key = keys.rq_worker(info.name)
-        pipeline.hset(key, mapping={**_rq_fields(info, now)})
-        if info.running:
-            pipeline.hset(key, "current_job", info.running[0].id)
-        else:
-            pipeline.hdel(key, "current_job")  # RQ's tools look an empty one up
-        pipeline.expire(key, LIFE)
-        pipeline.sadd(keys.RQ_WORKERS, key)
-        for queue in info.queues:
-            pipeline.sadd(keys.rq_workers(queue), key)
-
     def _forget_in_rq(self, pipeline: Pipeline, name: str, queues: Sequence[str]) -> None:
         key = keys.rq_worker(name)
         pipeline.srem(keys.RQ_WORKERS, key)
@@ -137,11 +127,10 @@ class Workers:
             pipeline.srem(keys.rq_workers(queue), key)
 
 
-def _rq_fields(info: WorkerInfo, now: datetime) -> dict[_Field, _Field]:
+def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
     """A worker as RQ's tools expect it."""
     return {
         "birth": _rq_time(info.started_at),
-        "last_heartbeat": _rq_time(now),
         "queues": ",".join(info.queues),
         "pid": info.pid,
         "hostname": info.host,
@@ -153,9 +142,6 @@ def _rq_fields(info: WorkerInfo, now: datetime) -> dict[_Field, _Field]:
         "failed_job_count": info.failed + info.retried + info.crashed,
         "total_working_time": info.busy_seconds,
     }
-
-
-_Field: TypeAlias = bytes | bytearray | memoryview | str | int | float
 
 
 def _rq_time(at: datetime) -> str:

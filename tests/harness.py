@@ -127,7 +127,7 @@ class System:
     def start_worker(self, **environment: str) -> subprocess.Popen[bytes]:
         """A worker that is ready to take tasks."""
         process = self.start("worker", **environment)
-        wait_until(lambda: self._announced(process), "the worker announced itself")
+        wait_until(lambda: self._announced(process), "the worker announced itself", 60)
         return process
 
     def _announced(self, process: subprocess.Popen[bytes]) -> bool:

@@ -91,17 +91,17 @@ class Heartbeat:
         self.nudged.set()
 
     def beat(self) -> None:
-        types = self.engine.crew.types
-        if types:
-            # Every time: Redis may have come back empty.
-            self.types.publish(types.values())
-            handlers = {f"type:{name}": each.limit for name, each in types.items()}
-            self.limits.declare(handlers, self.engine.settings.declared_limits())
-            self.published = types
         info = self.info()
         self.busy = info.state != "idle" or info.completed != self.completed
         self.completed = info.completed
         self.workers.announce(info)
+        types = self.engine.crew.types
+        if types:
+            # Every time: Redis may have come back empty. After the sign of life, because a full one does not take it.
+            self.types.publish(types.values())
+            handlers = {f"type:{name}": each.limit for name, each in types.items()}
+            self.limits.declare(handlers, self.engine.settings.declared_limits())
+            self.published = types
 
     def holdings(self) -> Holdings:
         """What this worker has right now; asked by the heartbeat, and by whoever reads the metrics."""

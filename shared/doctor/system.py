@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared import formats, keys
-from shared.doctor.findings import Finding, doubtful, fine, wrong
+from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from shared.redis_client import raw, text
 from shared.scripts import Scripts
 from shared.workers import Workers
@@ -21,7 +21,10 @@ OVERDUE_US = 10_000_000
 
 def check(redis: Redis, settings: Settings) -> list[Finding]:
     """The format of the data, workers and housekeepers."""
-    return [_format(redis), *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
+    data = _format(redis)
+    if data.level is Level.ERROR:
+        return [data]  # the rest would be read as if it were ours
+    return [data, *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
 
 
 def _format(redis: Redis) -> Finding:

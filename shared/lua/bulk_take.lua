@@ -5,6 +5,7 @@
 -- retry is not retried by the same action for ever.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = 'taskqueue:bulk:' .. id
+write_even_when_full()
 local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until')
 if not v[1] or not (v[1] == 'running' or v[1] == 'paused') then return {'stop', {}} end
 if v[1] == 'paused' then return {'wait', {}} end

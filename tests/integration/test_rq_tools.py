@@ -16,6 +16,7 @@ from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
 from rq_dashboard.app import create_app
 
+from shared.local.embedded_redis import EmbeddedRedis
 from shared.tasks import RQ_STATUS, TaskState
 from tests.harness import System, wait_until
 
@@ -61,10 +62,12 @@ def test_jobs_fetched_by_rq_show_the_state_of_the_api(system: System, busy: dict
     assert "GiveUp: it can never work" in (failed.exc_string or "")
 
 
-def test_rq_info_reads_a_running_system(system: System, busy: dict[TaskState, str]) -> None:
+def test_rq_info_reads_a_running_system(
+    system: System, busy: dict[TaskState, str], redis_server: EmbeddedRedis
+) -> None:
     [worker] = wait_until(lambda: [each for each in system.workers.all() if each.completed], "the worker's heartbeat")
     done = subprocess.run(
-        [sys.executable, "-m", "rq.cli", "info", "--url", system.url, "--raw"],
+        [sys.executable, "-m", "rq.cli", "info", "--url", redis_server.url, "--raw"],
         capture_output=True,
         text=True,
         timeout=30,
@@ -76,9 +79,9 @@ def test_rq_info_reads_a_running_system(system: System, busy: dict[TaskState, st
 
 
 def test_rq_dashboard_reads_a_running_system(
-    system: System, busy: dict[TaskState, str], monkeypatch: pytest.MonkeyPatch
+    system: System, busy: dict[TaskState, str], redis_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RQ_DASHBOARD_REDIS_URL", system.url)
+    monkeypatch.setenv("RQ_DASHBOARD_REDIS_URL", redis_server.url)
     monkeypatch.setenv("RQ_DASHBOARD_JSON_SERIALIZER", "true")
     client = create_app().test_client()
     for path in ("queues.json", "workers.json", *(f"job/{task_id}.json" for task_id in busy.values())):
@@ -104,7 +107,9 @@ def test_counting_with_rqs_registries_changes_nothing_that_lives(system: System,
     assert running == [busy[TaskState.RUNNING]]
 
 
-def test_a_stock_worker_that_takes_a_ticket_executes_nothing_and_recovery_brings_it_back(system: System) -> None:
+def test_a_stock_worker_that_takes_a_ticket_executes_nothing_and_recovery_brings_it_back(
+    system: System, redis_server: EmbeddedRedis
+) -> None:
     system.queues.pause("low", "only the stranger takes from it")
     task_id = system.submit("noop", queue="low")
     subprocess.run(
@@ -115,7 +120,7 @@ def test_a_stock_worker_that_takes_a_ticket_executes_nothing_and_recovery_brings
             "worker",
             "--burst",
             "--url",
-            system.url,
+            redis_server.url,
             "-S",
             "rq.serializers.JSONSerializer",
             "low",

@@ -61,7 +61,7 @@ def test_a_user_who_lacks_a_right_is_told_which_list_to_look_at(system: System) 
     system.redis.execute_command("ACL", "SETUSER", USER, "-get")
     try:
         process = system.start("worker")
-        assert process.wait(20) == 2
+        assert process.wait(60) == 2
         assert "the Redis user lacks a right" in system.logs()
         assert "shared/redis-acl.conf" in system.logs()
     finally:

@@ -36,7 +36,7 @@ def test_an_older_format_that_is_still_read_is_raised(
 def test_a_part_that_meets_a_newer_format_says_so_and_ends(system: System, part: tuple[str, ...]) -> None:
     system.redis.set(keys.FORMAT, formats.FORMAT + 1)
     process = system.start(*part, **PORTS)
-    assert process.wait(20) == 2
+    assert process.wait(60) == 2
     assert f"of format {formats.FORMAT + 1} and this version reads up to {formats.FORMAT}" in system.logs()
     assert system.redis.keys() == [keys.FORMAT.encode()]
 
@@ -69,5 +69,5 @@ def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(sy
 def test_a_damaged_mark_is_refused(system: System) -> None:
     system.redis.set(keys.FORMAT, "soon")
     process = system.start("worker")
-    assert process.wait(20) == 2
+    assert process.wait(60) == 2
     assert "which no version wrote" in system.logs()

@@ -1,0 +1,142 @@
+"""A Redis that answers and is of no use: each kind is said in words, and what can mend by itself does."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.errors import StoreMisfit, StoreRefused
+from shared.first_contact import ask
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.local.ports import free_port
+from shared.redis_client import connect, translated
+from shared.tasks import TaskState
+from tests.harness import System, running_system, wait_until
+from tests.integration.redis_modes.load import Callers, get, start_gateway
+
+PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
+PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """A server that this test may change."""
+    with EmbeddedRedis(data_dir=tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part[0])
+def test_a_wrong_password_ends_a_part_with_the_setting_to_change(system: System, part: tuple[str, ...]) -> None:
+    url = f"redis://:hunter2@127.0.0.1:{system.url.rpartition(':')[2]}"
+    process = system.start(*part, **PORTS, REDIS_URL=url)
+    assert process.wait(60) == 2
+    assert "Redis refused the password" in system.logs()
+    assert "REDIS_PASSWORD" in system.logs()
+    assert "hunter2" not in system.logs()
+
+
+class _Old(socketserver.StreamRequestHandler):
+    """Answers what a part asks at first, as a server of 2018 would."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = [self._word() for _ in range(int(line[1:]))]
+            self.wfile.write(self._answer(words[0].upper()))
+
+    def _word(self) -> str:
+        size = int(self.rfile.readline()[1:])
+        return self.rfile.read(size + 2)[:-2].decode()
+
+    def _answer(self, command: str) -> bytes:
+        if command == "INFO":
+            text = b"redis_version:5.0.3\r\nrole:master\r\n"
+            return b"$%d\r\n%s\r\n" % (len(text), text)
+        return {"GET": b"$1\r\n1\r\n", "PING": b"+PONG\r\n"}.get(command, b"-ERR unknown command\r\n")
+
+
+def test_a_server_too_old_is_refused_with_the_version_that_is_needed() -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Old) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(StoreMisfit, match=r"this is Redis 5\.0\.3: version 6\.2 or newer"):
+            ask(f"redis://127.0.0.1:{server.server_address[1]}/0")
+        server.shutdown()
+
+
+def test_a_replica_is_said_to_take_no_writes_and_work_goes_on_when_it_is_a_primary_again(
+    own_redis: EmbeddedRedis, tmp_path: Path
+) -> None:
+    port = free_port()
+    with (
+        connect(own_redis.url, timeout=5) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker, keeper = system.start("worker"), system.start_housekeeper()
+        start_gateway(system, port)
+        wait_until(system.workers.all, "the worker is there", 60)
+        client.replicaof("127.0.0.1", str(free_port()))
+        try:
+            with Callers(port, {"type": "noop", "data": None}, threads=1, pause=0.05) as callers:
+                wait_until(lambda: len(callers.told) > 10, "the gateway was asked")
+            assert set(callers.statuses) == {503}
+            assert max(each.seconds for each in callers.told) < 5
+            assert "point REDIS_URL at the primary" in get(port, "/health")[1].decode()
+        finally:
+            client.replicaof("NO", "ONE")
+        assert system.ended(system.submit("noop"), 40).summary.state is TaskState.COMPLETED
+        assert worker.poll() is keeper.poll() is None
+
+
+def test_a_full_redis_refuses_tasks_with_the_reason_and_lets_everything_else_end(
+    own_redis: EmbeddedRedis, tmp_path: Path
+) -> None:
+    port = free_port()
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path, RETENTION_CANCELLED="0") as system,
+    ):
+        worker, keeper = system.start("worker"), system.start_housekeeper(HOUSEKEEPER_TTL_INTERVAL="0.2")
+        start_gateway(system, port)
+        wait_until(system.workers.all, "the worker is there", 60)
+        [dead] = system.submit_many([("fail", "null")], retry={"max_retries": 0})
+        system.ended(dead)
+        waiting = system.submit("noop", queue="low", delay=timedelta(hours=1))
+        running = system.submit_many([("slowly", '{"seconds": 0.3}')] * 6)
+        client.config_set("maxmemory", "1mb")
+        with Callers(port, {"type": "noop", "data": None}, threads=1, pause=0.05) as callers:
+            wait_until(lambda: len(callers.told) > 5, "the gateway was asked")
+        assert set(callers.statuses) == {503}
+        assert {system.ended(each).summary.state for each in running} == {TaskState.COMPLETED}
+        system.queues.cancel(waiting, "nobody wants it any more")
+        wait_until(lambda: not client.exists(keys.rq_job(waiting)), "what is past its retention is removed")
+        system.dead_letters.purge(dead)
+        beat = _beats(system)
+        wait_until(lambda: _beats(system) > beat, "the worker still gives signs of life")
+        assert json.loads(get(port, "/health")[1])["status"] == "degraded"
+        client.config_set("maxmemory", "0")
+        assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
+        assert worker.poll() is keeper.poll() is None
+
+
+def _beats(system: System) -> float:
+    """When the worker was last heard."""
+    return max(info.last_heartbeat_at.timestamp() for info in system.workers.all() if info.last_heartbeat_at)
+
+
+def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redis: EmbeddedRedis) -> None:
+    with connect(own_redis.url) as client:
+        client.config_set("maxmemory", "1")
+        with pytest.raises(StoreRefused, match="has reached maxmemory"), translated():
+            client.set("taskqueue:x", "y")
+        client.config_set("maxmemory", "0")
+        client.config_set("min-replicas-to-write", "1")
+        with pytest.raises(StoreRefused, match="does not take writes now"), translated():
+            client.set("taskqueue:x", "y")
