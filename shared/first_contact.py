@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from shared.errors import StoreMisfit, StoreUnavailable, WrongFormat
 from shared.redis_address import without_password
-from shared.redis_client import connect, translated
+from shared.redis_client import NO_CERTIFICATE, connect, translated
 from shared.settings import exit_with
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def ask(url: str) -> None:
         raise
     except StoreUnavailable as error:
         _refuse_one_sided_tls(url)
-        raise error from None
+        if _may_want_a_certificate(url, str(error)):
+            raise StoreUnavailable(f"{error} ({NO_CERTIFICATE})") from None
+        raise
 
 
 def info(client: Redis) -> Mapping[str, Any]:
@@ -83,6 +85,12 @@ def _refuse_one_sided_tls(url: str) -> None:
     query = "?ssl_cert_reqs=none&ssl_check_hostname=no" if other == "rediss" else ""
     if _speaks(f"{other}://{where}{query}"):
         raise StoreMisfit(f"this server answers to {other}:// and not to {scheme}://: correct REDIS_URL")
+
+
+def _may_want_a_certificate(url: str, said: str) -> bool:
+    """A server that misses ours hangs up without a word, after the handshake."""
+    hung_up = any(word in said.lower() for word in ("closed", "eof occurred", "reset"))
+    return hung_up and url.startswith("rediss") and "ssl_certfile=" not in url
 
 
 def _speaks(url: str) -> bool:

@@ -97,11 +97,11 @@ def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
 
 
 _NO_TLS = "that port does not speak TLS: write redis:// instead of rediss://, or use the port that does"
-_NO_CERTIFICATE = "if the server wants a certificate of ours, set REDIS_CERT_FILE and REDIS_KEY_FILE"
+NO_CERTIFICATE = "if the server wants a certificate of ours, set REDIS_CERT_FILE and REDIS_KEY_FILE"
 _MISFITS = {
     "certificate verify failed": "REDIS_CA_FILE must hold the authority that signed the server's certificate, and the "
     "host in the address must be one that the certificate names",
-    "certificate required": _NO_CERTIFICATE,
+    "certificate required": NO_CERTIFICATE,
     "wrong version number": _NO_TLS,
     "record layer failure": _NO_TLS,
     "protocol error": "what listens there does not speak the protocol of Redis",
@@ -114,5 +114,4 @@ def _of_connecting(said: str) -> StoreUnavailable:
     for words, advice in _MISFITS.items():
         if words in heard:
             return StoreMisfit(f"Redis cannot be reached this way: {said}. {advice[0].upper()}{advice[1:]}")
-    more = f" ({_NO_CERTIFICATE})" if "eof occurred in violation" in heard else ""
-    return StoreUnavailable(f"Redis does not answer: {said}{more}")
+    return StoreUnavailable(f"Redis does not answer: {said}")

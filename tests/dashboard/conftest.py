@@ -18,6 +18,7 @@ from werkzeug.test import TestResponse
 from dashboard.app import create_app
 from dashboard.users import Users
 from shared import causes
+from shared.redis_client import connect
 from shared.settings import Settings
 from tests.harness import System, running_system
 
@@ -60,16 +61,18 @@ class Browser:
 
 
 @pytest.fixture
-def open_browser(system: System) -> Callable[..., Browser]:
-    """Makes a browser in front of a dashboard with these settings."""
+def open_browser(system: System) -> Iterator[Callable[..., Browser]]:
+    """Makes a browser in front of a dashboard with these settings, which Redis knows as a part of the product."""
+    as_part = connect(system.url)
 
     def make(**settings: object) -> Browser:
         chosen = Settings.model_validate(settings)
-        app = create_app(chosen, system.redis, Users.load_or_exit(chosen))
+        app = create_app(chosen, as_part, Users.load_or_exit(chosen))
         app.testing = False
         return Browser(app, app.test_client())
 
-    return make
+    yield make
+    as_part.close()
 
 
 @pytest.fixture
