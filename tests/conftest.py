@@ -7,10 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import settings
 
 from shared.errors import SettingsError
 from shared.local.embedded_redis import EmbeddedRedis
 from tests.least_privilege import guarded_server, url_of_user
+
+# How long one example takes is the machine's affair; the time-out of the whole test bounds it.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
