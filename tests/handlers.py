@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from redis import Redis
+
 from worker import GiveUp, RetryLater, TaskCancelled, current_task, report_progress, task
 
 log = logging.getLogger(__name__)
@@ -234,3 +236,19 @@ def calls(url: str, redis_url: str) -> None:
     httpx.get(url, timeout=5)
     with Redis.from_url(redis_url) as redis:
         redis.incr("calls")
+
+
+@task("measured")
+def measured(name: str, seconds: float = 0.02) -> None:
+    """Tells how many of its kind run at this moment, and when it started."""
+    me = f"{os.getppid()}:{os.getpid()}:{current_task().id}"
+    with Redis.from_url(os.environ["REDIS_URL"]) as redis:
+        now, us = redis.time()
+        pipeline = redis.pipeline(transaction=True)
+        pipeline.sadd(f"taskqueue:measured:{name}:now", me)
+        pipeline.scard(f"taskqueue:measured:{name}:now")
+        _, running = pipeline.execute()
+        redis.rpush(f"taskqueue:measured:{name}:counts", running)
+        redis.rpush(f"taskqueue:measured:{name}:starts", now + us / 1_000_000)
+        time.sleep(seconds)
+        redis.srem(f"taskqueue:measured:{name}:now", me)

@@ -1,0 +1,118 @@
+"""Limits with four real workers: measured by the handlers themselves, while others work and while workers die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import time
+
+import pytest
+
+from shared import keys
+from shared.limits import Limits, read_limit
+from shared.locks import Permit
+from shared.redis_client import text
+from shared.tasks import TaskDetail, TaskState
+from tests.harness import WEIGHTS, System, wait_until
+
+
+@pytest.fixture
+def four(system: System) -> System:
+    """A system with four workers of two executors each."""
+    for _ in range(4):
+        system.start("worker", WORKER_EXECUTORS="2")
+    wait_until(
+        lambda: len([each for each in system.workers.all() if each.executors]) == 4, "four workers are there", 60
+    )
+    return system
+
+
+def submit(system: System, count: int, seconds: float, name: str = "m", **options: str) -> list[str]:
+    data = f'{{"name": "{name}", "seconds": {seconds}}}'
+    return system.submit_many([("measured", data)] * count, **options)
+
+
+def most_at_once(system: System, name: str = "m") -> int:
+    return max(int(each) for each in system.redis.lrange(f"taskqueue:measured:{name}:counts", 0, -1))
+
+
+def starts(system: System, name: str = "m") -> list[float]:
+    return sorted(float(each) for each in system.redis.lrange(f"taskqueue:measured:{name}:starts", 0, -1))
+
+
+def waits(system: System, count: int) -> list[float]:
+    """How long tasks without a limit waited, submitted one by one."""
+    ids = []
+    for _ in range(count):
+        ids.append(system.submit("noop"))
+        time.sleep(0.01)
+    return [_wait(system.ended(task_id)) for task_id in ids]
+
+
+def _wait(task: TaskDetail) -> float:
+    created, started = task.summary.created_at, task.attempts[0].started_at
+    assert created
+    assert started
+    return (started - created).total_seconds()
+
+
+def test_four_workers_never_run_more_than_the_limit_and_others_wait_no_longer(four: System) -> None:
+    before = waits(four, 60)
+    Limits(four.scripts).put("type:measured", read_limit({"concurrency": 3}))
+    submit(four, 250, 0.02)
+    meanwhile = waits(four, 60)
+    four.all_ended()
+    assert most_at_once(four) == 3, "the limit was reached and never exceeded"
+    assert len(starts(four)) == 250
+    # In the queue's list they would have waited behind 250 tasks, for seconds.
+    assert statistics.median(meanwhile) < statistics.median(before) + 0.05, (before, meanwhile)
+
+
+def test_the_rate_is_met_within_five_percent_and_a_key_holds_over_four_workers(four: System) -> None:
+    rate = 40
+    Limits(four.scripts).put("type:measured", read_limit({"rate": f"{rate}/s", "burst": max(1, rate // 10)}))
+    Limits(four.scripts).put("key:partner", read_limit({"concurrency": 2}))
+    submit(four, rate * 6, 0.02, limit_key="partner")
+    four.all_ended()
+    assert most_at_once(four) <= 2
+    moments = starts(four)
+    steady = moments[max(1, rate // 10) :]
+    measured = (len(steady) - 1) / (steady[-1] - steady[0])
+    assert measured == pytest.approx(rate, rel=0.05)
+
+
+def test_killed_workers_free_their_slots_once_and_the_limit_holds(four: System) -> None:
+    four.start_housekeeper()
+    Limits(four.scripts).put("type:measured", read_limit({"concurrency": 4}))
+    ids = submit(four, 120, 0.05)
+    for number, victim in enumerate(four.processes[:2], 1):
+        _wait_for_starts(four, 25 * number)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+        _wait_for_end(four, victim.pid)
+        four.start("worker", WORKER_EXECUTORS="2")
+    counts = four.all_ended()
+    assert counts[TaskState.COMPLETED] == len(ids)
+    assert most_at_once(four) <= 4
+    assert four.redis.scard(keys.slots("type:measured")) == 0
+    wrong = [four.scripts.survey(list(WEIGHTS), 3_000_000, 100, Permit())[1] for _ in range(5)]
+    assert not any("slot" in each for each in wrong)
+
+
+def _wait_for_starts(system: System, count: int) -> None:
+    wait_until(lambda: len(starts(system)) > count, f"{count} have run")
+
+
+def _wait_for_end(system: System, worker_pid: int) -> None:
+    wait_until(lambda: not still_there(system, worker_pid), "its executors are gone")
+
+
+def still_there(system: System, worker_pid: int) -> bool:
+    """Whether an executor of a dead worker still works; what it did not sign off itself is signed off here."""
+    present = {text(each) for each in system.redis.smembers("taskqueue:measured:m:now")}
+    of_victim = {each for each in present if each.startswith(f"{worker_pid}:")}
+    living = {each for each in of_victim if os.path.exists(f"/proc/{each.split(':')[1]}")}
+    if of_victim - living:
+        system.redis.srem("taskqueue:measured:m:now", *(of_victim - living))
+    return bool(living)
