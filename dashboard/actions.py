@@ -98,6 +98,18 @@ class Actions:
         _demand(task_id, state, done, "only a task that waits for a moment can be run at once")
         self._record(who, "ran now", task_id)
 
+    # --- batches ---
+
+    def cancel_batch(self, who: Person, batch_id: str) -> None:
+        """Cancels all tasks of a batch that have not ended."""
+        self.queries.batches.cancel(batch_id, f"by {who.name} in the dashboard")
+        self._record(who, "cancelled batch", batch_id)
+
+    def retry_batch(self, who: Person, batch_id: str) -> None:
+        """Sends all dead letters of a batch back."""
+        self.queries.batches.retry_failed(batch_id)
+        self._record(who, "retried failures of batch", batch_id)
+
     # --- queues ---
 
     def pause(self, who: Person, queue: str, reason: str) -> None:

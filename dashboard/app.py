@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,6 +18,7 @@ from dashboard.background import Background
 from dashboard.metrics import Metrics
 from dashboard.pages import (
     audit,
+    batches,
     bulk,
     dead_letters,
     health,
@@ -39,6 +41,8 @@ from shared.bulk_actions import BulkActions
 from shared.cause_groups import CauseGroups
 from shared.dead_letters import DeadLetters
 from shared.errors import (
+    BatchBusy,
+    BatchNotFound,
     IllegalTransition,
     LockChanged,
     ScheduleNotFound,
@@ -74,7 +78,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     counted.install(app)
     desk = _desk(app, settings, redis, users, counted)
     security.install(app, settings, users, redis)
-    for page in (overview, tasks, task, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
+    for page in (overview, tasks, task, batches, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
         app.register_blueprint(page.page(desk))
     app.register_blueprint(health.page(redis))
     app.register_blueprint(metrics.page(counted))
@@ -139,17 +143,20 @@ def _fingerprint(name: str) -> str:
     return hashlib.sha256((files("dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
 
 
+_MISSING: Mapping[type[TaskQueueError], tuple[str, str]] = {
+    TaskNotFound: ("task", "It never existed, or it has ended and its time here is over."),
+    BatchNotFound: ("batch", "It never existed, or all its tasks have been removed."),
+    ScheduleNotFound: ("schedule", "Somebody may have deleted it."),
+}
+
+
 def _register_errors(app: Flask) -> None:
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
         return _apology(503, "Redis cannot be reached", str(error)), 503, {"Retry-After": "2"}
 
-    def missing(error: TaskNotFound) -> tuple[str, int]:
-        return _apology(
-            404, "There is no such task", "It never existed, or it has ended and its time here is over."
-        ), 404
-
-    def no_schedule(error: ScheduleNotFound) -> tuple[str, int]:
-        return _apology(404, "There is no such schedule", "Somebody may have deleted it."), 404
+    def missing(error: TaskQueueError) -> tuple[str, int]:
+        what, why = _MISSING[type(error)]
+        return _apology(404, f"There is no such {what}", why), 404
 
     def conflict(error: TaskQueueError) -> tuple[str, int]:
         status = 400 if isinstance(error, Refused) else 409
@@ -166,8 +173,9 @@ def _register_errors(app: Flask) -> None:
         return http(InternalServerError("This is a fault of the dashboard; its log says more."))
 
     app.register_error_handler(StoreUnavailable, unavailable)
-    app.register_error_handler(TaskNotFound, missing)
-    app.register_error_handler(ScheduleNotFound, no_schedule)
+    for each in _MISSING:
+        app.register_error_handler(each, missing)
+    app.register_error_handler(BatchBusy, conflict)
     app.register_error_handler(IllegalTransition, conflict)
     app.register_error_handler(LockChanged, conflict)
     app.register_error_handler(Refused, conflict)

@@ -14,8 +14,10 @@ from dashboard.snapshot import Lookout, Snapshot
 from dashboard.watchlist import Watchlist
 from shared import keys
 from shared.audit import Audit, AuditEntry
+from shared.batches import Batch, Batches, BatchItem
 from shared.bulk_actions import BulkAction, BulkActions, Selection
 from shared.cause_groups import CauseGroup, CauseGroups
+from shared.dependencies import Kin, Relative, kin_of
 from shared.locks import LockDesk, LockInfo
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
@@ -40,6 +42,7 @@ class Queries:
         self.causes = causes
         self.bulks = bulks
         self.audit = audit
+        self.batches = Batches(records.scripts)
         self.memory = Memory()
         self.watchlist = Watchlist(records)
 
@@ -69,6 +72,28 @@ class Queries:
     def position(self, task: TaskSummary) -> int | None:
         """How many tasks of its queue wait before a pending one."""
         return self.watchlist.get(task.id).position
+
+    def kin(self, task: TaskDetail) -> Kin:
+        """The tasks that it depends on and those that depend on it; most tasks have none, and cost nothing."""
+        summary = task.summary
+        if not task.parents and not task.children:
+            alone = Relative(id=summary.id, type=summary.type, state=summary.state)
+            return Kin(relatives={summary.id: alone}, dependences=(), cut=False)
+        return self.memory.recall(("kin", summary.id), lambda: kin_of(self.redis, summary.id))
+
+    def batches_page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
+        """Some batches, newest first. Raises ValueError for a cursor that no page gave out."""
+        return self.memory.recall(("batches", cursor), lambda: self.batches.page(PAGE, cursor))
+
+    def batch(self, batch_id: str) -> Batch:
+        """Raises BatchNotFound."""
+        return self.memory.recall(("batch", batch_id), lambda: self.batches.get(batch_id))
+
+    def batch_items(self, batch_id: str, after: int, state: TaskState | None) -> tuple[list[BatchItem], int | None]:
+        """Some tasks of a batch in their order, and where the next page begins."""
+        return self.memory.recall(
+            ("batch items", batch_id, after, state), lambda: self.batches.items(batch_id, PAGE, after, state)
+        )
 
     def groups(self, page: int) -> tuple[list[CauseGroup], int]:
         """Causes of dead letters, the commonest first, and how many causes there are."""

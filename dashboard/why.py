@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dashboard.present import ago, duration
 from dashboard.snapshot import Snapshot
-from shared.tasks import TaskDetail, TaskState, TaskSummary
+from shared.batches import Batch
+from shared.dependencies import Relative
+from shared.tasks import OnParentFailure, TaskDetail, TaskState, TaskSummary
 
 PATIENCE = timedelta(seconds=3)
 
 
-def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """What a blocked task may wait for: its parents (None where one is not known), and its batch or one before it."""
+
+    parents: Sequence[Relative | None] = ()
+    batch: Batch | None = None
+
+
+def why(task: TaskDetail, position: int | None, now: Snapshot, ties: Ties | None = None) -> str:
     """The sentence; `position` is how many tasks of its queue go before it, None when it is in none."""
     summary = task.summary
     if summary.corrupt:
@@ -21,7 +32,7 @@ def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
         TaskState.PENDING: lambda: _pending(task, position, now),
         TaskState.SCHEDULED: lambda: _due(summary, "It was submitted to run at a time", now),
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and the next one waits", now),
-        TaskState.BLOCKED: lambda: "It waits for other tasks to complete first.",
+        TaskState.BLOCKED: lambda: _blocked(task, ties or Ties()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
         TaskState.COMPLETED: lambda: f"It has completed, {_attempts(summary)}.",
         TaskState.FAILED: lambda: _failed(summary),
@@ -29,6 +40,33 @@ def why(task: TaskDetail, position: int | None, now: Snapshot) -> str:
         TaskState.EXPIRED: lambda: "It expired: nobody could start it by the moment it was to have started by.",
     }
     return waits[summary.state]()
+
+
+def _blocked(task: TaskDetail, ties: Ties) -> str:
+    batch = ties.batch
+    if task.after_batch:
+        far = f", of which {batch.ended:,} of {batch.total:,} tasks have ended" if batch else ""
+        sent = " and which is still being sent" if batch and batch.status == "receiving" else ""
+        return f"It follows batch {task.after_batch}{far}{sent}."
+    open_ones = [each for each in ties.parents if each and each.state and not each.state.ended]
+    if open_ones:
+        return f"It waits for {_named(open_ones)}."
+    dead = [each for each in ties.parents if each and each.state is TaskState.FAILED]
+    if dead and task.on_parent_failure is OnParentFailure.WAIT:
+        return f"It waits until somebody retries {_named(dead)}: retry or delete that dead letter."
+    if batch and batch.terms.max_running:
+        return f"It waits for its turn: of batch {batch.terms.name or batch.id} at most {_at_once(batch)}."
+    return "It waits for other tasks; all of them have ended, and a worker or housekeeper is about to release it."
+
+
+def _at_once(batch: Batch) -> str:
+    most = batch.terms.max_running or 0
+    return f"{most:,} {'task is' if most == 1 else 'tasks are'} let into the queues at once"
+
+
+def _named(tasks: Sequence[Relative]) -> str:
+    first = ", ".join(f"{each.type} {each.id} ({each.state})" for each in tasks[:3])
+    return f"{first} and {len(tasks) - 3:,} more" if len(tasks) > 3 else first
 
 
 def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:

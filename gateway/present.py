@@ -37,6 +37,8 @@ def detail(found: TaskDetail, policy: RetryPolicy) -> schemas.TaskDetailView:
         trace_parent=found.meta.get("traceparent"),
         depends_on=[schemas.DependencyView(task_id=each.task_id, on=each.on) for each in found.parents],
         on_parent_failure=found.on_parent_failure if found.parents else None,
+        dependents=list(found.children),
+        dependents_count=found.children_count,
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
         attempts=[attempt(each) for each in found.attempts],

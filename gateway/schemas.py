@@ -551,6 +551,8 @@ class TaskDetailView(TaskView):
     trace_parent: str | None = Field(description="The trace that the submission belongs to.")
     depends_on: list[DependencyView]
     on_parent_failure: OnParentFailure | None = Field(description="null when it depends on nothing.")
+    dependents: list[str] = Field(description="The first tasks that depend on it.")
+    dependents_count: int
     batch_id: str | None
     batch_index: int | None
     attempts: list[AttemptView]

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -338,6 +338,8 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
             OnParentFailure.CANCEL,
         ),
         batch=attempt_read("its place in a batch", lambda: _place(fields), None),
+        children=tuple(_children(fields)),
+        children_count=attempt_read("what depends on it", lambda: int(fields.get("children", 0)), 0),
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
@@ -353,7 +355,14 @@ def _after_colon(value: bytes | None) -> str | None:
 
 
 def _parents(value: bytes | None) -> tuple[Parent, ...]:
-    return tuple(Parent(task_id=str(each[0]), on=On(each[1])) for each in json.loads(value or b"[]"))
+    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on in json.loads(value or b"[]"))
+
+
+def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
+    number = 1
+    while (child := fields.get(f"child:{number}")) is not None:
+        yield child.decode(errors="replace")
+        number += 1
 
 
 def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:

@@ -256,6 +256,7 @@ class TaskSummary:
 class TaskDetail:
     """Everything that is on record about a task. `data` and `result` are parsed JSON.
 
+    `children` are the first of the tasks that depend on it.
     `aside_for` is set while it waits outside its queue's list: the limit that it waits for, or "" for the turn of its
     tenant.
     """
@@ -276,4 +277,6 @@ class TaskDetail:
     limit_key: str | None = None
     fair_key: str | None = None
     aside_for: str | None = None
+    children: tuple[str, ...] = ()
+    children_count: int = 0
     meta: Mapping[str, str] = field(default_factory=dict)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 
 from dashboard.actions import Refused, as_command
+from dashboard.graph import draw
 from dashboard.present import pretty
 from dashboard.security import needs, person
 from dashboard.users import Role
-from dashboard.why import why
+from dashboard.why import Ties, why
+from shared.dependencies import Kin
+from shared.errors import BatchNotFound
 from shared.tasks import TaskDetail, TaskState
 
 if TYPE_CHECKING:
@@ -87,12 +90,15 @@ def _add_ends(blueprint: Blueprint, desk: Desk) -> None:
 
 def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | None = None) -> str:
     found, now = desk.queries.task(task_id), desk.queries.look()
+    kin = desk.queries.kin(found)
     data, result = desk.redaction.hide(found.data), desk.redaction.hide(found.result)
     return render_template(
         "task.html",
         task=found,
         now=now,
-        why=why(found, desk.queries.position(found.summary), now),
+        why=why(found, desk.queries.position(found.summary), now, _ties(desk, found, kin)),
+        drawing=draw(kin),
+        kin=kin.relatives,
         data=pretty(data),
         result=pretty(result) if found.summary.state is TaskState.COMPLETED else None,
         longest=LONGEST,
@@ -102,6 +108,18 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         problem=problem,
         trace=_trace(desk, found),
     )
+
+
+def _ties(desk: Desk, found: TaskDetail, kin: Kin) -> Ties | None:
+    """What a blocked task waits for."""
+    if found.summary.state is not TaskState.BLOCKED:
+        return None
+    batch_id = found.after_batch or (found.batch.batch_id if found.batch else None)
+    try:
+        batch = desk.queries.batch(batch_id) if batch_id else None
+    except BatchNotFound:
+        batch = None
+    return Ties(parents=[kin.relatives.get(each.task_id) for each in found.parents], batch=batch)
 
 
 def _back(task_id: str, message: str) -> AnyResponse:

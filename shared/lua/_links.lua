@@ -142,8 +142,15 @@ local function state_of(id)
 end
 
 local function register(id, parent, score)
-  redis.call('HSET', job_key(parent), 'links', '1', 'children', '1')
+  redis.call('HSET', job_key(parent), 'links', '1')
   redis.call('ZADD', children_key(parent), score, id)
+end
+
+-- A new child: the record of its parent counts it, and names the first of them for those who look.
+local function add_child(id, parent, score)
+  register(id, parent, score)
+  local count = redis.call('HINCRBY', job_key(parent), 'children', 1)
+  if count <= 50 then redis.call('HSET', job_key(parent), 'child:' .. count, id) end
 end
 
 -- Nobody has to keep anything for this task any more.

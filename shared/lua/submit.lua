@@ -150,7 +150,7 @@ local function tie(id, state, ties)
   if ties.waits then redis.call('HSET', job_key(id), 'waits', ties.waits) end
   if ties.reason then redis.call('HSET', job_key(id), 'cancel', ties.reason, 'ended_at', stamp) end
   if ties.parents and not ties.reason then
-    for at, parent in ipairs(ties.parents) do register(id, parent[1], ties.scores[at]) end
+    for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
   end
   if ties.batch then
     local batch = look_at_batch(ties.batch)

@@ -99,6 +99,8 @@ CHANGES = [
     "/tasks/x/run-now",
     "/tasks/x/cancel",
     "/tasks/x/delete",
+    "/batches/x/cancel",
+    "/batches/x/retry",
     "/queues/low/pause",
     "/queues/low/resume",
     "/bulk",

@@ -16,7 +16,7 @@ from shared.workers import RunningTask, WorkerInfo
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 
-PAGES = ("/", "/tasks", "/dead-letters", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk")
+PAGES = ("/", "/tasks", "/batches", "/dead-letters", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk")
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -1,0 +1,80 @@
+"""Where the tasks around a task stand in a drawing: parents left of their children, none on top of another; pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shared.dependencies import Dependence, Kin, Relative
+
+WIDTH, HEIGHT = 150, 40
+COLUMN, ROW = 210, 54
+EDGE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A task in the drawing."""
+
+    relative: Relative
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """From a parent to a child, as the path of an SVG."""
+
+    dependence: Dependence
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Everything in its place."""
+
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    width: int
+    height: int
+    cut: bool
+
+
+def draw(kin: Kin) -> Drawing | None:
+    """The drawing; None when nobody is around."""
+    if len(kin.relatives) < 2:
+        return None
+    columns: dict[int, list[str]] = defaultdict(list)
+    for task_id, column in _columns(kin).items():
+        columns[column].append(task_id)
+    tallest = max(len(ids) for ids in columns.values())
+    boxes = {
+        task_id: Box(kin.relatives[task_id], EDGE + column * COLUMN, EDGE + at * ROW + (tallest - len(ids)) * ROW // 2)
+        for column, ids in columns.items()
+        for at, task_id in enumerate(ids)
+    }
+    lines = tuple(Line(each, _path(boxes[each.parent], boxes[each.child])) for each in kin.dependences)
+    width = 2 * EDGE + (max(columns) * COLUMN) + WIDTH
+    return Drawing(tuple(boxes.values()), lines, width, 2 * EDGE + tallest * ROW - (ROW - HEIGHT), kin.cut)
+
+
+def _columns(kin: Kin) -> Mapping[str, int]:
+    """Each behind all its parents; there are no circles, and if damage makes one, this ends all the same."""
+    column = dict.fromkeys(kin.relatives, 0)
+    for _ in range(len(column)):
+        moved = False
+        for each in kin.dependences:
+            if column[each.child] <= column[each.parent] < len(column):
+                column[each.child] = column[each.parent] + 1
+                moved = True
+        if not moved:
+            break
+    used = {each: at for at, each in enumerate(sorted(set(column.values())))}
+    return {task_id: used[each] for task_id, each in column.items()}
+
+
+def _path(parent: Box, child: Box) -> str:
+    x1, y1, x2, y2 = parent.x + WIDTH, parent.y + HEIGHT // 2, child.x, child.y + HEIGHT // 2
+    half = max(20, (x2 - x1) // 2)
+    return f"M{x1} {y1}C{x1 + half} {y1} {x2 - half} {y2} {x2} {y2}"

@@ -1,0 +1,67 @@
+"""Batches: how far each is, its tasks, and what can be done with all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, abort, flash, redirect, render_template, request, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
+from shared.tasks import TaskState
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/batches` and `/batches/ID`"""
+    blueprint = Blueprint("batches", __name__)
+
+    @blueprint.get("/batches")
+    def batches() -> str:
+        try:
+            found, older = desk.queries.batches_page(request.args.get("cursor"))
+        except ValueError:
+            abort(400, "this address names a page that no list gave out")
+        return render_template(
+            "batches.html", now=desk.queries.look(), batches=found, older=older, cursor=request.args.get("cursor")
+        )
+
+    @blueprint.get("/batches/<batch_id>")
+    def batch(batch_id: str) -> str:
+        state = request.args.get("status", "")
+        after = request.args.get("after", -1, int)
+        wanted = TaskState(state) if state in list(TaskState) else None
+        items, behind = desk.queries.batch_items(batch_id, after, wanted)
+        return render_template(
+            "batch.html",
+            now=desk.queries.look(),
+            batch=desk.queries.batch(batch_id),
+            items=items,
+            behind=behind,
+            after=after,
+            wanted=wanted,
+            states=list(TaskState),
+        )
+
+    _add_changes(blueprint, desk)
+    return blueprint
+
+
+def _add_changes(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.post("/batches/<batch_id>/cancel")
+    @needs(Role.OPERATOR)
+    def cancel(batch_id: str) -> Response:
+        desk.actions.cancel_batch(person(), batch_id)
+        flash("None of its tasks starts any more; those that run are asked to stop.")
+        return redirect(url_for("batches.batch", batch_id=batch_id))
+
+    @blueprint.post("/batches/<batch_id>/retry")
+    @needs(Role.OPERATOR)
+    def retry(batch_id: str) -> Response:
+        desk.actions.retry_batch(person(), batch_id)
+        flash("Its failed tasks go back to their queues.")
+        return redirect(url_for("batches.batch", batch_id=batch_id))

@@ -1,0 +1,94 @@
+"""The tasks around a task: those that it depends on and those that depend on it, a few steps far. Only reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.redis_client import text, translated
+from shared.tasks import On, TaskState
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+STEPS = 3
+"""How far it looks in each direction."""
+MOST = 40
+"""Tasks that it shows at most, so that neither Redis nor a reader gets too much."""
+MOST_CHILDREN = 50
+"""Children that a record names; `_links.lua` has the same number."""
+_FIELDS = ("description", "state", "parents", *(f"child:{number}" for number in range(1, MOST_CHILDREN + 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    """A task as its relatives see it; without a state when its record is gone or cannot be read."""
+
+    id: str
+    type: str
+    state: TaskState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependence:
+    """One task waits for another."""
+
+    parent: str
+    child: str
+    on: On
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kin:
+    """The tasks around one, itself among them; `cut` when there are more than these."""
+
+    relatives: Mapping[str, Relative]
+    dependences: Sequence[Dependence]
+    cut: bool
+
+
+def kin_of(redis: Redis, task_id: str) -> Kin:
+    """The tasks around one, the nearest first."""
+    found: dict[str, Relative] = {}
+    dependences: dict[tuple[str, str], Dependence] = {}
+    ahead, cut = [task_id], False
+    for step in range(STEPS + 1):
+        room = MOST - len(found)
+        cut = cut or len(ahead) > room
+        rows = _read(redis, ahead[:room])
+        following: dict[str, None] = {}
+        for each, row in rows.items():
+            found[each] = _relative(each, row)
+            for dependence in _parents(each, row):
+                dependences[dependence.parent, each] = dependence
+                following[dependence.parent] = None
+            following.update(dict.fromkeys(text(child) for child in row[3:] if child))
+        ahead = [each for each in following if each not in found]
+        cut = cut or (step == STEPS and bool(ahead))
+    among = [each for each in dependences.values() if each.parent in found and each.child in found]
+    return Kin(relatives=found, dependences=among, cut=cut)
+
+
+def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
+    wanted = list(ids)
+    with translated(), redis.pipeline(transaction=False) as pipeline:
+        for each in wanted:
+            pipeline.hmget(keys.rq_job(each), _FIELDS)
+        rows = pipeline.execute(raise_on_error=False)
+    return {each: row if isinstance(row, list) else [None] * 3 for each, row in zip(wanted, rows, strict=True)}
+
+
+def _relative(task_id: str, row: Sequence[Any]) -> Relative:
+    state = text(row[1]) if row[1] else ""
+    known = TaskState(state) if state in list(TaskState) else None
+    return Relative(id=task_id, type=row[0].decode(errors="replace") if row[0] else "?", state=known)
+
+
+def _parents(task_id: str, row: Sequence[Any]) -> list[Dependence]:
+    try:
+        return [Dependence(parent=str(parent), child=task_id, on=On(on)) for parent, on in json.loads(row[2] or b"[]")]
+    except (ValueError, TypeError):
+        return []  # a damaged record; its own page says so
