@@ -100,14 +100,15 @@ def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_p
     ids = [identity.of(at, name) for at, name in enumerate(names)]
     places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
     finder = _Finder(ids, {name: at for at, name in enumerate(names) if isinstance(name, str)})
+    batch_id = identity.batch_id
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
     for at, value in enumerate(values):
         try:
             if places[ids[at]] != at:
                 raise errors.invalid([errors.field_error(("item",), f"is the name of task {places[ids[at]]} already")])
-            task = intake.submissions.read(value, trace_parent, ids[at], finder)
-            tasks[at] = replace(task, batch=BatchPlace(batch_id=identity.batch_id, index=at))
+            place = BatchPlace(batch_id=batch_id, index=at)
+            tasks[at] = intake.submissions.read(value, trace_parent, ids[at], finder, place)
         except Refusal as refusal:
             if refusal.kind is errors.NO_TYPES:
                 raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -43,6 +42,7 @@ class BatchStream:
     ) -> None:
         self.intake = intake
         self.identity = identity
+        self.batch_id = identity.batch_id
         self.lines = lines
         self.start = self.place = start
         self.trace_parent = trace_parent
@@ -62,7 +62,7 @@ class BatchStream:
 
     def answers(self) -> Iterator[bytes]:
         """The lines of the answer, some at a time."""
-        yield _line({"batch_id": self.identity.batch_id})
+        yield _line({"batch_id": self.batch_id})
         try:
             for group in self.groups:
                 for at in range(0, len(group), CHUNK):
@@ -70,7 +70,7 @@ class BatchStream:
                         yield _line({"problem": problem(refusal)})
                         return
                     yield from self._store(group[at : at + CHUNK])
-            self.intake.batches.close(self.identity.batch_id)
+            self.intake.batches.close(self.batch_id)
         except StoreUnavailable as error:
             yield _line({"problem": problem(errors.refusal_of(error))})
             return
@@ -115,8 +115,8 @@ class BatchStream:
         except InvalidJSON as error:
             raise Refusal(errors.INVALID_JSON, str(error)) from None
         task_id = self.identity.of(self.place, value.get("item") if isinstance(value, dict) else None)
-        task = self.intake.submissions.read(value, self.trace_parent, task_id, self._find)
-        return replace(task, batch=BatchPlace(batch_id=self.identity.batch_id, index=self.place))
+        place = BatchPlace(batch_id=self.batch_id, index=self.place)
+        return self.intake.submissions.read(value, self.trace_parent, task_id, self._find, place)
 
     def _find(self, item: int | str) -> str:
         if isinstance(item, str):

@@ -16,7 +16,7 @@ from gateway.metrics import Metrics
 from gateway.schemas import BatchItemBody, DependencyBody, NewTaskBody
 from shared import strict_json
 from shared.queues import Submitted
-from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
+from shared.tasks import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
 from shared.telemetry import Tracing, subject_of
 
 Find = Callable[[int | str], str]
@@ -57,7 +57,7 @@ class Submissions:
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
             yield task.joining(travelling)
 
-    def read(self, value: Any, trace_parent: str | None, task_id: str, find: Find) -> NewTask:
+    def read(self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace) -> NewTask:
         """One item of a batch, under its id. Raises Refusal with all that is wrong with it."""
         if not isinstance(value, dict):
             raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
@@ -68,7 +68,7 @@ class Submissions:
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
         self.catalogue.find(body.type).check(body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
-        task = self._task(body, task_id, parents)
+        task = self._task(body, task_id, parents, batch)
         with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
             return task.joining(travelling)
 
@@ -76,7 +76,9 @@ class Submissions:
         """One more task was accepted."""
         self.metrics.submitted(task.queue, task.type)
 
-    def _task(self, body: NewTaskBody, task_id: str | None, parents: tuple[Parent, ...]) -> NewTask:
+    def _task(
+        self, body: NewTaskBody, task_id: str | None, parents: tuple[Parent, ...], batch: BatchPlace | None = None
+    ) -> NewTask:
         return NewTask(
             id=task_id or new_task_id(),
             type=body.type,
@@ -90,6 +92,7 @@ class Submissions:
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
             unique=_unique(body),
             parents=parents,
+            batch=batch,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
             limit_key=body.limit_key,
             fair_key=body.fair_key,

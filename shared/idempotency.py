@@ -7,7 +7,6 @@ again goes on. The ids of its tasks are made from a seed that is kept with the k
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from shared.errors import KeyBelongsToAnother, RequestInProgress
 from shared.queues import Submitted, read_submitted, submit_arguments
 from shared.redis_client import translated
+from shared.tasks import spelled
 
 if TYPE_CHECKING:
     from shared.scripts import Scripts
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 SILENCE = timedelta(seconds=10)
 """For which a request of several steps may be silent before another one with its key goes on where it stopped."""
-
-_BASE32 = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,8 @@ class Idempotency:
 def task_id(seed: str, number: int | str) -> str:
     """The id of the task at this place (or of this name) of a request with this seed."""
     head, _, rest = seed.partition("-")
-    digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()[:10]
-    return head + base64.b32encode(digest).translate(_BASE32).decode()
+    digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()
+    return head + spelled(int.from_bytes(digest[:10]), 80)
 
 
 def _check(what: str, about: bytes) -> None:
@@ -124,8 +122,7 @@ def _check(what: str, about: bytes) -> None:
 
 def seed_of(request: Request) -> str:
     """The seed that a request always has, whoever carries it out: for one whose answer is too long to keep."""
-    head = bytes.fromhex(request.digest)[:7]
-    return f"0{base64.b32encode(head).translate(_BASE32).decode()[:9]}-{request.digest}"
+    return f"0{spelled(int(request.digest[:14], 16), 60)[-9:]}-{request.digest}"
 
 
 def new_seed() -> str:
