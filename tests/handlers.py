@@ -60,19 +60,19 @@ def gather(data: Any = None) -> Any:
 
 
 @task("step")
-def step(file: str, kind: str) -> str:
+def step(file: str, kind: str, seconds: float = 0.002) -> str:
     """One step of a larger work: writes down that it starts and that it ends, and does between what its kind says."""
     me = current_task()
     ledger = os.open(file, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(ledger, f"{me.id} start\n".encode())
-        time.sleep(0.002)
+        time.sleep(seconds)
         if kind == "crash" or (kind == "crash once" and me.attempt == 1):
             os._exit(9)
         if kind == "fail" or (kind == "flaky" and me.failures == 0):
             raise RuntimeError("as asked")
-        os.write(ledger, f"{me.id} end\n".encode())
     finally:
+        os.write(ledger, f"{me.id} end\n".encode())
         os.close(ledger)
     return kind
 
