@@ -95,7 +95,7 @@ def bury(
     ids = system.submit_many([(task_type, data)] * len(messages), **options)  # type: ignore[arg-type]
     waiting = dict(zip(ids, messages, strict=True))
     while waiting:
-        _, _, _, tasks = system.scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)
+        tasks = system.scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)[3]
         report: list[str | bytes] = []
         for task in tasks:
             message = waiting.pop(task[0].decode(), "another")
