@@ -22,6 +22,7 @@ from shared.schedules import read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.tasks import TaskState, new_task_id
+from shared.telemetry import current_traceparent
 from shared.workers import Workers
 
 MOST_PICKED = 1000
@@ -72,8 +73,8 @@ class Actions:
         data = self.redaction.restore(self._parsed(text), task.data)
         self._check(task.summary.type, data)
         call = wire.encode(task.summary.type, strict_json.dump(data))
-        with translated():
-            state, done = self.scripts.amend(task_id, call)
+        with translated(), self.dead_letters.replaying([task_id]) as cause:
+            state, done = self.scripts.amend(task_id, call, cause)
         _demand(task_id, state, done, "only a failed task can be retried with other data")
         self._record(who, "retried with other data", task_id)
 
@@ -155,7 +156,7 @@ class Actions:
     def run_schedule(self, who: Person, name: str) -> str:
         """Submits a task of a schedule beside its due times; the task's id."""
         task = task_now(self.queries.timetable.get(name).schedule, new_task_id())
-        [stored] = self.queues.submit([task])
+        [stored] = self.queues.submit([task.joining(current_traceparent())])
         if stored.state is None:
             raise Refused(f"the queue {task.queue} is full")
         self._record(who, "ran schedule now", name, task.id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -50,11 +52,13 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
+from shared.instrumentation import trace_redis, trace_requests
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.task_types import TaskTypes
+from shared.telemetry import Tracing
 from shared.workers import Workers
 
 
@@ -74,9 +78,13 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     app = Flask("dashboard", root_path=str(files("dashboard")))
     app.url_map.strict_slashes = False
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    tracing = Tracing("dashboard", settings, f"{socket.gethostname()}-{os.getpid()}")
+    # What people do, not what open pages ask for every few seconds.
+    trace_requests(app, tracing, methods=("POST",))
+    trace_redis(tracing)
     counted = Metrics()
     counted.install(app)
-    desk = _desk(app, settings, redis, users, counted)
+    desk = _desk(app, settings, redis, users, counted, tracing)
     security.install(app, settings, users, redis)
     for page in (overview, tasks, task, batches, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
         app.register_blueprint(page.page(desk))
@@ -87,12 +95,12 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     return app
 
 
-def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics) -> Desk:
+def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics, tracing: Tracing) -> Desk:
     scripts = Scripts(redis)
     queues_ = Queues(scripts, settings.queues)
     records = Records(scripts, tuple(settings.queues))
     types = TaskTypes(redis)
-    dead = DeadLetters(scripts, records)
+    dead = DeadLetters(scripts, records, tracing)
     bulks = BulkActions(scripts, dead)
     record = Audit(redis)
     crew = Workers(redis)

@@ -304,7 +304,7 @@ class Settings(BaseModel):
     dashboard_trace_url: str = _at(
         "dashboard.trace_url",
         "",
-        "Where a trace is seen, such as http://localhost:16686/trace/{trace_id}; empty: no link.",
+        "Where a trace is seen, such as http://localhost:16686/trace/{trace_id}; empty: this machine's Jaeger, if any.",
         pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
     )
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
@@ -430,6 +430,13 @@ class Settings(BaseModel):
                 "ssl_keyfile": self.redis_key_file,
             }
         return completed(url, username=self.redis_username, password=self.redis_password, **options)
+
+    @property
+    def trace_url(self) -> str:
+        """Where a browser sees a trace; "" when nobody knows. Only of this machine's Jaeger the address can be told."""
+        if self.dashboard_trace_url or self.jaeger_host not in ("localhost", "127.0.0.1"):
+            return self.dashboard_trace_url
+        return f"http://{self.jaeger_host}:16686/trace/{{trace_id}}"
 
     @property
     def retry_policy(self) -> RetryPolicy:

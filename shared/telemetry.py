@@ -268,6 +268,11 @@ def carried(context: Context | None = None) -> str | None:
     return carrier.get(TRACEPARENT)
 
 
+def current_traceparent() -> str | None:
+    """The trace of what is going on here, whether it is recorded or not."""
+    return carried() or not_recorded.get()
+
+
 def link_to(traceparent: str | None, what: str) -> Link | None:
     """A link to a span that is named as a `traceparent`."""
     context = trace.get_current_span(context_from(traceparent)).get_span_context()

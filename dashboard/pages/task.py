@@ -13,6 +13,7 @@ from dashboard.graph import draw
 from dashboard.present import pretty
 from dashboard.security import needs, person
 from dashboard.users import Role
+from dashboard.waterfall import waterfall
 from dashboard.why import Ties, why
 from shared.dependencies import Kin
 from shared.errors import BatchNotFound
@@ -107,6 +108,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         edited=edited if edited is not None else pretty(data),
         problem=problem,
         trace=_trace(desk, found),
+        fall=waterfall(found, now.now()) if not found.summary.corrupt else None,
     )
 
 
@@ -139,4 +141,4 @@ def _trace(desk: Desk, found: TaskDetail) -> tuple[str, str] | None:
     parts = str(found.meta.get("traceparent", "")).split("-")
     if len(parts) != 4 or not re.fullmatch("[0-9a-f]{32}", parts[1]):
         return None
-    return parts[1], desk.settings.dashboard_trace_url.replace("{trace_id}", parts[1])
+    return parts[1], desk.settings.trace_url.replace("{trace_id}", parts[1])

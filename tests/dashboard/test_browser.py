@@ -275,3 +275,57 @@ def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) 
         assert found == [], (path, found)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than the screen"
         assert page.evaluate(_CLIPPED) == [], f"a table of {path} is wider than its place"
+
+
+def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium: Browser) -> None:
+    site = _site(system, chromium, TRACE_LOCALLY="true", DASHBOARD_TRACE_URL="http://jaeger.example/trace/{trace_id}")
+    system.start_worker()
+    system.start_housekeeper()
+    wait_until(lambda: '"calls"' in _text(f"{site.gateway}/types"), "the type is known")
+    about = {"url": f"{site.gateway}/types?key=secret", "redis_url": system.url}
+    done = site.submit(type="calls", data=about)
+    dead = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)
+    for each in (done, dead):
+        system.ended(each)
+    looks: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
+    for scheme, width in looks:
+        context: BrowserContext = chromium.new_context(
+            base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
+        )
+        page = context.new_page()
+        for task in (done, dead):
+            page.goto(f"/tasks/{task}")
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+            assert found == [], (task, found)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        context.close()
+    page = site.open(f"/tasks/{done}")
+    bars = page.locator("#waterfall li")
+    names = [each.strip() for each in bars.locator(".name").all_inner_texts()]
+    assert names[:3] == ["submitted", "in the queue", "attempt 1: completed"]
+    assert names[3:] == ["GET 127.0.0.1/types"] * 3 + ["INCRBY", "completed"]
+    assert "secret" not in page.locator("#waterfall").inner_html()
+    widths = page.locator("#waterfall rect").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+    assert max(widths) > 100
+    assert min(widths) >= 2, "also what took no time can be seen"
+    assert " UTC to " in (bars.nth(2).get_attribute("title") or "")
+    link = page.get_by_role("link", name="↗").get_attribute("href") or ""
+    assert re.fullmatch(r"http://jaeger\.example/trace/[0-9a-f]{32}", link)
+    page.goto(f"/tasks/{dead}")
+    names = [each.strip() for each in page.locator("#waterfall .name").all_inner_texts()]
+    assert [name for name in names if name != "in the queue"] == [
+        "submitted",
+        "attempt 1: failed",
+        "pause before the next attempt",
+        "attempt 2: failed",
+        "dead letter",
+    ]
+    assert site.complaints == []
+    for context in chromium.contexts:
+        context.close()
+
+
+def _text(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        return str(answer.read().decode())
