@@ -270,3 +270,11 @@ def measured(name: str, seconds: float = 0.02) -> None:
         redis.rpush(f"taskqueue:measured:{name}:starts", now + us / 1_000_000)
         time.sleep(seconds)
         redis.srem(f"taskqueue:measured:{name}:now", me)
+
+
+@task("mutter")
+def mutter() -> None:
+    """Logs from a thread of its own."""
+    thread = threading.Thread(target=log.info, args=("from a thread",))
+    thread.start()
+    thread.join()

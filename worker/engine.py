@@ -279,9 +279,11 @@ class Engine:
             self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
         for held in news.refused:
             self.metrics.leases_lost += held.lose()
-            log.warning("task %s: its lease was lost, so its outcome here was refused", held.id.decode())
+            line = "task %s: its lease was lost, so its outcome here was refused"
+            log.warning(line, held.id.decode(), extra=held.log_fields)
         for held in news.damaged:
-            log.error("task %s: its outcome cannot be written, its record is damaged", held.id.decode())
+            line = "task %s: its outcome cannot be written, its record is damaged"
+            log.error(line, held.id.decode(), extra=held.log_fields)
 
     def _receive(self, held: Held) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1

@@ -59,3 +59,21 @@ def test_the_level_is_kept_to_and_configuring_twice_writes_once(stream: io.Strin
     logging.getLogger("x").warning("loud", extra={"queue": "high"})
     assert "quiet" not in stream.getvalue()
     assert stream.getvalue().endswith("WARNING gateway: loud queue=high\n")
+
+
+def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_instance(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "about", lambda: {"task_id": "t1", "attempt": 2, "span_id": None})
+    logs.configure("worker", "INFO", "json", stream, instance="w-1")
+    logging.getLogger("x").info("one")
+    logging.getLogger("x").info("two", extra={"task_id": "t2"})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["instance"], first["task_id"], first["attempt"]) == ("w-1", "t1", 2)
+    assert "span_id" not in first
+    assert second["task_id"] == "t2", "the line itself knows best"
+    stream.truncate(0)
+    stream.seek(0)
+    logs.configure("worker", "INFO", "text", stream, instance="w-1")
+    logging.getLogger("x").info("one")
+    assert stream.getvalue().endswith("INFO    worker: one task_id=t1 attempt=2\n")

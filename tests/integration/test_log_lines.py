@@ -1,0 +1,99 @@
+"""Every part's log lines say what they are about: the task, the attempt, the trace, the span, and who writes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.local.ports import free_port
+from shared.traceparent import attempt_span
+from tests.collector import Collector
+from tests.harness import System, wait_until
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SAMPLED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+
+
+def lines(system: System, part: str, text: str) -> list[dict[str, Any]]:
+    """What a part wrote, as far as the message holds this text."""
+    written = "\n".join(path.read_text() for path in system.log_dir.glob(f"{part}-*.log"))
+    fields = [json.loads(line) for line in written.splitlines() if line.startswith("{")]
+    return [each for each in fields if text in each["message"]]
+
+
+def some(system: System, part: str, text: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = wait_until(lambda: lines(system, part, text), f"{part} wrote {text!r}")
+    return found
+
+
+def test_a_handlers_own_lines_say_which_attempt_of_which_task_wrote_them(system: System) -> None:
+    collector = Collector()
+    try:
+        worker = system.start_worker(**collector.environment)
+        system.start_housekeeper()
+        task_id = system.submit("talk", '{"lines": 1}', meta=SAMPLED, retry={"max_retries": 1})
+        system.ended(task_id)
+        first, second = some(system, "worker", "line 1 of 1")
+        assert (first["task_id"], first["attempt"], second["attempt"]) == (task_id, 1, 2)
+        assert {first["trace_id"], second["trace_id"]} == {TRACE}
+        assert first["span_id"] == f"{attempt_span(task_id, 1):016x}"
+        [info] = [each for each in system.workers.all() if each.pid == worker.pid]
+        assert {first["instance"], second["instance"]} == {info.name}
+        assert all("task_id" not in each for each in lines(system, "worker", "executors, queues"))
+    finally:
+        collector.stop()
+
+
+def test_a_thread_that_a_handler_started_writes_for_the_same_task(system: System) -> None:
+    system.start_worker()
+    task_id = system.submit("mutter", "{}", meta=SAMPLED)
+    system.ended(task_id)
+    [line] = some(system, "worker", "from a thread")
+    assert (line["task_id"], line["attempt"], line["trace_id"]) == (task_id, 1, TRACE)
+
+
+def test_housekeeping_says_which_task_it_took_from_whom(system: System, tmp_path: Path) -> None:
+    system.start_housekeeper(HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID="hk-7")
+    worker = system.start_worker()
+    mark = tmp_path / "mark"
+    task_id = system.submit("note", json.dumps({"file": str(mark), "seconds": 60.0}), meta=SAMPLED)
+    wait_until(mark.exists, "it runs")
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    [line] = some(system, "worker.housekeeping", "the lease of worker")
+    assert (line["part"], line["instance"]) == ("housekeeper", "hk-7")
+    assert (line["task_id"], line["attempt"], line["trace_id"]) == (task_id, 1, TRACE)
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_request_is_one_line_with_its_task_and_trace(system: System, traced: bool) -> None:
+    collector = Collector()
+    try:
+        port = free_port()
+        environment = collector.environment if traced else {}
+        system.start_worker(WORKER_EXECUTORS="1")
+        system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1", LOG_FORMAT="json", **environment)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
+            wait_until(lambda: _knows_noop(http), "the gateway is ready")
+            answer = http.post("/tasks", json={"type": "noop", "data": 1}, headers={**SAMPLED, "X-Request-ID": "r-1"})
+            http.post("/tasks", json={"type": "nonsense"}, headers={"X-Request-ID": "r-2"})
+        mine = [each for each in some(system, "gateway", "request") if each["request_id"] == "r-1"]
+        wait_until(lambda: any(each["request_id"] == "r-2" for each in lines(system, "gateway", "request")), "both")
+        [line] = mine
+        assert (line["task_id"], line["trace_id"]) == (answer.json()["task_id"], TRACE)
+        assert ("span_id" in line) is traced, "a span is named only where there is one"
+        assert line["instance"]
+    finally:
+        collector.stop()
+
+
+def _knows_noop(http: httpx.Client) -> bool:
+    try:
+        return "noop" in http.get("/types").text
+    except httpx.TransportError:
+        return False
