@@ -22,7 +22,7 @@ from shared.schedules import read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.tasks import TaskState, new_task_id
-from shared.telemetry import current_traceparent
+from shared.telemetry import carried
 from shared.workers import Workers
 
 MOST_PICKED = 1000
@@ -156,7 +156,7 @@ class Actions:
     def run_schedule(self, who: Person, name: str) -> str:
         """Submits a task of a schedule beside its due times; the task's id."""
         task = task_now(self.queries.timetable.get(name).schedule, new_task_id())
-        [stored] = self.queues.submit([task.joining(current_traceparent())])
+        [stored] = self.queues.submit([task.joining(carried())])
         if stored.state is None:
             raise Refused(f"the queue {task.queue} is full")
         self._record(who, "ran schedule now", name, task.id)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, trace
 
 from shared.telemetry import Tracing, context_from, not_recorded
-from shared.traceparent import checked, unsampled
+from shared.traceparent import checked
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -85,7 +85,7 @@ def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) ->
             return plain(environ, start_response)
         given = checked(environ.get("HTTP_TRACEPARENT"))
         if not tracing.decide(given):
-            with _set(not_recorded, given or unsampled()):
+            with _set(not_recorded, True):
                 return plain(environ, start_response)
         with _set(DecidedBefore.decided, True):
             return traced(environ, start_response)

@@ -66,8 +66,8 @@ def subject_of(task: NewTask) -> Subject:
     return Subject(id=task.id, type=task.type, queue=task.queue)
 
 
-not_recorded: ContextVar[str | None] = ContextVar("not_recorded", default=None)
-"""The trace of a request that is not recorded: what comes out of it is not either."""
+not_recorded: ContextVar[bool] = ContextVar("not_recorded", default=False)
+"""A request that is not to be recorded: what comes out of it is not either."""
 
 
 class Tracing:
@@ -116,9 +116,11 @@ class Tracing:
 
         It joins what is being traced, else the trace it is given, else begins one. What is not sampled costs nothing.
         """
+        if not self.on:
+            yield traceparent
+            return
         recording = trace.get_current_span().is_recording()
-        traceparent = traceparent or not_recorded.get()
-        if not self.on or (not recording and traceparent is not None and not is_sampled(traceparent)):
+        if not recording and (not_recorded.get() if traceparent is None else not is_sampled(traceparent)):
             yield traceparent
             return
         with self.tracer.start_as_current_span(
@@ -154,7 +156,7 @@ class Tracing:
 
         They are looked up, each with its `traceparent`, only if the span is recorded.
         """
-        if not_recorded.get() is not None:
+        if not_recorded.get():
             yield ""
             return
         with self.tracer.start_as_current_span("replay", kind=SpanKind.PRODUCER) as span:
@@ -266,11 +268,6 @@ def carried(context: Context | None = None) -> str | None:
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
     return carrier.get(TRACEPARENT)
-
-
-def current_traceparent() -> str | None:
-    """The trace of what is going on here, whether it is recorded or not."""
-    return carried() or not_recorded.get()
 
 
 def link_to(traceparent: str | None, what: str) -> Link | None:

@@ -48,7 +48,7 @@ def trace_id(traceparent: str | None) -> str | None:
 
 
 def unsampled() -> str:
-    """A trace that nobody records: it travels all the same, so that nobody on the way decides otherwise."""
+    """A trace that nobody records: said to others, so that they do not decide otherwise."""
     return f"00-{token_hex(16)}-{token_hex(8)}-00"
 
 

@@ -27,7 +27,7 @@ from shared.collector import destination_of as collector_of
 from shared.instrumentation import trace_calls, trace_redis
 from shared.settings import Settings, load
 from shared.telemetry import Tracing
-from shared.traceparent import TRACEPARENT, trace_id
+from shared.traceparent import TRACEPARENT, trace_id, unsampled
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import registry
@@ -207,6 +207,10 @@ class Executor:
             record["spans_left_out"] = self.shipper.left_out
         return record
 
+    def carries(self) -> str | None:
+        """What a handler's call carries on where nothing is recorded: that others are not to record it either."""
+        return (self.traceparent or unsampled()) if self.task else None
+
     def log_fields(self) -> dict[str, Any]:
         """What every line in the log says while an attempt runs, whichever thread writes it."""
         task = self.task
@@ -292,7 +296,7 @@ def main(arguments: list[str]) -> int:
     logs.about = executor.log_fields
     logging.getLogger().addHandler(executor.log)
     trace_redis(executor.spans.tracing)
-    trace_calls(executor.spans.tracing, lambda: executor.traceparent)
+    trace_calls(executor.spans.tracing, executor.carries)
     executor.run()
     return 0
 
