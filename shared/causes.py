@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sysconfig
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 
 LONGEST = 300
@@ -19,6 +20,7 @@ _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F-]{8,}")
 _ROW = re.compile(r"#(?:[.:,/+@]#)+")
 _LONG_QUOTE = re.compile(r"""(["'])[^"']{40,}\1""")
+_DOORS = str(Path(__file__).with_name("instrumentation.py"))
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -33,9 +35,9 @@ def place(traceback: TracebackType | None, runner: str = "") -> str:
     """Where an error arose, as `module.function`: the innermost frame that is no library's, if there is one.
 
     Without a line number, so that a cause outlives an edit elsewhere in the file. Frames of the file `runner` do not
-    count.
+    count, nor does what stands before a library while a task is traced.
     """
-    frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename != runner]
+    frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (runner, _DOORS)]
     own = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<"))]
     found = (own or frames)[-1:]
     return "".join(f"{each.tb_frame.f_globals.get('__name__', '?')}.{_function(each)}" for each in found)[:200]
