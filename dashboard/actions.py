@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonschema_rs
@@ -16,6 +16,7 @@ from shared.audit import Audit
 from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.dead_letters import DeadLetters
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
+from shared.limits import read_limit
 from shared.queues import Queues
 from shared.redis_client import translated
 from shared.schedules import read_declared, task_now
@@ -122,6 +123,24 @@ class Actions:
         self._known(queue)
         self.queues.resume(queue)
         self._record(who, "resumed queue", queue)
+
+    # --- limits ---
+
+    def set_limit(self, who: Person, name: str, given: Mapping[str, str]) -> None:
+        """Sets a limit. Raises Refused when it is none."""
+        concurrency, rate = given.get("concurrency", "").strip(), given.get("rate", "").strip()
+        try:
+            limit = read_limit({"concurrency": int(concurrency) if concurrency else None, "rate": rate or None})
+            self.queries.task_limits.put(name, limit, who.name)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        self._record(who, "set limit", name, f"at once: {concurrency or 'any number'}, rate: {rate or 'any'}")
+
+    def remove_limit(self, who: Person, name: str) -> None:
+        """Removes a limit; one that is declared holds again."""
+        if not self.queries.task_limits.delete(name):
+            raise Refused(f"there is no limit {name}")
+        self._record(who, "removed limit", name)
 
     # --- workers and locks ---
 

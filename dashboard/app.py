@@ -24,6 +24,7 @@ from dashboard.pages import (
     bulk,
     dead_letters,
     health,
+    limits,
     locks,
     metrics,
     overview,
@@ -86,7 +87,22 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     counted.install(app)
     desk = _desk(app, settings, redis, users, counted, tracing)
     security.install(app, settings, users, redis)
-    for page in (overview, tasks, task, batches, dead_letters, bulk, queues, workers, locks, schedules, audit, sign_in):
+    pages = (
+        overview,
+        tasks,
+        task,
+        batches,
+        dead_letters,
+        bulk,
+        queues,
+        limits,
+        workers,
+        locks,
+        schedules,
+        audit,
+        sign_in,
+    )
+    for page in pages:
         app.register_blueprint(page.page(desk))
     app.register_blueprint(health.page(redis))
     app.register_blueprint(metrics.page(counted))

@@ -18,6 +18,7 @@ from shared.batches import Batch, Batches, BatchItem
 from shared.bulk_actions import BulkAction, BulkActions, Selection
 from shared.cause_groups import CauseGroup, CauseGroups
 from shared.dependencies import Kin, Relative, kin_of
+from shared.limits import Limits, LimitState
 from shared.locks import LockDesk, LockInfo
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
@@ -37,6 +38,7 @@ class Queries:
         self.redis = redis
         self.locks = LockDesk(records.scripts)
         self.timetable = Timetable(records.scripts)
+        self.task_limits = Limits(records.scripts)
         self.lookout = lookout
         self.records = records
         self.causes = causes
@@ -128,6 +130,10 @@ class Queries:
     def all_locks(self) -> list[LockInfo]:
         """The locks of the housekeepers; the leader's among them."""
         return self.memory.recall(("locks",), self.locks.all)
+
+    def limits(self) -> list[LimitState]:
+        """The limits in force."""
+        return self.memory.recall(("limits",), self.task_limits.all)
 
     def schedules(self, after: str) -> tuple[list[StoredSchedule], str | None]:
         """Some schedules by name, and where the next page begins."""

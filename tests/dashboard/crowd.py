@@ -40,7 +40,7 @@ def _task(queue: str = "normal", delay: timedelta | None = None) -> NewTask:
 
 def _work(system: System, numbers: Iterable[int]) -> None:
     token = new_task_id()
-    *_, held = system.scripts.call("claim", "digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK)
+    *_, held, _ = system.scripts.call("claim", "digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK)
     report: list[str | bytes] = []
     for task, number in zip(held, numbers, strict=False):
         kind, *rest = _failed(number // 7) if number % 7 == 0 else _completed()

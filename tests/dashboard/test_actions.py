@@ -103,6 +103,8 @@ CHANGES = [
     "/batches/x/retry",
     "/queues/low/pause",
     "/queues/low/resume",
+    "/limits/set",
+    "/limits/x/remove",
     "/bulk",
     "/bulk/review",
     "/bulk/x/pause",
@@ -171,6 +173,41 @@ def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser:
     assert found
     assert not found.locked
     assert "it hangs" in browser.text("/audit")
+
+
+WRONG_LIMITS = [
+    ("type", "echo", "", "fast"),
+    ("type", "echo", "two", ""),
+    ("nonsense", "echo", "1", ""),
+    ("key", "a b", "1", ""),
+]
+
+
+def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> None:
+    from shared.limits import Limits
+
+    shown = browser.post("/limits/set", kind="type", name="echo", concurrency="2", rate="10/m").text
+    assert "type:echo" in shown
+    assert "10/m" in shown
+    found = Limits(system.scripts).get("type:echo")
+    assert found
+    assert (found.limit.concurrency, found.source) == (2, "api")
+    for kind, name, concurrency, rate in WRONG_LIMITS:
+        answer = browser.post("/limits/set", kind=kind, name=name, concurrency=concurrency, rate=rate)
+        assert answer.status_code in (400, 409), (kind, name, concurrency, rate)
+    assert "is removed" in browser.post("/limits/type:echo/remove").text
+    assert browser.post("/limits/type:echo/remove").status_code in (400, 409)
+    assert "removed limit" in browser.text("/audit")
+
+
+def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, system: System) -> None:
+    from shared.limits import Limits, read_limit
+
+    Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
+    system.submit("echo")
+    system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
+    assert "1 wait" in browser.text("/limits")
+    assert "Of these aside" in browser.text("/queues")
 
 
 def test_the_leader_steps_down(browser: Browser, system: System) -> None:

@@ -267,8 +267,19 @@ def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) 
     page = context.new_page()
     page.goto("/dead-letters")
     group = page.locator("a.count").first.get_attribute("href")
-    paths = ["/", "/tasks", "/dead-letters", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk"]
-    for path in (*paths, f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"):
+    paths = [
+        "/",
+        "/tasks",
+        "/dead-letters",
+        "/queues",
+        "/limits",
+        "/workers",
+        "/schedules",
+        "/locks",
+        "/audit",
+        "/bulk",
+    ]
+    for path in (*paths, "/bulk", f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"):
         page.goto(path)
         page.evaluate(AXE.read_text())
         found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")

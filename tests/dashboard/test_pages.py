@@ -16,7 +16,10 @@ from shared.workers import RunningTask, WorkerInfo
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 
-PAGES = ("/", "/tasks", "/batches", "/dead-letters", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk")
+PAGES = (
+    "/", "/tasks", "/batches", "/dead-letters", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit",
+    "/bulk",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -139,6 +142,9 @@ def test_why_a_task_is_not_running_is_one_sentence(browser: Browser, system: Sys
     browser.post("/queues/normal/resume")
     assert "next in line" in _why(other.text(f"/tasks/{first}"))
     assert "1 task is of normal before it" in _why(other.text(f"/tasks/{second}"))
+    other.post("/limits/set", kind="type", name="noop", concurrency="0")
+    system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
+    assert "waits for its limit, type:noop" in _why(other.text(f"/tasks/{first}"))
     assert "it is due in " in _why(other.text(f"/tasks/{later}"))
 
 

@@ -77,6 +77,8 @@ ROLES = [
     ("/tasks/{}/delete", "admin"),
     ("/queues/low/pause", "operator"),
     ("/queues/low/resume", "operator"),
+    ("/limits/set", "operator"),
+    ("/limits/type:x/remove", "operator"),
     ("/bulk/review", "operator"),
     ("/bulk", "operator"),
     ("/bulk/x/pause", "operator"),

@@ -25,7 +25,7 @@ FEW, MANY = (10_000, 1_000_000) if LONG else (2_000, 20_000)
 MOST = 100.0
 """Milliseconds in which every page must be made, with nothing remembered from the page before."""
 ROUNDS = 9
-_PLAIN = ("/", "/tasks", "/queues", "/workers", "/schedules", "/locks", "/audit", "/bulk", "/dead-letters")
+_PLAIN = ("/", "/tasks", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit", "/bulk", "/dead-letters")
 _FILTERS = (
     "status=completed",
     "status=pending&priority=low",

@@ -1,0 +1,41 @@
+"""The limits: who runs under each, who waits for it, and setting and removing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, flash, redirect, render_template, request, url_for
+
+from dashboard.security import needs, person
+from dashboard.users import Role
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+    from dashboard.app import Desk
+
+
+def page(desk: Desk) -> Blueprint:
+    """`/limits`"""
+    blueprint = Blueprint("limits", __name__)
+
+    @blueprint.get("/limits")
+    def limits() -> str:
+        return render_template("limits.html", now=desk.queries.look(), limits=desk.queries.limits())
+
+    @blueprint.post("/limits/set")
+    @needs(Role.OPERATOR)
+    def put() -> Response:
+        name = f"{request.form.get('kind', '')}:{request.form.get('name', '').strip()}"
+        desk.actions.set_limit(person(), name, request.form)
+        flash(f"The limit {name} holds now, for every worker; what runs goes on.")
+        return redirect(url_for("limits.limits"))
+
+    @blueprint.post("/limits/<name>/remove")
+    @needs(Role.OPERATOR)
+    def remove(name: str) -> Response:
+        desk.actions.remove_limit(person(), name)
+        flash(f"The limit {name} is removed; one that a handler or the settings declare holds again.")
+        return redirect(url_for("limits.limits"))
+
+    return blueprint
