@@ -70,6 +70,7 @@ class Engine:
         self.selector = selectors.DefaultSelector()
         self.work_likely = True
         self.hungry = False
+        self.draining_since = 0.0
         self.draining_until: float | None = None
         self.outage_since: float | None = None
         self.liveness = Liveness(link.lease)
@@ -109,6 +110,8 @@ class Engine:
     def drain(self, grace: float) -> None:
         """Claims no more, lets what runs end within `grace` seconds, gives the rest back; again: a shorter grace."""
         until = time.monotonic() + grace
+        if self.draining_until is None:
+            self.draining_since = time.monotonic()
         self.draining_until = until if self.draining_until is None else min(until, self.draining_until)
         self.look_soon()
         self.wake()
@@ -122,8 +125,9 @@ class Engine:
             return False
         if not self.link.reports and not self.link.releases and not self.link.claim_unanswered:
             return True
-        # Redis is away: what is not reported runs again when its lease is over.
-        return time.monotonic() > self.draining_until + LAST_WORDS
+        # Redis is away: what is not reported, or was handed over unseen, runs again when its lease is over.
+        told_all = not self.link.reports and not self.link.releases
+        return time.monotonic() > (self.draining_since if told_all else self.draining_until) + LAST_WORDS
 
     def _wait(self) -> None:
         """Until something happens or something is due."""

@@ -114,6 +114,19 @@ def test_redis_restarts_in_the_middle(own_redis: EmbeddedRedis, tmp_path: Path, 
         check_all_ended(system, ids, failed=100)
 
 
+def test_an_idle_worker_ends_at_once_also_while_redis_is_away(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker = system.start_worker(DRAIN_GRACE="60")
+        system.ended(system.submit("noop"))
+        own_redis.kill()
+        worker.terminate()
+        assert worker.wait(15) == 0
+        own_redis.start()
+
+
 def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete(system: System) -> None:
     def keep_a_worker() -> subprocess.Popen[bytes]:
         return system.start_worker(LEASE_TIME="1", MAX_CRASHES="2")
