@@ -93,6 +93,11 @@ class Actions:
         self._record(who, "cancelled", task_id)
         return state
 
+    def redeliver(self, who: Person, delivery_id: str) -> None:
+        """Sends a webhook's delivery again."""
+        self.queues.redeliver(delivery_id)
+        self._record(who, "redelivered", delivery_id)
+
     def run_now(self, who: Person, task_id: str) -> None:
         """Ends the wait of a scheduled or retrying task."""
         with translated():

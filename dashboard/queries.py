@@ -71,6 +71,14 @@ class Queries:
         """
         return self.watchlist.get(task_id).detail
 
+    def deliveries(self, task: TaskDetail) -> list[TaskSummary]:
+        """What was told outside of a task's end, the latest first."""
+        if not task.deliveries:
+            return []
+        return self.memory.recall(
+            ("deliveries", task.summary.id, task.deliveries), lambda: self.records.deliveries(task)
+        )
+
     def position(self, task: TaskSummary) -> int | None:
         """How many tasks of its queue wait before a pending one."""
         return self.watchlist.get(task.id).position

@@ -145,6 +145,6 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
 
 def _limits(settings: Settings) -> Limits:
     priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
-    return Limits(
-        json_depth=settings.max_json_depth, context={"priorities": priorities, "max_delay": settings.max_delay}
-    )
+    outside = settings.outside() if settings.webhook_secrets else None
+    context = {"priorities": priorities, "max_delay": settings.max_delay, "outside": outside}
+    return Limits(json_depth=settings.max_json_depth, context=context)

@@ -13,6 +13,7 @@ import jsonschema_rs
 from gateway import errors, wording
 from gateway.errors import Refusal
 from shared.task_types import TaskType, TaskTypes
+from shared.tasks import WEBHOOK_TYPE
 
 FRESH = 1.0
 """Seconds for which what was read is believed."""
@@ -61,7 +62,12 @@ class Catalogue:
         self.read_at = -FRESH
 
     def find(self, name: str) -> CheckedType:
-        """The type of this name. Raises Refusal when there is none, with those there are."""
+        """The type of this name. Raises Refusal when there is none, with those there are.
+
+        Nobody can submit a webhook's delivery: it would be signed as ours.
+        """
+        if name == WEBHOOK_TYPE:
+            raise self._unknown(name)
         self._keep_fresh()
         found = self.known.get(name)
         if found is None:
@@ -74,7 +80,7 @@ class Catalogue:
     def all(self) -> Sequence[TaskType]:
         """Every published type by name."""
         self._keep_fresh()
-        return [checked.type for checked in self.known.values()]
+        return [checked.type for name, checked in self.known.items() if name != WEBHOOK_TYPE]
 
     def get(self, name: str) -> TaskType | None:
         """The type of this name as last read, for showing a task."""
@@ -97,16 +103,15 @@ class Catalogue:
         self.read_at = self.clock()
 
     def _unknown(self, name: str) -> Refusal:
-        if not self.known:
+        known = [each.name for each in self.all()]
+        if not known:
             return Refusal(
                 errors.NO_TYPES,
                 "no worker has registered its task types yet: start one (python -m worker), then send this again",
                 headers={"Retry-After": "5"},
             )
-        detail = f"{wording.shown(name)} is no task type that a worker offers: known are {wording.choices(self.known)}"
-        return errors.invalid(
-            [errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=list(self.known)[:200]
-        )
+        detail = f"{wording.shown(name)} is no task type that a worker offers: known are {wording.choices(known)}"
+        return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
 
 
 def _checked(published: TaskType, before: CheckedType | None) -> CheckedType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -20,8 +21,8 @@ def task(summary: TaskSummary) -> schemas.TaskView:
     return schemas.TaskView(**_summary(summary, with_traceback=False))
 
 
-def detail(found: TaskDetail, policy: RetryPolicy) -> schemas.TaskDetailView:
-    """A task with everything; `policy` is the one that its type has."""
+def detail(found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] = ()) -> schemas.TaskDetailView:
+    """A task with everything; `policy` is the one that its type has; `told` are its deliveries."""
     return schemas.TaskDetailView(
         **_summary(found.summary, with_traceback=True),
         data=found.data,
@@ -41,7 +42,25 @@ def detail(found: TaskDetail, policy: RetryPolicy) -> schemas.TaskDetailView:
         dependents_count=found.children_count,
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
+        webhook=schemas.WebhookView(url=found.webhook.url, events=list(found.webhook.events))
+        if found.webhook
+        else None,
+        deliveries=[delivery(each) for each in told],
+        delivery_of=found.delivery_of,
         attempts=[attempt(each) for each in found.attempts],
+    )
+
+
+def delivery(made: TaskSummary) -> schemas.DeliveryView:
+    """One telling of a task's end."""
+    return schemas.DeliveryView(
+        task_id=made.id,
+        status=made.state,
+        attempts=made.attempt,
+        created_at=made.created_at,
+        ended_at=made.ended_at,
+        next_attempt_at=made.due_at,
+        error=error(made.error, with_traceback=False),
     )
 
 

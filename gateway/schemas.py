@@ -13,6 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from gateway.wording import choices, shown
+from shared.outside import LONGEST as LONGEST_URL
+from shared.outside import Outside
 from shared.tasks import Conflict, On, OnParentFailure, Outcome, TaskState
 
 MAX_TIMEOUT = 7 * 86400
@@ -96,6 +98,14 @@ def _spelled_out(value: object) -> object:
     if isinstance(value, str):
         return {"task_id": value}
     return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _callable_url(value: str, info: ValidationInfo) -> str:
+    outside = info.context.get("outside") if info.context else Outside()
+    if outside is None:
+        raise ValueError("cannot be called: webhooks are off until WEBHOOK_SECRETS is set")
+    outside.read(value)
+    return value
 
 
 def _limit_key(value: str) -> str:
@@ -184,6 +194,21 @@ Dependency = Annotated[
 ]
 
 
+class WebhookBody(Body):
+    """Whom to tell when the task has ended."""
+
+    url: Annotated[str, AfterValidator(_callable_url)] = Field(
+        description="https:// or http:// of a host that is reached over the public internet.",
+        max_length=LONGEST_URL,
+        json_schema_extra={"format": "uri"},
+    )
+    events: (
+        Annotated[list[Literal["completed", "failed", "cancelled", "expired"]], Field(min_length=1, max_length=4)]
+        | None
+    ) = Field(None, description="Which ends are told; none given: every one.")
+    retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of deliveries.")
+
+
 class NewTaskBody(Body):
     """A task to run."""
 
@@ -236,6 +261,8 @@ class NewTaskBody(Body):
     fair_key: Key | None = Field(
         None, description="Whose task it is: within one priority those who have many let others have their turn."
     )
+
+    webhook: WebhookBody | None = Field(None, description="Whom to tell by a signed POST when it has ended.")
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
@@ -533,6 +560,25 @@ class AttemptView(View):
     logs: list[str]
 
 
+class WebhookView(View):
+    """Who is told when a task has ended, and of which ends."""
+
+    url: str
+    events: list[str] = Field(description="None: every end.")
+
+
+class DeliveryView(View):
+    """One telling. It failed for good when its status is `failed`: then it is in the dead letters."""
+
+    task_id: str
+    status: TaskState
+    attempts: int
+    created_at: datetime | None
+    ended_at: datetime | None
+    next_attempt_at: datetime | None
+    error: ErrorView | None
+
+
 class TaskDetailView(TaskView):
     """A task with everything on record."""
 
@@ -555,6 +601,11 @@ class TaskDetailView(TaskView):
     dependents_count: int
     batch_id: str | None
     batch_index: int | None
+    webhook: WebhookView | None = Field(description="Who is told when it has ended.")
+    deliveries: list[DeliveryView] = Field(
+        description="What was told, the latest first, the last twenty; each is a task with its own attempts."
+    )
+    delivery_of: str | None = Field(description="Of a delivery: the task that it tells of.")
     attempts: list[AttemptView]
 
 

@@ -13,10 +13,10 @@ from gateway import errors, wording
 from gateway.catalogue import Catalogue
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
-from gateway.schemas import BatchItemBody, DependencyBody, NewTaskBody
+from gateway.schemas import BatchItemBody, DependencyBody, NewTaskBody, WebhookBody
 from shared import strict_json
 from shared.queues import Submitted
-from shared.tasks import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, new_task_id
+from shared.tasks import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
 from shared.telemetry import Tracing, subject_of
 
 Find = Callable[[int | str], str]
@@ -96,7 +96,13 @@ class Submissions:
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
             limit_key=body.limit_key,
             fair_key=body.fair_key,
+            webhook=_webhook(body.webhook) if body.webhook else None,
         )
+
+
+def _webhook(body: WebhookBody) -> Webhook:
+    retry = body.retry.model_dump(exclude_none=True) if body.retry else None
+    return Webhook(url=body.url, events=tuple(dict.fromkeys(body.events or ())), retry=retry)
 
 
 def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:

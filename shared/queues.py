@@ -12,7 +12,7 @@ from shared import keys, wire
 from shared.clock import instant, instant_us, to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.redis_client import translated
-from shared.tasks import NewTask, TaskState
+from shared.tasks import NewTask, TaskState, Webhook
 
 if TYPE_CHECKING:
     from shared.scripts import Argument, Scripts
@@ -110,6 +110,22 @@ class Queues:
                 f"the task is {state}: only a task that has not ended can be cancelled", state=state
             )
         return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
+
+    def redeliver(self, delivery_id: str) -> str:
+        """Sends a webhook's delivery that has ended again; the id of the one that is on its way now.
+
+        Raises TaskNotFound when there is no such delivery, and IllegalTransition when it has not ended, or when the
+        task that it tells of has been removed.
+        """
+        with translated():
+            state, on_its_way = self.scripts.redeliver(delivery_id)
+        if not state:
+            raise TaskNotFound(id=delivery_id)
+        if not on_its_way:
+            ended = TaskState(state).ended
+            rule = "the task that it tells of has been removed" if ended else "it is on its way already"
+            raise IllegalTransition(f"the delivery is {state}: {rule}", state=state)
+        return on_its_way
 
     def pause(self, queue: str, reason: str, by: str = "") -> None:
         """Workers take nothing more from this queue until it is resumed; what runs goes on."""
@@ -226,7 +242,14 @@ def _ties(task: NewTask) -> list[tuple[str, str]]:
         found += [("batch", task.batch.batch_id), ("batch_index", str(task.batch.index))]
     if task.after_batch:
         found.append(("after_batch", task.after_batch))
+    if task.webhook:
+        found.append(("webhook", _hook(task.webhook)))
     return [("links", "1"), *found] if found else found
+
+
+def _hook(webhook: Webhook) -> str:
+    about = {"url": webhook.url, "events": webhook.events, "retry": webhook.retry}
+    return json.dumps({name: value for name, value in about.items() if value})
 
 
 def _terms(task: NewTask) -> str:

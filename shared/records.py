@@ -30,6 +30,7 @@ from shared.tasks import (
     TaskDetail,
     TaskState,
     TaskSummary,
+    Webhook,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 LOOK_AT = 1000
 """Tasks that one page may look at while it filters: about 3 ms of Redis, whatever the number stored."""
+MOST_DELIVERIES = 20
+"""Deliveries that are shown with the task that they tell of."""
 
 T = TypeVar("T")
 _SCORE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,3})?")
@@ -124,6 +127,11 @@ class Records:
             rows = pipeline.execute(raise_on_error=False)
         found = [(each, [] if isinstance(row, Exception) else row) for each, row in zip(ids, rows, strict=True)]
         return [read_summary(each, row) for each, row in found if not row or any(row)]
+
+    def deliveries(self, found: TaskDetail) -> list[TaskSummary]:
+        """The tasks that told of this one's end, the latest first, at most the last twenty."""
+        first = max(0, found.deliveries - MOST_DELIVERIES)
+        return self.summaries([f"{found.summary.id}-hook-{each}" for each in range(found.deliveries, first, -1)])
 
     def state(self, task_id: str) -> TaskState:
         """Only the state. Raises TaskNotFound."""
@@ -344,6 +352,9 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
         aside_for=_group(fields.get("line")),
+        webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
+        deliveries=attempt_read("its deliveries", lambda: int(fields.get("deliveries", 0)), 0),
+        delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
         meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
@@ -363,6 +374,15 @@ def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
     while (child := fields.get(f"child:{number}")) is not None:
         yield child.decode(errors="replace")
         number += 1
+
+
+def _webhook(value: bytes | None) -> Webhook | None:
+    about = json.loads(value) if value else None
+    return (
+        Webhook(url=str(about["url"]), events=tuple(about.get("events", ())), retry=about.get("retry"))
+        if about
+        else None
+    )
 
 
 def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:

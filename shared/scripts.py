@@ -66,14 +66,14 @@ def _text(name: str) -> str:
 
 
 _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {
-    "schedule_fire": ("_schedules", "_links"),
+    "schedule_fire": ("_schedules", "_hooks", "_links"),
     **dict.fromkeys(
         (
             "amend", "batch_close", "batch_open", "batch_prune", "batch_work", "cancel", "claim", "discard", "expire",
-            "promote", "prune", "purge", "reap", "release", "report", "requeue", "run_now", "settle", "submit",
-            "submit_once", "survey",
+            "promote", "prune", "purge", "reap", "redeliver", "release", "report", "requeue", "run_now", "settle",
+            "submit", "submit_once", "survey",
         ),
-        ("_links",),
+        ("_hooks", "_links"),
     ),
     **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "read")},
 }  # fmt: skip
@@ -379,6 +379,11 @@ class Scripts:
         """Ends the wait of a scheduled or retrying task: the state found and whether it was done."""
         state, done = self.call("run_now", task_id)
         return state.decode(), bool(done)
+
+    def redeliver(self, task_id: str) -> tuple[str, str]:
+        """Sends a delivery that has ended again: the state found, and the id of what is on its way now."""
+        state, on_its_way = self.call("redeliver", task_id)
+        return state.decode(), on_its_way.decode()
 
     def discard(self, task_id: str, queues: Sequence[str]) -> bool:
         """Removes a record that cannot be read; whether there was one."""

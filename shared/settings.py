@@ -7,6 +7,7 @@ a part that finds mistakes ends with status 2.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import json
 import os
@@ -24,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shared.errors import SettingsError
 from shared.limits import Limit, check_name, read_limit
 from shared.locks import OnError
+from shared.outside import Outside
 from shared.redis_address import completed, read_address
 from shared.retry import RetryPolicy
 
@@ -83,6 +85,7 @@ Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], BeforeValid
 Port = Annotated[int, Field(ge=0, le=65535)]
 Choices = Annotated[dict[str, OnError], BeforeValidator(_choices)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
+Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
 
 MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
@@ -329,6 +332,21 @@ class Settings(BaseModel):
         False,
         "Traces tasks for the dashboard, also when there is no collector: then at most ten a second.",
     )
+    webhook_secrets: Names = _at(
+        "webhooks.secrets",
+        (),
+        "Secrets that webhooks are signed with, each of them (whsec_ and base64, or 24 characters and more); empty: "
+        "there are no webhooks.",
+    )
+    webhook_hosts: Names = _at(
+        "webhooks.hosts", (), "Hosts that webhooks may go to, *.example.com for all below one; empty: any."
+    )
+    webhook_ports: Ports = _at("webhooks.ports", (80, 443, 8080, 8443), "Ports that webhooks may go to.")
+    webhook_allow: Names = _at(
+        "webhooks.allow",
+        (),
+        "Hosts and networks inside (receiver, 10.1.0.0/16) that webhooks may go to all the same, on any port.",
+    )
     metrics_sources: Names = _at(
         "gateway.metrics_sources", (), "Addresses of /metrics of other parts that the gateway's /metrics shows too."
     )
@@ -345,6 +363,19 @@ class Settings(BaseModel):
     def _a_file_to_read(cls, value: str) -> str:
         if value and not os.access(value, os.R_OK):
             raise ValueError("there is no such file that this process may read")
+        return value
+
+    @field_validator("webhook_secrets")
+    @classmethod
+    def _keys_for_signing(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            _signing_key(each)
+        return value
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _hosts_and_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        Outside.of((), (), value)
         return value
 
     @field_validator("log_level", mode="before")
@@ -413,6 +444,14 @@ class Settings(BaseModel):
             raise ValueError("\n".join(mistakes))
         return found
 
+    def outside(self) -> Outside:
+        """Where webhooks may go."""
+        return Outside.of(self.webhook_hosts, self.webhook_ports, self.webhook_allow)
+
+    def webhook_keys(self) -> tuple[bytes, ...]:
+        """What webhooks are signed with."""
+        return tuple(map(_signing_key, self.webhook_secrets))
+
     @property
     def store_url(self) -> str:
         """The address of Redis, whichever way it was given, with everything that a client must know."""
@@ -472,6 +511,21 @@ class Settings(BaseModel):
 
     def lease(self) -> timedelta:
         return timedelta(seconds=self.lease_time)
+
+
+def _signing_key(secret: str) -> bytes:
+    """A secret as the Standard Webhooks convention writes it, or as it is. Says nothing of it when it is wrong."""
+    try:
+        key = (
+            base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+            if secret[:6] == "whsec_"
+            else secret.encode()
+        )
+    except ValueError:
+        raise ValueError("a secret that begins with whsec_ must go on in base64") from None
+    if len(key) < 24:
+        raise ValueError("a secret must have at least 24 bytes: openssl rand -base64 32 makes one")
+    return key
 
 
 def yaml_path(name: str) -> str:
@@ -539,7 +593,7 @@ def _explain(item: Any, sources: Mapping[str, str]) -> str:
         return text
     name = sources.get(location[0], location[0].upper())
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
-    shown = "" if "password" in location[0] or "url" in location[0] else f", got {item['input']!r}"
+    shown = "" if re.search("password|url|secret", location[0]) else f", got {item['input']!r}"
     return f"{name}{inner}: {text}{shown}"
 
 

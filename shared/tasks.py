@@ -154,6 +154,19 @@ class BatchPlace:
     index: int
 
 
+WEBHOOK_TYPE = "taskqueue.webhook"
+"""The type of the tasks that tell somebody outside how a task ended; only the step that ends a task makes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Whom to tell when a task has ended: in which final states (none named: in all), retried how."""
+
+    url: str
+    events: tuple[str, ...] = ()
+    retry: Mapping[str, float] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
     """A task on its way in, already checked.
@@ -179,6 +192,7 @@ class NewTask:
     on_parent_failure: OnParentFailure = OnParentFailure.CANCEL
     batch: BatchPlace | None = None
     after_batch: str | None = None
+    webhook: Webhook | None = None
 
     def joining(self, traceparent: str | None) -> NewTask:
         """The task as part of a trace."""
@@ -262,7 +276,7 @@ class TaskDetail:
 
     `children` are the first of the tasks that depend on it.
     `aside_for` is set while it waits outside its queue's list: the limit that it waits for, or "" for the turn of its
-    tenant.
+    tenant. `deliveries` is how often its `webhook` was to be told; `delivery_of` the task that this one tells of.
     """
 
     summary: TaskSummary
@@ -283,4 +297,7 @@ class TaskDetail:
     aside_for: str | None = None
     children: tuple[str, ...] = ()
     children_count: int = 0
+    webhook: Webhook | None = None
+    deliveries: int = 0
+    delivery_of: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

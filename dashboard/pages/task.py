@@ -72,6 +72,12 @@ def _add_retries(blueprint: Blueprint, desk: Desk) -> None:
         desk.actions.run_now(person(), task_id)
         return _back(task_id, "It waits no longer.")
 
+    @blueprint.post("/tasks/<task_id>/redeliver")
+    @needs(Role.OPERATOR)
+    def redeliver(task_id: str) -> AnyResponse:
+        desk.actions.redeliver(person(), task_id)
+        return _back(desk.queries.task(task_id).delivery_of or task_id, "The delivery is on its way again.")
+
 
 def _add_ends(blueprint: Blueprint, desk: Desk) -> None:
     @blueprint.post("/tasks/<task_id>/cancel")
@@ -109,6 +115,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         problem=problem,
         trace=_trace(desk, found),
         fall=waterfall(found, now.now()) if not found.summary.corrupt else None,
+        deliveries=desk.queries.deliveries(found),
     )
 
 

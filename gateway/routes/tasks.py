@@ -113,7 +113,20 @@ class Tasks:
         found = self.records.get(task_id)
         kind = self.catalogue.get(found.summary.type)
         policy = self.policy.override(kind.retry) if kind else self.policy
-        return Reply(content=present.detail(found, policy))
+        return Reply(content=present.detail(found, policy, self.records.deliveries(found)))
+
+    @endpoint(
+        "POST",
+        "/tasks/{task_id}/redeliver",
+        tag="tasks",
+        answers={202: Answer(description="It is on its way again.", model=schemas.TaskStatus)},
+        problems=(errors.NOT_FOUND, errors.CONFLICT),
+    )
+    def redeliver(self, task_id: str) -> Reply:
+        """Sends a webhook's delivery again, by its own id, with the same content and the same Webhook-Id."""
+        on_its_way = self.queues.redeliver(task_id)
+        answer = {"task_id": on_its_way, "status": TaskState.PENDING}
+        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{on_its_way}"})
 
     @endpoint(
         "DELETE",

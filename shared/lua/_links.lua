@@ -233,7 +233,7 @@ end
 
 -- A task came from one state to another: to be said after its record says so.
 moved = function(id, from, to)
-  local v = fields(id, 'links', 'batch', 'parents', 'children')
+  local v = fields(id, 'links', 'batch', 'parents', 'children', 'webhook')
   if not v or not v[1] then return end
   if v[2] then
     if from == 'blocked' then redis.call('ZREM', line_key(v[2]), id) end
@@ -242,6 +242,7 @@ moved = function(id, from, to)
   -- A dead letter may be retried, and then it wants the results of its parents again.
   if v[3] and ENDED[to] and to ~= 'failed' then let_go(id, v[3]) end
   if v[4] and ENDED[to] then settle(id) end
+  if v[5] and ENDED[to] then tell_outside(id, to, v[5]) end
 end
 
 -- The record of an ended task is about to be removed.

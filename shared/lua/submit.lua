@@ -6,7 +6,8 @@
 --   `conflict` what to do when another holds it: "refuse", "existing" or "replace"; `limit` and `fair` its limit_key and
 --   fair_key).
 --   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
---   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, or with `after_batch`.
+--   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with
+--   `webhook` (see `_hooks.lua`).
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
 -- Where another task holds the unique key: {"conflict" or "existing", that task's id, its state ("" if not known)}.
 -- "missing ID" when a parent does not exist. For a task of a batch also "closed" when nothing is taken into it any more;
@@ -195,6 +196,7 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   elseif state == 'blocked' then block(id, queue)
   else enter_ended(id, state, queue) end
   if ties then tie(id, state, ties) end
+  if ties and ties.webhook and ENDED[state] then tell_outside(id, state, ties.webhook) end
   return state
 end
 

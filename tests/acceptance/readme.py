@@ -74,7 +74,7 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return "`" + ", ".join(f"{key}:{number}" for key, number in value.items()) + "`"
     if isinstance(value, tuple):
-        return f"`{','.join(value)}`" if value else ""
+        return f"`{','.join(map(str, value))}`" if value else ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`" if value != "" else ""

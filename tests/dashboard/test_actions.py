@@ -97,6 +97,7 @@ CHANGES = [
     "/tasks/x/retry",
     "/tasks/x/retry-with",
     "/tasks/x/run-now",
+    "/tasks/x/redeliver",
     "/tasks/x/cancel",
     "/tasks/x/delete",
     "/batches/x/cancel",

@@ -134,9 +134,13 @@ def task(
     return register
 
 
+BUILT_IN = ("worker.handlers.webhook",)
+"""What every worker runs, whatever TASK_MODULES says."""
+
+
 def load(modules: Iterable[str]) -> Registry:
     """Imports the modules that hold handlers. Raises HandlerError naming the module that cannot be imported."""
-    for module in modules:
+    for module in (*BUILT_IN, *modules):
         try:
             importlib.import_module(module)
         except HandlerError:

@@ -1,0 +1,72 @@
+-- What the outside is owed when a task has ended: one delivery, a task of the type `taskqueue.webhook`, made in the step
+-- that ends the task. So nothing that dies can lose it, and whatever ends a task (a report, a cancel, its expiry, the
+-- death of its worker) brings it. It carries all that is said of the task, so that a retry says the same, and it is sent
+-- although the task may have been removed since.
+-- A task that wants this has `webhook` (JSON: url, events, retry) among the fields that come after `links`.
+local HOOK = 'taskqueue.webhook'
+local MOST_RESULT = 65536 -- base64; a larger result is left out, and the delivery says so
+
+-- What the handler returned, as RQ's stream keeps it: base64 of JSON.
+local function result_of(id)
+  local entries = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 1)
+  local entry = not entries.err and entries[1] and entries[1][2] or {}
+  for at = 1, #entry, 2 do
+    if entry[at] == 'return_value' then return entry[at + 1] end
+  end
+end
+
+local function why(text)
+  local ok, error = pcall(cjson.decode, text or '')
+  if not ok or type(error) ~= 'table' then return nil end
+  return {type = error.type, message = error.message}
+end
+
+local function news_of(id, event, url)
+  local v = fields(id, 'description', 'attempt', 'ended_at', 'error', 'cancel')
+  local news = {url = url, event = event, task_id = id, task_type = v[1] or '', attempts = tonumber(v[2]) or 0,
+    ended_at = v[3] or iso(now)}
+  if event == 'completed' then
+    local result = result_of(id)
+    if result and #result > MOST_RESULT then news.result_left_out = true else news.result_base64 = result end
+  end
+  if event == 'failed' then news.error = why(v[4]) end
+  if event == 'cancelled' then news.reason = v[5] or nil end
+  return news
+end
+
+-- Stores one delivery of `task` and puts it in line. `call` is RQ's call, made of the id when it is not known yet.
+local function post(task, queue, call, retry, meta)
+  local id = task .. '-hook-' .. num(redis.call('HINCRBY', job_key(task), 'deliveries', 1))
+  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,
+    'description', HOOK, 'created_at', iso(now), 'enqueued_at', iso(now), 'delivery_of', task)
+  if retry then redis.call('HSET', job_key(id), 'retry', retry) end
+  if meta then redis.call('HSET', job_key(id), 'meta', meta) end
+  redis.call('ZADD', TASKS, NOW, id)
+  redis.call('ZADD', 'taskqueue:tasks:type:' .. HOOK, NOW, id)
+  redis.call('RPUSH', 'rq:queue:' .. queue, id)
+  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+  count('submitted', 1)
+  ring(1)
+  return id
+end
+
+local function wants(hook, event)
+  if not hook.events then return true end
+  for _, each in ipairs(hook.events) do
+    if each == event then return true end
+  end
+  return false
+end
+
+-- A task has ended so; to be said after its record says so.
+local function tell_outside(id, event, stored)
+  local hook, v = cjson.decode(stored), fields(id, 'origin', 'meta')
+  if not wants(hook, event) then return end
+  local news = news_of(id, event, hook.url)
+  local function call(delivery)
+    news.message = delivery
+    return '["shared.wire.run_by_taskqueue_worker",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
+  end
+  post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0))
+end

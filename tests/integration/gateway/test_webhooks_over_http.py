@@ -1,0 +1,86 @@
+"""Webhooks at the door: what is refused, what is shown, and who may sign."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.task_types import TaskType
+from shared.tasks import WEBHOOK_TYPE
+from tests.integration.gateway.conftest import TYPES, MakeGateway
+from tests.integration.gateway.driving import Gateway, problem
+from tests.receiver import SECRET
+
+URL = "https://shop.example/hooks"
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    types = (*TYPES, TaskType(name=WEBHOOK_TYPE, schema={}))
+    return make_gateway(types, webhook_secrets=(SECRET,), webhook_allow=("10.9.0.0/16",))
+
+
+@pytest.mark.parametrize(
+    ("webhook", "field"),
+    [
+        ("https://shop.example", "webhook"),
+        ({}, "webhook.url"),
+        ({"url": 1}, "webhook.url"),
+        ({"url": "http://127.0.0.1/"}, "webhook.url"),
+        ({"url": "http://2130706433/"}, "webhook.url"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, "webhook.url"),
+        ({"url": "https://user:pass@shop.example/"}, "webhook.url"),
+        ({"url": "https://shop.example:22/"}, "webhook.url"),
+        ({"url": URL, "events": []}, "webhook.events"),
+        ({"url": URL, "events": ["started"]}, "webhook.events[0]"),
+        ({"url": URL, "secret": "x"}, "webhook.secret"),
+    ],
+)
+def test_a_webhook_that_cannot_be_is_refused(gateway: Gateway, webhook: object, field: str) -> None:
+    answer = gateway.http.post("/tasks", json={"type": "process", "data": 1, "webhook": webhook})
+    [mistake] = problem(answer, 422, "invalid-request")["errors"]
+    assert mistake["field"] == field or mistake["detail"]
+    assert not gateway.redis.exists("taskqueue:tasks")
+
+
+def test_without_secrets_there_are_no_webhooks(make_gateway: MakeGateway) -> None:
+    answer = make_gateway().http.post("/tasks", json={"type": "process", "data": 1, "webhook": {"url": URL}})
+    assert "WEBHOOK_SECRETS" in str(problem(answer, 422, "invalid-request")["errors"])
+
+
+def test_what_the_settings_allow_gets_in(gateway: Gateway) -> None:
+    gateway.submit(webhook={"url": "http://10.9.0.1:5000/"})
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/tasks/batch"])
+def test_nobody_submits_a_delivery_of_their_own(gateway: Gateway, path: str) -> None:
+    forged = {"type": WEBHOOK_TYPE, "data": {"url": URL, "event": "completed"}}
+    answer = gateway.http.post(path, json=forged if path == "/tasks" else {"tasks": [forged]})
+    assert "unknown-task-type" in answer.text
+    assert not gateway.redis.exists("taskqueue:tasks")
+    assert WEBHOOK_TYPE not in gateway.http.get("/types").text
+
+
+def test_a_task_shows_its_deliveries_and_they_are_sent_again(gateway: Gateway) -> None:
+    task = gateway.submit(webhook={"url": URL, "events": ["completed"], "retry": {"max_retries": 2}})
+    assert gateway.show(task)["webhook"] == {"url": URL, "events": ["completed"]}
+    gateway.start()
+    gateway.complete(task, {"x": 1})
+    [delivery] = gateway.show(task)["deliveries"]
+    assert delivery["status"] == "pending"
+    shown = gateway.show(delivery["task_id"])
+    assert (shown["type"], shown["delivery_of"], shown["max_retries"]) == (WEBHOOK_TYPE, task, 2)
+    again = f"/tasks/{delivery['task_id']}/redeliver"
+    problem(gateway.http.post(again), 409, "wrong-state")
+    gateway.fail(delivery["task_id"])
+    answer = gateway.http.post(again)
+    assert (answer.status_code, answer.json) == (202, {"task_id": delivery["task_id"], "status": "pending"})
+    problem(gateway.http.post(f"/tasks/{task}/redeliver"), 404, "not-found")
+
+
+def test_tasks_of_a_batch_may_have_webhooks(gateway: Gateway) -> None:
+    item = {"type": "process", "data": 1, "webhook": {"url": URL}}
+    answer = gateway.http.post("/tasks/batch", json={"tasks": [item]})
+    [task] = gateway.start()
+    gateway.complete(task)
+    assert answer.status_code == 202
+    assert len(gateway.show(task)["deliveries"]) == 1

@@ -1,0 +1,194 @@
+"""Webhooks: whoever asked is told of the end of a task, signed, at least once, whatever dies in between."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from shared.errors import IllegalTransition, TaskNotFound
+from shared.tasks import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
+from tests.harness import System, free_port, running_system, wait_until
+from tests.receiver import SECRET, Receiver, genuine, receiving
+
+S = TaskState
+QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}
+OTHER_SECRET = "another secret and not in base64 at all"
+
+
+@pytest.fixture
+def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[System]:
+    secrets = f"{SECRET},{OTHER_SECRET}"
+    with running_system(
+        redis_client, redis_url, tmp_path, WEBHOOK_SECRETS=secrets, WEBHOOK_ALLOW="127.0.0.0/8"
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as there:
+        yield there
+
+
+def to(receiver: Receiver, *events: str, **retry: float) -> Webhook:
+    return Webhook(url=receiver.url, events=events, retry={**QUICKLY, **retry})
+
+
+def told(system: System, task_id: str) -> list[TaskSummary]:
+    return system.records.deliveries(system.records.get(task_id))
+
+
+def delivered(system: System, task_id: str) -> TaskDetail:
+    """The latest delivery of a task, once it has ended."""
+    wait_until(lambda: told(system, task_id), "there is a delivery")
+    return system.ended(told(system, task_id)[0].id)
+
+
+def test_the_receiver_is_told_of_the_result_and_can_tell_who_says_so(system: System, receiver: Receiver) -> None:
+    system.start_worker()
+    task = system.submit("echo", '{"sum": 3, "text": "schön"}', webhook=to(receiver))
+    done = delivered(system, task)
+    assert done.summary.state is S.COMPLETED
+    assert done.result["status"] == 204
+    [(headers, body)] = receiver.got
+    assert genuine(headers, body)
+    assert not genuine(headers, body + b" ")
+    assert not genuine({**headers, "webhook-timestamp": "1"}, body)
+    assert abs(time.time() - int(headers["webhook-timestamp"])) < 60
+    assert headers["webhook-id"] == done.summary.id
+    [said] = receiver.bodies()
+    assert said.pop("ended_at").endswith("Z")
+    assert said == {
+        "event": "task.completed",
+        "task_id": task,
+        "type": "echo",
+        "status": "completed",
+        "attempts": 1,
+        "result": {"sum": 3, "text": "schön"},
+        "result_left_out": False,
+        "error": None,
+        "reason": None,
+    }
+
+
+def test_each_secret_signs_so_that_secrets_can_be_changed(system: System, receiver: Receiver) -> None:
+    system.start_worker()
+    delivered(system, system.submit("echo", "1", webhook=to(receiver)))
+    [(headers, _)] = receiver.got
+    assert [each[:3] for each in headers["webhook-signature"].split(" ")] == ["v1,", "v1,"]
+
+
+def test_a_failure_a_cancel_and_an_expiry_are_told_with_their_reason(system: System, receiver: Receiver) -> None:
+    failed = system.submit("fail", retry={"max_retries": 0}, webhook=to(receiver))
+    cancelled = system.submit("echo", "1", delay=timedelta(hours=1), webhook=to(receiver))
+    expired = system.submit("echo", "1", expires_in=timedelta(milliseconds=1), webhook=to(receiver))
+    child = system.submit("echo", "1", parents=(Parent(task_id=cancelled, on=On.SUCCESS),), webhook=to(receiver))
+    system.queues.cancel(cancelled, "not needed")
+    late = system.submit("echo", "1", parents=(Parent(task_id=cancelled, on=On.SUCCESS),), webhook=to(receiver))
+    system.start_worker()
+    for each in (failed, cancelled, expired, child, late):
+        assert delivered(system, each).summary.state is S.COMPLETED
+    said = {each["task_id"]: each for each in receiver.bodies()}
+    assert said[failed]["event"] == "task.failed"
+    assert said[failed]["error"].keys() == {"type", "message"}
+    assert (said[cancelled]["status"], said[cancelled]["reason"]) == ("cancelled", "not needed")
+    assert said[expired]["status"] == "expired"
+    assert said[child]["status"] == said[late]["status"] == "cancelled"
+
+
+def test_only_the_ends_that_were_asked_for_are_told(system: System, receiver: Receiver) -> None:
+    system.start_worker()
+    quiet = system.submit("echo", "1", webhook=to(receiver, "failed"))
+    loud = system.submit("echo", "2", webhook=to(receiver, "completed", "failed"))
+    delivered(system, loud)
+    assert system.ended(quiet).deliveries == 0
+    assert [each["task_id"] for each in receiver.bodies()] == [loud]
+
+
+def test_a_large_result_is_left_out_and_that_is_said(system: System, receiver: Receiver) -> None:
+    system.start_worker()
+    delivered(system, system.submit("echo", f'"{"x" * 100_000}"', webhook=to(receiver)))
+    [said] = receiver.bodies()
+    assert (said["result"], said["result_left_out"]) == (None, True)
+
+
+def test_an_unwell_receiver_is_tried_again_with_the_same_id_and_content(system: System, receiver: Receiver) -> None:
+    receiver.answers = [(500, {}), (503, {"Retry-After": "0"}), (302, {"Location": receiver.url + "/elsewhere"})]
+    system.start_worker()
+    system.start_housekeeper()
+    done = delivered(system, system.submit("echo", "1", webhook=to(receiver)))
+    assert done.summary.state is S.COMPLETED
+    assert [each.outcome for each in done.attempts] == ["failed", "failed", "failed", "completed"]
+    assert "a redirect is not followed" in str(done.attempts[2].error)
+    assert len({(headers["webhook-id"], body) for headers, body in receiver.got}) == 1
+
+
+def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(system: System) -> None:
+    port = free_port()
+    system.start_worker()
+    system.start_housekeeper()
+    hook = Webhook(url=f"http://127.0.0.1:{port}/", retry={**QUICKLY, "max_retries": 2})
+    task = system.submit("echo", "1", webhook=hook)
+    dead = delivered(system, task)
+    assert dead.summary.state is S.FAILED
+    assert len(dead.attempts) == 3
+    assert dead.summary.error is not None
+    assert "ConnectionRefusedError" in dead.summary.error.message
+    assert system.records.state(task) is S.COMPLETED
+    with receiving(port) as receiver:
+        assert system.queues.redeliver(dead.summary.id) == dead.summary.id
+        assert system.ended(dead.summary.id).summary.state is S.COMPLETED
+        again = system.queues.redeliver(dead.summary.id)
+        assert again != dead.summary.id
+        assert system.ended(again).summary.state is S.COMPLETED
+        assert [each["task_id"] for each in receiver.bodies()] == [task, task]
+        assert {headers["webhook-id"] for headers, _ in receiver.got} == {dead.summary.id}
+    assert [each.id for each in told(system, task)] == [again, dead.summary.id]
+
+
+def test_what_is_no_delivery_or_has_not_ended_is_not_sent_again(system: System, receiver: Receiver) -> None:
+    task = system.submit("echo", "1", delay=timedelta(hours=1), webhook=to(receiver))
+    with pytest.raises(TaskNotFound):
+        system.queues.redeliver(task)
+    system.queues.cancel(task, "no")
+    with pytest.raises(IllegalTransition, match="on its way already"):
+        system.queues.redeliver(told(system, task)[0].id)
+
+
+def test_a_dead_letter_that_is_retried_is_told_of_again(system: System, receiver: Receiver) -> None:
+    system.start_worker()
+    task = system.submit("fail", retry={"max_retries": 0}, webhook=to(receiver))
+    first = delivered(system, task).summary.id
+    system.dead_letters.requeue(task)
+    wait_until(lambda: len(told(system, task)) == 2, "it was told a second time")
+    assert delivered(system, task).summary.id != first
+    assert [each["status"] for each in receiver.bodies()] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.2.nip.invalid/", "http://10.0.0.1/", "http://[::ffff:127.0.0.1]/"])
+def test_the_worker_looks_again_whatever_the_gateway_let_in(system: System, url: str) -> None:
+    system.start_worker(WEBHOOK_ALLOW="")
+    webhook = Webhook(url=url, retry={"max_retries": 0})
+    dead = delivered(system, system.submit("echo", "1", webhook=webhook))
+    assert dead.summary.state is S.FAILED
+    assert len(dead.attempts) == 1
+
+
+def test_a_worker_killed_between_end_and_delivery_loses_nothing(system: System, receiver: Receiver) -> None:
+    """The worker that ends the tasks is killed at once; a second one finds every delivery."""
+    first = system.start_worker(WEBHOOK_SECRETS="")
+    system.start_housekeeper()
+    tasks = system.submit_many([("echo", str(number)) for number in range(40)], webhook=to(receiver))
+    wait_until(lambda: system.records.counts()[S.COMPLETED] >= 10, "some have ended")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    system.start_worker()
+    for each in tasks:
+        assert delivered(system, each).summary.state is S.COMPLETED
+    assert {each["task_id"] for each in receiver.bodies()} == set(tasks)

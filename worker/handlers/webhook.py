@@ -1,0 +1,124 @@
+"""`taskqueue.webhook`: tells somebody outside that a task has ended.
+
+The step that ends a task makes these tasks (`shared/lua/_hooks.lua`); nobody can submit one. Message and signature are
+those of the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the secret
+that it shares with us, and compares. An attempt that is answered by anything but 2xx is retried, 410 is taken at its
+word, and an address that must not be called is the end at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from shared.outside import NotAllowed, Outside
+from shared.settings import load
+from shared.tasks import WEBHOOK_TYPE
+from worker.handlers.registry import task
+from worker.handlers.signals import GiveUp, RetryLater
+from worker.outside_call import Answer, Resolve, addresses_of, post, resolve
+
+_GONE = 410
+_TELL_WHEN = (429, 503)
+_LONGEST_PAUSE = 3600
+
+
+class DeliveryFailed(Exception):
+    """The receiver could not be reached, or did not answer with a status from 200 to 299."""
+
+
+class News(BaseModel):
+    """What `_hooks.lua` wrote down when the task ended."""
+
+    url: str
+    event: str
+    message: str
+    task_id: str
+    task_type: str
+    attempts: int
+    ended_at: str
+    result_base64: str | None = None
+    result_left_out: bool = False
+    error: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+@task(WEBHOOK_TYPE, timeout=45, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
+def webhook(data: News) -> dict[str, Any]:
+    """Tells a receiver outside how a task ended. Made by Task Queue itself, see `webhook` of POST /tasks."""
+    return deliver(data, *_settings())
+
+
+@cache
+def _settings() -> tuple[Outside, tuple[bytes, ...]]:
+    settings = load()
+    return settings.outside(), settings.webhook_keys()
+
+
+def deliver(news: News, outside: Outside, secrets: Sequence[bytes], ask: Resolve = resolve) -> dict[str, Any]:
+    """One attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
+    if not secrets:
+        raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
+    body = content(news)
+    try:
+        target = outside.read(news.url)
+        addresses = addresses_of(target, outside, ask)
+        answer = post(target, addresses, body, headers(news.message, int(time.time()), body, secrets))
+    except NotAllowed as error:
+        raise GiveUp(f"{news.url} must not be called: {error}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise DeliveryFailed(f"{news.url} did not answer: {type(error).__name__}: {error}") from error
+    _judge(news.url, answer)
+    return {"status": answer.status, "address": answer.address, "seconds": answer.seconds}
+
+
+def content(news: News) -> bytes:
+    """The body; the same however often it is sent."""
+    said: dict[str, Any] = {
+        "event": f"task.{news.event}",
+        "task_id": news.task_id,
+        "type": news.task_type,
+        "status": news.event,
+        "attempts": news.attempts,
+        "ended_at": news.ended_at,
+        "result": json.loads(base64.b64decode(news.result_base64)) if news.result_base64 else None,
+        "result_left_out": news.result_left_out,
+        "error": news.error,
+        "reason": news.reason,
+    }
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
+    """The headers of a message: one signature for each secret, so that receivers can change theirs one by one."""
+    signed = f"{message}.{timestamp}.".encode() + body
+    signatures = (base64.b64encode(hmac.new(each, signed, hashlib.sha256).digest()).decode() for each in secrets)
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "taskqueue-webhook",
+        "Webhook-Id": message,
+        "Webhook-Timestamp": str(timestamp),
+        "Webhook-Signature": " ".join(f"v1,{each}" for each in signatures),
+    }
+
+
+def _judge(url: str, answer: Answer) -> None:
+    if 200 <= answer.status < 300:
+        return
+    said = f"{url} answered {answer.status}: {answer.body[:200]!r}"
+    if answer.status == _GONE:
+        raise GiveUp(said)
+    if 300 <= answer.status < 400:
+        raise DeliveryFailed(f"{said}; a redirect is not followed")
+    if answer.status in _TELL_WHEN and answer.retry_after.isdigit():
+        raise RetryLater(min(int(answer.retry_after), _LONGEST_PAUSE), said)
+    raise DeliveryFailed(said)
