@@ -1,0 +1,261 @@
+"""What a gateway answers, as values with types. A field that a newer gateway adds is passed over."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+
+from shared.tasks import TaskState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A task that is kept. `existing`: it was there already, under the same unique_key."""
+
+    task_id: str
+    status: TaskState
+    type: str
+    priority: str
+    existing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a task is now."""
+
+    task_id: str
+    status: TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """Why an attempt did not succeed."""
+
+    type: str
+    message: str
+    place: str | None = None
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a task ended."""
+
+    task_id: str
+    status: TaskState
+    result: Any = None
+    error: Error | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a running handler says it is."""
+
+    fraction: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of a task."""
+
+    number: int
+    worker: str | None = None
+    enqueued_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    wait_seconds: float | None = None
+    run_seconds: float | None = None
+    outcome: str | None = None
+    error: Error | None = None
+    retry_delay_seconds: float | None = None
+    trace_id: str | None = None
+    logs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task as lists show it."""
+
+    task_id: str
+    type: str
+    status: TaskState
+    priority: str
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    next_attempt_at: datetime | None = None
+    attempt: int = 0
+    retry_count: int = 0
+    crash_count: int = 0
+    worker: str | None = None
+    tags: tuple[str, ...] = ()
+    progress: Progress | None = None
+    error: Error | None = None
+    corrupt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A task that had to end first, and which end."""
+
+    task_id: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDetail(Task):
+    """A task with everything on record."""
+
+    data: Any = None
+    result: Any = None
+    max_retries: int = 0
+    timeout_seconds: float | None = None
+    expires_at: datetime | None = None
+    cancel_reason: str | None = None
+    unique_key: str | None = None
+    limit_key: str | None = None
+    fair_key: str | None = None
+    aside_for: str | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    on_parent_failure: str | None = None
+    batch_id: str | None = None
+    batch_index: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """What became of one task of a batch: it is kept under `task_id`, or refused for `problem`."""
+
+    index: int
+    task_id: str | None = None
+    status: TaskState | None = None
+    problem: Mapping[str, Any] | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.problem is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch at a glance; `status` is receiving, running or ended."""
+
+    batch_id: str
+    name: str
+    status: str
+    progress: float
+    total: int
+    ended: int
+    counts: Mapping[str, int]
+    created_at: datetime
+    removed: int = 0
+    max_running: int | None = None
+    stop_on_error: int | None = None
+    then: str | None = None
+    ended_at: datetime | None = None
+    stopped: str | None = None
+    stopped_at: datetime | None = None
+    work: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue at a glance."""
+
+    name: str
+    weight: int
+    default: bool
+    pending: int
+    scheduled: int
+    retrying: int
+    paused: bool
+    oldest_at: datetime | None = None
+    paused_reason: str | None = None
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A schedule and how it fares."""
+
+    name: str
+    type: str
+    priority: str
+    paused: bool
+    source: str
+    data: Any = None
+    cron: str | None = None
+    interval: int | None = None
+    timezone: str = "UTC"
+    missed: str = "once"
+    missed_limit: int = 100
+    overlap: str = "allow"
+    timeout: float | None = None
+    expires_in: float | None = None
+    retry: Mapping[str, float] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    paused_reason: str | None = None
+    next_at: datetime | None = None
+    next_times: tuple[datetime, ...] = ()
+    last_due_at: datetime | None = None
+    last_task_id: str | None = None
+    tasks: int = 0
+    missed_times: int = 0
+    overlaps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A lock of housekeeping as it is now."""
+
+    name: str
+    lock_key: str
+    locked: bool
+    remaining_time: int
+    owner: str | None = None
+    fencing_token: str | None = None
+    fencing_number: int | None = None
+    acquired_at: datetime | None = None
+
+
+def read(kind: type[T], document: Mapping[str, Any]) -> T:
+    """A value out of an answer."""
+    known = {_snake(name): value for name, value in document.items()}
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
+    return kind(**{name: _value(hint, known[name]) for name, hint in hints.items() if name in known})
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None or hint is Any:
+        return value
+    if isinstance(hint, types.UnionType):
+        [hint] = [each for each in typing.get_args(hint) if each is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        return tuple(_value(typing.get_args(hint)[0], each) for each in value)
+    if hint is datetime:
+        return datetime.fromisoformat(value)
+    if is_dataclass(hint):
+        return read(typing.cast("type[Any]", hint), value)
+    return TaskState(value) if hint is TaskState else value
+
+
+def _snake(name: str) -> str:
+    """Locks are shown with fencingToken and the like."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f"_{found[1].lower()}", name)

@@ -1,0 +1,189 @@
+"""What a client does with batches, dead letters, queues, schedules and locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, read
+from shared.client.problems import NotInTime
+from shared.client.tasks import plain
+from shared.client.transport import Transport
+
+if TYPE_CHECKING:
+    from shared.tasks import TaskState
+
+T = TypeVar("T")
+PAGE = 200
+
+
+def pages(transport: Transport, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Iterator[T]:
+    """All items of a list, page by page as they are wanted."""
+    cursor = None
+    while True:
+        asked = {"limit": PAGE, **plain(query or {}), "cursor": cursor}
+        page = transport.ask("GET", path, query=asked).document
+        for each in page["items"]:
+            yield read(kind, each)
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+class Desk:
+    """A part of the interface."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def _ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
+        return read(kind, self.transport.ask(method, path, **request).document)
+
+    def _all(self, kind: type[T], path: str) -> list[T]:
+        """A list that is always one page."""
+        return [read(kind, each) for each in self.transport.ask("GET", path).document["items"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A task in its place in a batch; none when its record is gone."""
+
+    task: Task | None
+
+
+class Batches(Desk):
+    """Tasks that were sent together."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The newest first."""
+        return pages(self.transport, "/batches", Batch)
+
+    def get(self, batch_id: str) -> Batch:
+        """One batch. Raises NotFound."""
+        return self._ask(Batch, "GET", f"/batches/{quote(batch_id, safe='')}")
+
+    def tasks(self, batch_id: str, status: TaskState | str | None = None) -> Iterator[Task]:
+        """Its tasks in their order, without those whose records are gone."""
+        path, query = f"/batches/{quote(batch_id, safe='')}/tasks", {"status": status}
+        found = pages(self.transport, path, _Place, query)
+        return (each.task for each in found if each.task is not None)
+
+    def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
+        """None of its tasks starts from here on."""
+        path = f"/batches/{quote(batch_id, safe='')}"
+        return self._ask(Batch, "DELETE", path, query={"reason": reason}, repeatable=False)
+
+    def retry(self, batch_id: str) -> Batch:
+        """Sends all its dead letters back."""
+        return self._ask(Batch, "POST", f"/batches/{quote(batch_id, safe='')}/retry", repeatable=False)
+
+    def wait(self, batch_id: str, timeout: float | None = None) -> Batch:
+        """The batch when all its tasks have ended. Raises NotInTime."""
+        clock = self.transport.clock
+        end = None if timeout is None else clock() + timeout
+        pause = 0.05
+        while (found := self.get(batch_id)).status != "ended":
+            left = pause if end is None else min(pause, end - clock())
+            if left <= 0:
+                raise NotInTime(f"batch {batch_id} has not ended within {timeout:g} s: {found.ended} of {found.total}")
+            self.transport.sleep(left)
+            pause = min(1.0, pause * 1.5)
+        return found
+
+
+class DeadLetters(Desk):
+    """Tasks that failed for good."""
+
+    def __iter__(self) -> Iterator[Task]:
+        """The latest failure first."""
+        return self.find()
+
+    def find(
+        self, task_type: str | None = None, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Iterator[Task]:
+        """Those of a type, or of a time."""
+        query = {"type": task_type, "since": since, "until": until}
+        return pages(self.transport, "/dlq/failed-tasks", Task, query)
+
+    def retry(self, task_id: str) -> Status:
+        """Sends one back to its queue. Raises NotFound, or Conflict when it is no dead letter."""
+        path = f"/dlq/failed-tasks/{quote(task_id, safe='')}/retry"
+        return self._ask(Status, "POST", path, repeatable=False)
+
+    def delete(self, task_id: str) -> None:
+        """Removes one with everything on record. Raises as `retry` does."""
+        self.transport.ask("DELETE", f"/dlq/failed-tasks/{quote(task_id, safe='')}", repeatable=False)
+
+
+class Queues(Desk):
+    """One for each priority."""
+
+    def all(self) -> list[Queue]:
+        """The heaviest first."""
+        return self._all(Queue, "/queues")
+
+    def pause(self, name: str, reason: str) -> Queue:
+        """Workers take nothing more from it."""
+        return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
+
+    def resume(self, name: str) -> Queue:
+        """Workers take from it again."""
+        return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/resume")
+
+
+class Schedules(Desk):
+    """Tasks that are made again and again."""
+
+    def __iter__(self) -> Iterator[Schedule]:
+        """By name."""
+        return pages(self.transport, "/schedules", Schedule)
+
+    def get(self, name: str) -> Schedule:
+        return self._ask(Schedule, "GET", f"/schedules/{quote(name, safe='')}")
+
+    def put(
+        self,
+        name: str,
+        task_type: str,
+        data: Any = None,
+        *,
+        cron: str | None = None,
+        interval: int | None = None,
+        **more: Any,
+    ) -> Schedule:
+        """Creates or changes it; `more` is what PUT /schedules/NAME knows besides."""
+        said = {"cron": cron, "interval": interval, **more}
+        body = {"type": task_type, "data": data, **plain(said)}
+        return self._ask(Schedule, "PUT", f"/schedules/{quote(name, safe='')}", body=body)
+
+    def delete(self, name: str) -> None:
+        self.transport.ask("DELETE", f"/schedules/{quote(name, safe='')}", repeatable=False)
+
+    def pause(self, name: str, reason: str) -> Schedule:
+        return self._ask(Schedule, "POST", f"/schedules/{quote(name, safe='')}/pause", body={"reason": reason})
+
+    def resume(self, name: str) -> Schedule:
+        return self._ask(Schedule, "POST", f"/schedules/{quote(name, safe='')}/resume")
+
+    def run(self, name: str) -> Status:
+        """Makes a task of it now, beside its due times."""
+        return self._ask(Status, "POST", f"/schedules/{quote(name, safe='')}/run", repeatable=False)
+
+
+class Locks(Desk):
+    """The locks of housekeeping."""
+
+    def all(self) -> list[Lock]:
+        """By name."""
+        return self._all(Lock, "/admin/locks")
+
+    def get(self, name: str) -> Lock:
+        return self._ask(Lock, "GET", f"/admin/locks/{quote(name, safe='')}")
+
+    def unlock(self, name: str, fencing_token: str, reason: str) -> None:
+        """Takes it from its holder in an emergency. Raises Conflict when somebody else holds it by now."""
+        body = {"reason": reason, "fencingToken": fencing_token}
+        self.transport.ask("DELETE", f"/admin/locks/{quote(name, safe='')}", body=body, repeatable=False)

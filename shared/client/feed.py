@@ -1,0 +1,216 @@
+"""A batch on its way: its tasks leave as lines while the answers to earlier ones are read, and nothing grows.
+
+Whoever sends all before reading needs memory for every answer, or makes the gateway need it. This holds only what has
+no answer yet, `WINDOW` lines at most, and needs no thread: it sends while there is nothing to read. When the connection
+is cut it goes on from the first task without an answer, under the same Idempotency-Key, so nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import ssl
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from io import BufferedReader
+from itertools import islice
+from typing import Any
+
+from shared.client.answers import BatchItem, read
+from shared.client.problems import Problem, problem
+from shared.client.transport import LOST, Transport, may_pass, retry_after
+
+WINDOW = 4000
+"""Tasks sent and not answered."""
+GROUP = 100
+"""Lines that leave together when all tasks are here already; those that are made on the way leave one by one."""
+LINES = "application/x-ndjson"
+_READ = 1 << 16
+
+
+class BatchFeed:
+    """Iterate over it, once, to send a batch: gives what became of each task, in their order.
+
+    `batch_id` is known from the first answer on; `accepted` and `refused` count as it goes.
+    """
+
+    def __init__(
+        self, transport: Transport, tasks: Iterable[Mapping[str, Any]], terms: Mapping[str, Any], key: str
+    ) -> None:
+        self.transport = transport
+        self.key = key
+        self.batch_id: str | None = None
+        self.accepted = 0
+        self.refused = 0
+        self.complete = False
+        self._head = _line({"batch": terms})
+        self._lines = (_line(task) for task in tasks)
+        self._group = GROUP if isinstance(tasks, Sequence) else 1
+        self._unsent: deque[bytes] = deque()
+        self._unanswered: deque[bytes] = deque()
+        self._patience = transport.patience()
+
+    def __iter__(self) -> Iterator[BatchItem]:
+        while True:
+            if not self._unsent:
+                # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
+                self._unsent.extend(islice(self._lines, 1))
+            lost: Exception = ConnectionResetError("the answer was cut off")
+            wait = None
+            try:
+                yield from self._stream()
+            except Problem as refusal:
+                if not may_pass(refusal):
+                    raise
+                lost, wait = refusal, refusal.document.get("retry_after")
+            except LOST as error:
+                lost = error
+            if self.complete:
+                return
+            self._unsent.extendleft(reversed(self._unanswered))
+            self._unanswered.clear()
+            if not self._patience.pause(wait):
+                raise lost if isinstance(lost, Problem) else self.transport.unreachable(lost) from lost
+
+    def drain(self) -> BatchFeed:
+        """Sends all of it, for those who want the counts only."""
+        for _ in self:
+            pass
+        return self
+
+    # --- one connection ---
+
+    def _stream(self) -> Iterator[BatchItem]:
+        connection = self.transport.connect(self.transport.timeout)
+        try:
+            self._begin(connection)
+            sock, more = connection.sock, True
+            while more and len(self._unanswered) < WINDOW and not _readable(sock):
+                more = self._send(sock)
+            with _response(connection) as response:
+                yield from self._converse(sock, response, more)
+        finally:
+            connection.close()
+
+    def _converse(self, sock: Any, response: HTTPResponse, more: bool) -> Iterator[BatchItem]:
+        # Read below http.client, which would wait for the next chunk as soon as it has this one.
+        source, chunks, rest = response.fp, _Chunks(response.chunked), b""
+        buffered = _buffered(sock, source)
+        while not self.complete:
+            if more and len(self._unanswered) < WINDOW and not buffered and not _readable(sock):
+                more = self._send(sock)
+                continue
+            data, buffered = source.read1(_READ), False
+            if not data:
+                return
+            *lines, rest = (rest + chunks.take(data)).split(b"\n")
+            for line in lines:
+                yield from self._take(json.loads(line))
+
+    def _begin(self, connection: HTTPConnection) -> None:
+        answered = self.accepted + self.refused
+        connection.putrequest("POST", self.transport.target("/tasks/batch", {"start": answered or None}))
+        headers = {**self.transport.headers, "Content-Type": LINES, "Idempotency-Key": self.key}
+        for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        connection.send(_chunk(self._head))
+
+    def _send(self, sock: Any) -> bool:
+        """Sends some lines; whether there may be more."""
+        group = [self._unsent.popleft() for _ in range(min(GROUP, len(self._unsent)))]
+        group = group or list(islice(self._lines, self._group))
+        self._unanswered.extend(group)
+        try:
+            sock.sendall(_chunk(b"".join(group)))  # an empty one ends the request
+        except (BrokenPipeError, ConnectionResetError):
+            return False  # it was refused before all of it was read; why is in the answer
+        return bool(group)
+
+    def _take(self, said: Mapping[str, Any]) -> Iterator[BatchItem]:
+        refused = said.get("problem")
+        if refused and ("index" not in said or refused["status"] == 503):
+            raise problem(refused["status"], refused)
+        if "index" in said:
+            self._unanswered.popleft()
+            self._patience.renew()
+            item = read(BatchItem, said)
+            self.accepted += item.accepted
+            self.refused += not item.accepted
+            yield item
+        self.batch_id = said.get("batch_id", self.batch_id)
+        self.complete = said.get("complete", False)
+
+
+def _response(connection: HTTPConnection) -> HTTPResponse:
+    """The answer from its headers on. Raises Problem when it is a refusal of the whole."""
+    response = connection.getresponse()
+    if response.status < 400:
+        return response
+    with response:
+        refusal = problem(response.status, response.read())
+    refusal.document.setdefault("retry_after", retry_after(dict(response.headers)))
+    raise refusal
+
+
+def _readable(sock: Any) -> bool:
+    if getattr(sock, "pending", int)():  # TLS has decrypted something already
+        return True
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _buffered(sock: Any, source: BufferedReader) -> bool:
+    """Whether something came together with the headers, and waits where the socket does not know of it."""
+    timeout = sock.gettimeout()
+    sock.settimeout(0)
+    try:
+        return bool(source.peek(1))
+    except ssl.SSLWantReadError:
+        return False
+    finally:
+        sock.settimeout(timeout)
+
+
+class _Chunks:
+    """What a body in chunks holds, from whatever has come of it."""
+
+    def __init__(self, chunked: bool) -> None:
+        self.chunked = chunked
+        self.left = 0
+        self.rest = b""
+
+    def take(self, data: bytes) -> bytes:
+        if not self.chunked:
+            return data
+        data, at, parts = self.rest + data, 0, []
+        while at < len(data):
+            if not self.left:
+                end = data.find(b"\r\n", at)
+                if end < 0:
+                    break
+                self.left, at = _size(data[at:end]), end + 2
+            part = data[at : at + self.left]
+            parts.append(part)
+            self.left -= len(part)
+            at += len(part)
+        self.rest = data[at:]
+        return b"".join(parts)
+
+
+def _size(line: bytes) -> int:
+    """Of the chunk that begins; the line is empty at the end of one."""
+    try:
+        return int(line.partition(b";")[0], 16) if line else 0
+    except ValueError:
+        raise HTTPException("the chunks of the answer cannot be read") from None
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)

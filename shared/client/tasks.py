@@ -1,0 +1,55 @@
+"""What a caller may say of a task, and how that is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict, Unpack
+
+Seconds = float | timedelta
+
+
+class Options(TypedDict, total=False):
+    """Everything that POST /tasks knows besides type and data; durations in seconds or as a timedelta."""
+
+    priority: str | None
+    delay: Seconds | None
+    run_at: datetime | None
+    expires_in: Seconds | None
+    timeout: Seconds | None
+    max_retries: int | None
+    retry: Mapping[str, float] | None
+    tags: Iterable[str] | None
+    unique_key: str | None
+    unique_until: Literal["start", "end"] | Seconds | None
+    on_conflict: Literal["refuse", "existing", "replace"] | None
+    depends_on: Iterable[str | int | Mapping[str, Any]] | None
+    on_parent_failure: Literal["cancel", "release", "wait"] | None
+    webhook: Mapping[str, Any] | None
+    limit_key: str | None
+    fair_key: str | None
+
+
+def new_task(
+    task_type: str, data: Any = None, *, item: str | None = None, **options: Unpack[Options]
+) -> dict[str, Any]:
+    """A task of a batch; `item` names it for others that depend on it."""
+    named = {"item": item} if item is not None else {}
+    return {"type": task_type, "data": data, **named, **plain(options)}
+
+
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them; None means not said."""
+    return {name: _plain(value) for name, value in options.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone: use an aware datetime, such as datetime.now(UTC)")
+        return value.isoformat()
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return list(value)
+    return value

@@ -1,0 +1,202 @@
+"""Requests to a gateway: connections that are kept, time limits, and trying again where that is safe.
+
+What is sent again: everything that was answered 503 or 429, after the time that the answer names, for nothing was
+changed; and after a lost answer only what may arrive twice without harm. All of it ends after `patience` seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from shared.client.problems import Problem, Unreachable, problem
+
+KEPT = 8
+"""Connections that are kept for the next request."""
+IDLE = 30.0
+"""Seconds for which one is kept; a gateway closes it after a minute."""
+_IN_PROGRESS = "/problems/request-in-progress"
+_AGAIN = (429, 503)
+LOST = (OSError, HTTPException)
+"""What is raised when an answer does not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+class Patience:
+    """How long somebody goes on trying, and the pauses between."""
+
+    def __init__(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> None:
+        self.seconds = seconds
+        self.sleep = sleep
+        self.clock = clock
+        self.renew()
+
+    def renew(self) -> None:
+        """Something got on."""
+        self.until = self.clock() + self.seconds
+        self.tries = 0
+
+    def pause(self, wished: float | None = None) -> bool:
+        """Waits before the next try; False, at once, when there is no time for one."""
+        seconds = min(5.0, 0.1 * 2**self.tries) if wished is None else wished
+        # Those who were refused together should not come back together.
+        seconds *= 1 + random.random() / 4
+        self.tries += 1
+        if self.clock() + seconds > self.until:
+            return False
+        self.sleep(seconds)
+        return True
+
+
+class Transport:
+    """One gateway, or several behind one address. May be used by several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        patience: float,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"the address of a gateway is like http://localhost:8000, got {url!r}")
+        self.url = url.rstrip("/")
+        self.host, self.port = parts.hostname, parts.port
+        self.prefix = parts.path.rstrip("/")
+        self.tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self.timeout = timeout
+        self.seconds = patience
+        self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
+        self.sleep = sleep
+        self.clock = clock
+        self.kept: list[tuple[float, HTTPConnection]] = []
+        self.lock = threading.Lock()
+
+    def patience(self) -> Patience:
+        return Patience(self.seconds, self.sleep, self.clock)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        longer: float = 0.0,
+        repeatable: bool = True,
+    ) -> Answer:
+        """The answer to a request, which may take `longer` than others. Raises Problem, or Unreachable."""
+        target = self.target(path, query)
+        content = None if body is None else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        sent = {**self.headers, **(headers or {})}
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        patience = self.patience()
+        while True:
+            try:
+                answer = self._once(method, target, content, sent, self.timeout + longer, repeatable)
+            except LOST as error:
+                may = repeatable or isinstance(error, ConnectionRefusedError)
+                if not may or not patience.pause():
+                    raise self.unreachable(error) from error
+                continue
+            if answer.status < 400:
+                return answer
+            refusal = problem(answer.status, answer.body)
+            if not may_pass(refusal) or not patience.pause(retry_after(answer.headers)):
+                raise refusal
+
+    def target(self, path: str, query: Mapping[str, Any] | None = None) -> str:
+        """The path as it is sent."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
+
+    def connect(self, timeout: float) -> HTTPConnection:
+        """A new connection."""
+        if self.tls is not None:
+            return HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
+        return HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def unreachable(self, error: BaseException) -> Unreachable:
+        """Why no answer came."""
+        return Unreachable(f"{self.url} does not answer: {str(error) or type(error).__name__}")
+
+    def close(self) -> None:
+        with self.lock:
+            kept, self.kept = self.kept, []
+        for _, connection in kept:
+            connection.close()
+
+    def _once(
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str], timeout: float, reuse: bool
+    ) -> Answer:
+        # A kept connection may have been closed by the other side just now, and then nobody knows what it has read.
+        connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
+        try:
+            connection.request(method, target, content, dict(headers))
+            response = connection.getresponse()
+            answer = Answer(response.status, dict(response.headers), response.read())
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return answer
+
+    def _take(self, timeout: float) -> HTTPConnection | None:
+        with self.lock:
+            while self.kept:
+                since, connection = self.kept.pop()
+                if time.monotonic() - since < IDLE and connection.sock is not None:
+                    connection.sock.settimeout(timeout)
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, connection: HTTPConnection) -> None:
+        with self.lock:
+            if len(self.kept) < KEPT:
+                self.kept.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+
+def may_pass(refusal: Problem) -> bool:
+    """Whether the same request may be answered otherwise in a moment."""
+    return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long an answer asks to wait."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None  # there is none, or it is a date, which nobody here sends

@@ -1,0 +1,58 @@
+"""A gateway, a worker and a housekeeper that run, and a client of them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from redis import Redis
+
+from shared.client import Client, Unreachable
+from shared.local.embedded_redis import EmbeddedRedis
+from tests.harness import System, free_port, running_system, wait_until
+
+
+@dataclass(slots=True)
+class Running:
+    """What runs."""
+
+    system: System
+    url: str
+    gateway: subprocess.Popen[bytes]
+
+
+def start_gateway(system: System, port: int, **environment: str) -> subprocess.Popen[bytes]:
+    """A gateway that answers; one process, so that all requests meet there."""
+    process = system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1", **environment)
+    with Client(f"http://127.0.0.1:{port}", patience=0) as client:
+        wait_until(lambda: _answers(client), "the gateway answers")
+    return process
+
+
+def _answers(client: Client) -> bool:
+    try:
+        return client.transport.ask("GET", "/health/live").status == 200
+    except Unreachable:
+        return False
+
+
+@pytest.fixture(scope="module")
+def running(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Everything up, for all tests of a module."""
+    redis_server.start()
+    with Redis.from_url(redis_server.url, protocol=2) as redis:
+        redis.flushall()
+        with running_system(redis, redis_server.url, tmp_path_factory.mktemp("client")) as system:
+            system.start_worker()
+            system.start_housekeeper()
+            port = free_port()
+            yield Running(system, f"http://127.0.0.1:{port}", start_gateway(system, port))
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Client]:
+    """A client of the running system."""
+    with Client(running.url) as client:
+        yield client

@@ -1,0 +1,163 @@
+"""What a client sends arrives once: answers get lost, gateways die, Redis goes away, and tasks come by the thousand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from shared.client import Client, Refused, Unavailable, Unreachable, new_task
+from tests.harness import free_port
+from tests.integration.client.conftest import Running, start_gateway
+from tests.integration.client.relay import LossyRelay
+
+
+def port_of(running: Running) -> int:
+    return int(running.url.rpartition(":")[2])
+
+
+def test_a_task_whose_answer_was_lost_is_stored_once(running: Running) -> None:
+    relay = LossyRelay(port_of(running), lose=2)
+    with Client(f"http://127.0.0.1:{relay.port}") as client:
+        task = client.submit("echo", "lost", tags=["lost-answer"])
+        assert [each.task_id for each in client.tasks(tag="lost-answer")] == [task.task_id]
+    assert relay.connections >= 3
+    relay.close()
+
+
+def test_what_cannot_be_repeated_is_not_sent_again(running: Running, client: Client) -> None:
+    task = client.submit("echo", 1, delay=60).task_id
+    relay = LossyRelay(port_of(running), lose=1)
+    with Client(f"http://127.0.0.1:{relay.port}") as lossy, pytest.raises(Unreachable):
+        lossy.cancel(task)
+    assert relay.connections == 1
+    relay.close()
+
+
+def test_a_batch_goes_on_where_its_answer_was_cut_off(running: Running, client: Client) -> None:
+    relay = LossyRelay(port_of(running), lose=3, keep=60_000)
+    with Client(f"http://127.0.0.1:{relay.port}") as lossy:
+        feed = lossy.batch((new_task("echo", n, tags=["cut-off"]) for n in range(3000)), name="cut off")
+        items = list(feed)
+    relay.close()
+    assert [each.index for each in items] == list(range(3000))
+    assert relay.connections == 4
+    assert len({each.task_id for each in items}) == 3000
+    assert feed.batch_id
+    ended = client.batches.wait(feed.batch_id, 60)
+    assert (ended.total, ended.counts["completed"]) == (3000, 3000)
+
+
+def test_each_task_of_a_batch_is_answered_by_itself(client: Client) -> None:
+    tasks = [new_task("echo", 0, item="first"), new_task("nonsense"), new_task("gather", depends_on=["first"])]
+    tasks[2]["depends_on"] = [{"item": "first"}]
+    feed = client.batch(tasks, name="mixed", then=new_task("gather"))
+    first, wrong, child = feed
+    assert first.accepted
+    assert not wrong.accepted
+    assert wrong.problem
+    assert wrong.problem["type"] == "/problems/unknown-task-type"
+    assert (feed.accepted, feed.refused, feed.complete) == (2, 1, True)
+    assert child.task_id
+    assert client.result(child.task_id, 20) == {first.task_id: 0}
+
+
+def test_terms_that_are_wrong_refuse_the_batch(client: Client) -> None:
+    with pytest.raises(Refused, match="max_running"):
+        client.batch([new_task("echo", 1)], max_running=0).drain()
+
+
+def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -> None:
+    seen: list[int] = []
+
+    def slowly() -> Iterator[dict[str, Any]]:
+        yield new_task("echo", 0)
+        time.sleep(0.5)
+        yield new_task("echo", 1)
+        time.sleep(0.5)
+        seen.append(feed.accepted)
+        yield new_task("echo", 2)
+
+    feed = client.batch(slowly())
+    assert [each.index for each in feed] == [0, 1, 2]
+    assert seen[0] >= 1
+
+
+def test_a_batch_of_thousands_takes_no_memory(client: Client) -> None:
+    def many() -> Iterator[dict[str, Any]]:
+        return (new_task("noop", "x" * 2000) for _ in range(6_000))
+
+    tracemalloc.start()
+    feed = client.batch(many()).drain()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (feed.accepted, feed.complete) == (6_000, True)
+    assert most < 8_000_000, f"{most} bytes for 12 MB of tasks"
+
+
+def test_a_gateway_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothing(running: Running) -> None:
+    port = free_port()
+    gateway = start_gateway(running.system, port)
+    with Client(f"http://127.0.0.1:{port}", patience=40) as client:
+        feed = client.batch((new_task("noop", n, tags=["killed"]) for n in range(8000)), name="killed")
+        items = []
+        for item in feed:
+            items.append(item)
+            if len(items) == 2000:
+                [serving] = running.system.executors(gateway)
+                os.kill(serving, signal.SIGKILL)
+        assert [each.index for each in items] == list(range(8000))
+        assert feed.batch_id
+        assert client.batches.wait(feed.batch_id, 60).total == 8000
+    gateway.terminate()
+
+
+def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience() -> None:
+    naps: list[float] = []
+    answers = [(503, "2"), (429, "1"), (503, None)]
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, after = answers[min(len(naps), 2)]
+            body = b'{"title":"Store unavailable","status":503,"type":"/problems/store-unavailable","detail":"later"}'
+            self.send_response(status)
+            if after:
+                self.send_header("Retry-After", after)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Busy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        now[0] += seconds
+
+    with (
+        Client(f"http://127.0.0.1:{server.server_port}", patience=20, sleep=sleep, clock=lambda: now[0]) as client,
+        pytest.raises(Unavailable, match="Store unavailable: later"),
+    ):
+        client.get("x")
+    server.shutdown()
+    server.server_close()
+    assert 2 <= naps[0] <= 2.5
+    assert 1 <= naps[1] <= 1.25
+    assert sum(naps) <= 20
+
+
+def test_nobody_there_is_said_in_one_line() -> None:
+    port = free_port()
+    with Client(f"http://127.0.0.1:{port}", patience=0) as client, pytest.raises(Unreachable, match="does not answer"):
+        client.submit("echo", 1)
