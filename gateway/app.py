@@ -18,12 +18,14 @@ from gateway.batch_intake import BatchIntake
 from gateway.breaker import Breaker
 from gateway.catalogue import Catalogue
 from gateway.endpoints import Limits, register
+from gateway.events import Announcer
 from gateway.metrics import Metrics
 from gateway.openapi import document
 from gateway.routes.batch_progress import BatchRoutes
 from gateway.routes.batches import BatchSubmission
 from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
+from gateway.routes.events import EventRoutes, Outlook
 from gateway.routes.health import HealthRoutes
 from gateway.routes.limits import LimitRoutes
 from gateway.routes.locks import LockRoutes
@@ -120,6 +122,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         ),
         BatchSubmission(BatchIntake(queues, batches, intake), idempotency, app.config["STOPPING"]),
         BatchRoutes(batches),
+        EventRoutes(Announcer(Outlook(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
         WorkerRoutes(workers),
         TypeRoutes(catalogue, policy),

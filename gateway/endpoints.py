@@ -60,6 +60,8 @@ class Endpoint:
     """Whether it talks to Redis, and so answers 503 while Redis is away."""
     lines: bool = False
     """Whether its body may also come as a stream of lines; it is handed over unread, as `ndjson.Lines`."""
+    events: bool = False
+    """Whether it answers with a stream of events, and honours the header Last-Event-ID."""
     idempotent: bool = False
     """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None."""
 

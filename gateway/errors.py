@@ -115,7 +115,7 @@ HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fe
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
 INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
 CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id is not a task's record.")
-BUSY = Kind("too-many-streams", 503, "Too many streams", "Other streams are being received: try again later.")
+BUSY = Kind("too-many-streams", 503, "Too many streams", "As many streams are open as may be: try again later.")
 STORE = Kind("store-unavailable", 503, "Store unavailable", "Redis does not answer; nothing was changed. Try again.")
 STORE_REFUSED = Kind(
     "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading. Try again later."

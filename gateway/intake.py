@@ -14,13 +14,14 @@ import resource
 import signal
 import socket
 import time
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
 from gunicorn.workers.base import Worker
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
-from waitress.channel import HTTPChannel
+from waitress.channel import ClientDisconnected, HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
@@ -28,6 +29,7 @@ from waitress.utilities import Error, RequestEntityTooLarge
 
 from gateway import errors, ndjson
 from gateway.errors import Kind, Refusal
+from gateway.events import Stream
 from gateway.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ CONNECTIONS = 4000
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5
 """For which the rest of a refused request is read and thrown away."""
+UNREAD_EVENTS = 256 << 10
+"""Bytes of events that wait for somebody who does not read."""
 HALF_SENT_SECONDS = 2
 """For which a stopping process waits for requests that are half here."""
 
@@ -151,8 +155,60 @@ class Problem(ErrorTask):  # type: ignore[misc]  # waitress has no types
         self.write(body)
 
 
+class Pipe:
+    """Where a stream of events is written: its connection stays in the loop, and costs nothing while it is silent."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.channel: Channel = task.channel
+
+    def send(self, data: bytes) -> bool:
+        """Whether somebody is there; who reads too slowly is not waited for, but cut off."""
+        if self.channel.total_outbufs_len > UNREAD_EVENTS:
+            self.channel.will_close = True
+        else:
+            try:
+                self.task.write(data)
+            except ClientDisconnected:
+                return False
+        self.channel.server.pull_trigger()
+        return not self.channel.will_close
+
+    def end(self) -> None:
+        with suppress(ClientDisconnected):
+            if self.task.chunked_response:
+                self.channel.write_soon(b"0\r\n\r\n")
+        self.channel.events = None
+        self.channel.close_when_flushed = True
+        self.channel.server.pull_trigger()
+
+
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
-    """A request that the app answers; when the process stops, its connection ends with it."""
+    """A request that the app answers; when the process stops, its connection ends with it.
+
+    The app may begin a stream of events as its answer: then this thread is free, and the connection is kept for it.
+    """
+
+    events: Stream | None = None
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        environ["taskqueue.hold"] = self._hold
+        return environ
+
+    def _hold(self, events: Stream) -> None:
+        self.events = events
+
+    def finish(self) -> None:
+        if self.events is None:
+            super().finish()
+        elif self.content_length is not None or not self.channel.connected:
+            self.events.close()
+            super().finish()
+        else:
+            self.close_on_finish = False
+            self.channel.events = self.events
+            self.events.begin(Pipe(self))
 
     def build_response_header(self) -> bytes:
         if self.channel.server.draining:
@@ -170,11 +226,13 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     refused = False
     lingers_until: float | None = None
+    events: Stream | None = None
+    """What is told here, until it ends; then the connection ends, too."""
 
     @property
     def busy(self) -> bool:
         """A request is being answered."""
-        return bool(self.requests or self.total_outbufs_len)
+        return bool(self.requests or self.total_outbufs_len or self.events is not None)
 
     def late(self, now: float) -> bool:
         """A request has been arriving for too long, or the rest of a refused one."""
@@ -195,8 +253,21 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
             self._flush_exception(self._flush_some)
             if not self.total_outbufs_len:
                 self._linger()
+        elif self.events is not None and not self.will_close:
+            # Another thread writes, too, at any time.
+            self._flush_exception(self._flush_some_if_lockable)
         else:
             super().handle_write()
+
+    def received(self, data: bytes) -> bool:
+        """Behind a request for events nothing else is answered on the same connection."""
+        return self.events is None and bool(super().received(data))
+
+    def handle_close(self) -> None:
+        events, self.events = self.events, None
+        if events is not None:
+            events.close()
+        super().handle_close()
 
     def _linger(self) -> None:
         """Says that no more is sent, and reads on for a while.
@@ -251,6 +322,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     def add_task(self, task: Any) -> None:
         """A request is ready for a thread; a stream, whose body is still to come, for one of its own."""
+        if getattr(task, "events", None) is not None:
+            return
         first = task.requests[0]
         if getattr(first, "stream", None) is not None and not first.error and len(task.requests) == 1:
             task.leave(self.streams)

@@ -35,6 +35,14 @@ _IDEMPOTENCY_KEY: Document = {
     "and does nothing again.",
 }
 
+_LAST_EVENT_ID: Document = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    "description": "The id of the last event that was received: it is not told again.",
+}
+
 
 def document(declared: Declared, version: str) -> Document:
     """The whole document."""
@@ -95,6 +103,7 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) 
             *_path_parameters(about.path),
             *_query_parameters(about.query, definitions),
             *([_IDEMPOTENCY_KEY] if about.idempotent else []),
+            *([_LAST_EVENT_ID] if about.events else []),
         ],
         "responses": _responses(about),
     }
@@ -169,6 +178,8 @@ def _by_status(kinds: Iterable[Kind]) -> list[tuple[int, list[Kind]]]:
 
 
 def _answer(answer: Answer) -> Document:
+    if not answer.media_type:
+        return {"description": answer.description}
     schema = _reference(answer.model) if answer.model else {"type": "string"}
     content = {answer.media_type: {"schema": schema}}
     if answer.lines:

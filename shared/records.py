@@ -121,6 +121,8 @@ class Records:
 
     def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
         """Some tasks in short; unknown ids are left out."""
+        if not ids:
+            return []
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hmget(keys.rq_job(each), SUMMARY_FIELDS)

@@ -85,4 +85,4 @@ def _answers(operation: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _kind_of_answer(answer: dict[str, Any]) -> str:
-    return " or ".join(kind(content["schema"]) for content in answer["content"].values())
+    return " or ".join(kind(content["schema"]) for content in answer.get("content", {}).values()) or "nothing"

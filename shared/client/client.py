@@ -18,6 +18,7 @@ from shared.client.feed import BatchFeed
 from shared.client.problems import NotInTime, TaskFailed
 from shared.client.tasks import Options, Seconds, plain
 from shared.client.transport import Transport
+from shared.client.watching import watch
 from shared.tasks import TaskState
 
 DEFAULT_URL = "http://localhost:8000"
@@ -141,6 +142,13 @@ class Client:
             # When too many wait already, the gateway answers at once.
             if clock() - begun < left / 2:
                 self.transport.sleep(min(1.0, left))
+
+    def watch(self, task_id: str) -> Iterator[Task]:
+        """The task as it is now, and again at each change of its state or progress, until it has ended.
+
+        A connection that is cut is made again. Raises NotFound.
+        """
+        return watch(self.transport, f"{_path(task_id)}/events", Task)
 
     def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
         """What the task's handler returned, waiting for it. Raises TaskFailed when it ended otherwise, or NotInTime."""

@@ -12,6 +12,7 @@ from shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, re
 from shared.client.problems import NotInTime
 from shared.client.tasks import plain
 from shared.client.transport import Transport
+from shared.client.watching import watch
 
 if TYPE_CHECKING:
     from shared.tasks import TaskState
@@ -79,6 +80,10 @@ class Batches(Desk):
     def retry(self, batch_id: str) -> Batch:
         """Sends all its dead letters back."""
         return self._ask(Batch, "POST", f"/batches/{quote(batch_id, safe='')}/retry", repeatable=False)
+
+    def watch(self, batch_id: str) -> Iterator[Batch]:
+        """The batch as it is now, and again at each change, until all its tasks have ended. Raises NotFound."""
+        return watch(self.transport, f"/batches/{quote(batch_id, safe='')}/events", Batch)
 
     def wait(self, batch_id: str, timeout: float | None = None) -> Batch:
         """The batch when all its tasks have ended. Raises NotInTime."""

@@ -1,0 +1,114 @@
+"""Streams of events of a task or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from flask import request
+
+from gateway import errors, present
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.events import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
+from gateway.schemas import BatchView, TaskView
+from shared import strict_json
+from shared.batches import Batch, Batches
+from shared.errors import BatchNotFound, TaskNotFound
+from shared.records import Records
+from shared.tasks import TaskSummary
+
+ANSWERS = {
+    200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),
+    204: Answer(description="Last-Event-ID is the last event: there is nothing more to come.", media_type=""),
+}
+
+
+class Outlook:
+    """Looks at tasks and batches in one round trip each, and makes an event only of what has changed."""
+
+    def __init__(self, records: Records, batches: Batches) -> None:
+        self.records = records
+        self.batches = batches
+        self.seen: dict[Subject, tuple[TaskSummary | Batch, Sight]] = {}
+
+    def __call__(self, subjects: Collection[Subject]) -> Mapping[Subject, Sight]:
+        """What is there of them."""
+        tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
+        batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
+        found: dict[Subject, TaskSummary | Batch] = {("task", each.id): each for each in tasks}
+        found.update({("batch", each.id): each for each in batches})
+        sights = {subject: self._sight(subject, each) for subject, each in found.items()}
+        if len(subjects) > 1:
+            self.seen = {subject: (found[subject], sight) for subject, sight in sights.items()}
+        return sights
+
+    def _sight(self, subject: Subject, found: TaskSummary | Batch) -> Sight:
+        known = self.seen.get(subject)
+        return known[1] if known is not None and known[0] == found else _sight(found)
+
+
+class EventRoutes:
+    """What happens to a task or a batch, as it happens."""
+
+    def __init__(self, announcer: Announcer) -> None:
+        self.announcer = announcer
+
+    @endpoint(
+        "GET",
+        "/tasks/{task_id}/events",
+        tag="tasks",
+        answers=ANSWERS,
+        problems=(errors.NOT_FOUND, errors.BUSY),
+        events=True,
+    )
+    def task(self, task_id: str) -> Reply:
+        """Tells of every change of a task's state and progress, as Server-Sent Events, until it has ended.
+
+        `state` and, last, `end` have the task as GET /tasks lists it. An event is the whole present state: of changes
+        within a quarter of a second only the last is told. When as many streams are open as may be, it is a 503.
+        """
+        try:
+            return self._watch(("task", task_id))
+        except KeyError:
+            raise TaskNotFound(id=task_id) from None
+
+    @endpoint(
+        "GET",
+        "/batches/{batch_id}/events",
+        tag="batches",
+        answers=ANSWERS,
+        problems=(errors.NOT_FOUND, errors.BUSY),
+        events=True,
+    )
+    def batch(self, batch_id: str) -> Reply:
+        """Tells how a batch gets on, as Server-Sent Events, until all its tasks have ended.
+
+        `state` and, last, `end` have the batch as GET /batches/{batch_id} shows it.
+        """
+        try:
+            return self._watch(("batch", batch_id))
+        except KeyError:
+            raise BatchNotFound(id=batch_id) from None
+
+    def _watch(self, subject: Subject) -> Reply:
+        if request.method == "HEAD":
+            return Reply(content=b"", media_type=MEDIA_TYPE)
+        stream, first = self.announcer.open(subject, request.headers.get("Last-Event-ID"))
+        if stream is None:
+            return Reply(content=first, status=200 if first else 204, media_type=MEDIA_TYPE)
+        hold = request.environ.get("taskqueue.hold")
+        if hold is not None:
+            hold(stream)
+            return Reply(content=iter([first]), media_type=MEDIA_TYPE)
+        sink = Waiting()
+        sink.send(first)
+        stream.begin(sink)
+        return Reply(content=iter(sink), media_type=MEDIA_TYPE)
+
+
+def _sight(found: TaskSummary | Batch) -> Sight:
+    view: TaskView | BatchView
+    if isinstance(found, Batch):
+        view, ended = present.batch(found), found.status == "ended"
+    else:
+        view, ended = present.task(found), found.state.ended
+    return Sight(strict_json.dump_anything(view.model_dump(mode="json", by_alias=True)), ended)

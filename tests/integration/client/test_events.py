@@ -1,0 +1,189 @@
+"""Streams of events: what they tell, whom they cost what, and how they end."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import threading
+import time
+from contextlib import ExitStack, closing
+from typing import Any
+
+from redis import Redis
+
+from gateway.events import Announcer, Sight, Stream
+from shared.client import Client, TaskState, new_task
+from tests.harness import free_port, wait_until
+from tests.integration.client.conftest import Running, start_gateway
+
+
+def open_stream(url: str, path: str, **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=20)
+    connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
+    return connection, connection.getresponse()
+
+
+def events_of(response: http.client.HTTPResponse, most: int = 1000) -> list[dict[str, str]]:
+    """The events until the stream ends, or so many of them."""
+    found: list[dict[str, str]] = []
+    event: dict[str, str] = {}
+    while len(found) < most and (line := response.readline().decode()):
+        name, _, value = line.rstrip("\n").partition(": ")
+        if name:
+            event[name] = value
+        else:
+            found += [event] if "data" in event else []
+            event = {}
+    return found
+
+
+def test_a_task_is_followed_through_its_states_and_progress_to_its_end(client: Client) -> None:
+    task = client.submit("slowly", {"seconds": 1.0}).task_id
+    seen = list(client.watch(task))
+    assert seen[-1].status is TaskState.COMPLETED
+    assert TaskState.RUNNING in {each.status for each in seen}
+    assert any(each.progress and each.progress.message == "reading" for each in seen)
+    assert len(seen) == len(set(seen))
+
+
+def test_a_batch_is_followed_to_its_end(client: Client) -> None:
+    feed = client.batch([new_task("slowly", {"seconds": 0.3}) for _ in range(6)]).drain()
+    assert feed.batch_id
+    seen = list(client.batches.watch(feed.batch_id))
+    assert seen[-1].status == "ended"
+    assert seen[-1].counts["completed"] == 6
+    assert [each.ended for each in seen] == sorted(each.ended for each in seen)
+
+
+def test_whoever_comes_back_is_told_only_what_is_new(running: Running, client: Client) -> None:
+    task = client.submit("echo", 1, delay=60).task_id
+    connection, response = open_stream(running.url, f"/tasks/{task}/events")
+    assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream")
+    [first] = events_of(response, 1)
+    assert first["event"] == "state"
+    connection.close()
+    connection, response = open_stream(running.url, f"/tasks/{task}/events", **{"Last-Event-ID": first["id"]})
+    client.cancel(task)
+    [last] = events_of(response)
+    assert last["event"] == "end"
+    assert '"status":"cancelled"' in last["data"]
+    connection.close()
+    connection, response = open_stream(running.url, f"/tasks/{task}/events", **{"Last-Event-ID": last["id"]})
+    assert response.status == 204
+    connection.close()
+
+
+def test_what_does_not_exist_is_not_found(running: Running) -> None:
+    for path in ("/tasks/none/events", "/batches/none/events"):
+        connection, response = open_stream(running.url, path, Accept="text/event-stream, application/problem+json")
+        assert response.status == 404
+        connection.close()
+
+
+def commands(redis: Redis) -> int:
+    info: Any = redis.info("stats")
+    return int(info["total_commands_processed"])
+
+
+def test_two_hundred_who_watch_hold_up_nobody_and_cost_redis_as_much_as_one(running: Running, client: Client) -> None:
+    task = client.submit("echo", 1, delay=600).task_id
+
+    def cost(seconds: float = 3.0) -> int:
+        before = commands(running.system.redis)
+        time.sleep(seconds)
+        return commands(running.system.redis) - before
+
+    with ExitStack() as stack:
+        connection, response = open_stream(running.url, f"/tasks/{task}/events")
+        stack.enter_context(closing(connection))
+        events_of(response, 1)
+        one = cost()
+        streams = [response]
+        for _ in range(199):
+            connection, response = open_stream(running.url, f"/tasks/{task}/events")
+            stack.enter_context(closing(connection))
+            events_of(response, 1)
+            streams.append(response)
+        many = cost()
+        assert many < one * 1.5 + 50, f"one stream: {one} commands in 3 s, 200 streams: {many}"
+        begun = time.monotonic()
+        for n in range(40):
+            client.submit("echo", n)
+        assert time.monotonic() - begun < 8
+        client.cancel(task)
+        for each in streams:
+            assert events_of(each)[-1]["event"] == "end"
+
+
+def test_streams_are_bounded_and_a_place_is_free_again_when_somebody_leaves(running: Running, client: Client) -> None:
+    task = client.submit("echo", 1, delay=600).task_id
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(400):
+            connection, response = open_stream(running.url, f"/tasks/{task}/events")
+            stack.enter_context(closing(connection))
+            opened.append((connection, response))
+            if response.status != 200:
+                break
+        while opened[-1][1].status == 200:
+            connection, response = open_stream(running.url, f"/tasks/{task}/events")
+            stack.enter_context(closing(connection))
+            opened.append((connection, response))
+        refused = opened[-1][1]
+        assert refused.status == 503
+        assert refused.headers["Retry-After"]
+        assert b"too-many-streams" in refused.read()
+        for connection, response in opened[:5]:
+            response.close()
+            connection.close()
+
+        def opens() -> bool:
+            connection, response = open_stream(running.url, f"/tasks/{task}/events")
+            stack.enter_context(closing(connection))
+            return response.status == 200
+
+        wait_until(opens, "a place became free")
+    client.cancel(task)
+
+
+def test_a_gateway_that_stops_ends_its_streams_and_the_client_goes_on_with_the_next(running: Running) -> None:
+    port = free_port()
+    gateway = start_gateway(running.system, port)
+    with Client(f"http://127.0.0.1:{port}", patience=40) as client:
+        task = client.submit("echo", 1, delay=600).task_id
+        seen = client.watch(task)
+        assert next(seen).status is TaskState.SCHEDULED
+        gateway.send_signal(signal.SIGTERM)
+        assert gateway.wait(20) == 0
+        start_gateway(running.system, port)
+        client.cancel(task)
+        assert [each.status for each in seen] == [TaskState.CANCELLED]
+
+
+class Sink:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+
+    def send(self, data: bytes) -> bool:
+        self.said.append(data)
+        return True
+
+    def end(self) -> None:
+        self.said.append(b"END")
+
+
+def test_a_silent_stream_gives_a_sign_of_life_and_what_is_removed_ends_it() -> None:
+    announcer = Announcer(lambda subjects: {}, threading.Event())
+    stream, sink = Stream(announcer, ("task", "1"), None), Sink()
+    stream.begin(sink)
+    now = stream.spoke_at
+    stream.tell(Sight(b"{}", False), now)
+    stream.tell(Sight(b"{}", False), now + 14)
+    assert len(sink.said) == 1
+    assert sink.said[0].startswith(b"event: state\nid: ")
+    stream.tell(Sight(b"{}", False), now + 16)
+    assert sink.said[1:] == [b": still here\n\n"]
+    stream.tell(None, now + 17)
+    assert sink.said[2:] == [b"event: gone\ndata: {}\n\n", b"END"]
