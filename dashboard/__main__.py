@@ -10,7 +10,6 @@ from dashboard.serve import serve
 from dashboard.users import print_user
 from shared import logs
 from shared.collector import announce
-from shared.first_contact import exit_if_unusable
 from shared.settings import load_or_exit
 
 
@@ -22,7 +21,6 @@ def main() -> None:
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure("dashboard", settings.log_level, settings.log_format, instance=instance)
     announce(settings)
-    exit_if_unusable(settings.store_url)
     return serve(settings)
 
 

@@ -16,6 +16,7 @@ from gunicorn.glogging import Logger
 
 from dashboard.users import Users
 from shared import listening
+from shared.first_contact import exit_if_unusable
 from shared.redis_client import connect
 from shared.settings import Settings, exit_with
 
@@ -33,6 +34,7 @@ def serve(settings: Settings) -> None:
     users = Users.load_or_exit(settings)
     _refuse_open_door(settings, users)
     listener = listening.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
+    exit_if_unusable(settings.store_url)
     log.info(
         "listening",
         extra={

@@ -8,7 +8,6 @@ import socket
 from gateway.serve import serve
 from shared import logs
 from shared.collector import announce
-from shared.first_contact import exit_if_unusable
 from shared.settings import load_or_exit
 
 
@@ -18,7 +17,6 @@ def main() -> None:
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure("gateway", settings.log_level, settings.log_format, instance=instance)
     announce(settings)
-    exit_if_unusable(settings.store_url)
     serve(settings)
 
 

@@ -36,6 +36,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from shared import listening
+from shared.first_contact import exit_if_unusable
 from shared.redis_client import connect
 from shared.settings import Settings, exit_with
 
@@ -55,6 +56,7 @@ def serve(settings: Settings) -> None:
     """Listens and serves until SIGTERM or SIGINT; what runs then is finished. Exits with status 2 when it cannot."""
     refuse_open_door(settings)
     listener = listening.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
+    exit_if_unusable(settings.store_url)
     folder = _metrics_folder()
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:

@@ -140,8 +140,8 @@ class Executor:
             known = ", ".join(sorted(self.handlers))
             wanted = assignment.type.decode(errors="replace")
             raise UnknownTaskType(
-                f"this worker has no handler for {wanted!r} (it has: {known}); "
-                "name the module that registers it in TASK_MODULES"
+                f"this worker has no handler for {wanted!r}: name the module that registers it in TASK_MODULES; "
+                f"it has: {known}"
             )
         arguments = self._arguments(handler, assignment)
         token = current.set(task)

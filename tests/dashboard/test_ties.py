@@ -75,12 +75,12 @@ def test_the_tasks_around_a_task_are_drawn_and_listed(browser: Browser, system: 
     tip = child(system, left, right)
     for task_id in (top, left, right, tip):
         page = browser.text(f"/tasks/{task_id}")
-        assert page.count("<rect") == 4
+        assert page.count('<g class="box') == 4
         assert page.count("<path") == 4
         assert page.count('class="on-end"') == 1
         assert all(f'href="/tasks/{each}"' in page for each in (top, left, right, tip))
         assert "waits for any end of" in page
-    assert "<svg" not in browser.text(f"/tasks/{system.submit('noop')}")
+    assert '<svg class="graph"' not in browser.text(f"/tasks/{system.submit('noop')}")
 
 
 def test_a_large_family_is_drawn_in_part(browser: Browser, system: System) -> None:
@@ -88,7 +88,7 @@ def test_a_large_family_is_drawn_in_part(browser: Browser, system: System) -> No
     for _ in range(60):
         child(system, top)
     page = browser.text(f"/tasks/{top}")
-    assert page.count("<rect") == 40
+    assert page.count('<g class="box') == 40
     assert "60 tasks depend on this one" in page
 
 

@@ -222,7 +222,10 @@ def test_the_readme_explains_every_variable_of_the_file() -> None:
 
 def test_commands_of_the_readme_use_targets_and_services_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"^make ([a-z-]+)", README, re.MULTILINE)) <= targets
+    blocks = "\n".join(README.split("```")[1::2])
+    used = set(re.findall(r"^(?:\$ )?make ([a-z-]+)", blocks, re.MULTILINE))
+    assert used
+    assert used <= targets
     scaled = re.findall(r"--scale (\w+)=", README)
     assert scaled
     named = re.findall(r"docker compose (?:logs|exec|restart|stop|start)(?: -\w+)* (\w+)", README)
