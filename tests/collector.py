@@ -75,7 +75,7 @@ class Collector:
         """The spans of this name in the order in which they began."""
         return sorted((span for span in list(self.spans) if span.name == name), key=lambda span: span.start)
 
-    def wait_for(self, name: str, count: int = 1, seconds: float = 20.0) -> list[Span]:
+    def wait_for(self, name: str, count: int = 1, seconds: float = 60.0) -> list[Span]:
         """So many spans of this name."""
 
         def found() -> list[Span] | None:

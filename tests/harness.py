@@ -51,7 +51,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     """Waits for an event, with an end; what the condition gave then."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -174,12 +174,12 @@ class System:
         self.queues.submit(new)
         return [task.id for task in new]
 
-    def ended(self, task_id: str, seconds: float = 20.0) -> TaskDetail:
+    def ended(self, task_id: str, seconds: float = 60.0) -> TaskDetail:
         """The task once it has ended."""
         wait_until(lambda: self.records.state(task_id).ended, f"task {task_id} ended", seconds)
         return self.records.get(task_id)
 
-    def all_ended(self, seconds: float = 60.0) -> Mapping[TaskState, int]:
+    def all_ended(self, seconds: float = 120.0) -> Mapping[TaskState, int]:
         """The counts once nothing waits or runs any more."""
 
         def counts() -> Mapping[TaskState, int] | None:

@@ -265,5 +265,5 @@ def test_a_worker_is_drained(browser: Browser, system: System) -> None:
     worker = system.start_worker()
     [info] = system.workers.all()
     assert "was asked to finish" in browser.post(f"/workers/{info.name}/drain").text
-    assert worker.wait(15) == 0
+    assert worker.wait(40) == 0
     assert browser.post("/workers/nobody/drain").status_code == 400

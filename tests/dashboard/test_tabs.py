@@ -145,12 +145,12 @@ def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
 
     def ask() -> int:
         asked.append(1)
-        together.wait(5)
+        together.wait(20)
         return 7
 
     def come() -> None:
         if len(asked) or found.answers:
-            together.wait(5)
+            together.wait(20)
         answers.append(found.recall("question", ask))
 
     first = Thread(target=come)

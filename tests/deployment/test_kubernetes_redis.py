@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(40)
 
 
 def answers(port: int) -> bool:
@@ -77,6 +77,6 @@ def test_it_keeps_a_file_evicts_nothing_and_asks_for_the_password(server: int, t
 
 def test_without_a_password_it_says_so_and_does_not_start(tmp_path: Path) -> None:
     process = start(tmp_path, free_port())
-    assert process.wait(10) != 0
+    assert process.wait(40) != 0
     assert process.stderr is not None
     assert "the secret task-queue has no redis-password" in process.stderr.read()

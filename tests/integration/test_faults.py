@@ -72,7 +72,7 @@ def test_a_worker_is_killed_in_the_middle(system: System) -> None:
     executors = system.executors(first)
     first.kill()
     first.wait()
-    wait_until(lambda: not any(map(alive, executors)), "its executors are gone", 1)
+    wait_until(lambda: not any(map(alive, executors)), "its executors are gone", 10)
     check_all_ended(system, ids, failed=100)
 
 
@@ -123,7 +123,7 @@ def test_an_idle_worker_ends_at_once_also_while_redis_is_away(own_redis: Embedde
         system.ended(system.submit("noop"))
         own_redis.kill()
         worker.terminate()
-        assert worker.wait(15) == 0
+        assert worker.wait(30) == 0
         own_redis.start()
 
 

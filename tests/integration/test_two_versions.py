@@ -65,5 +65,5 @@ def test_two_versions_share_the_queues_and_all_tasks_end(system: System, tmp_pat
     assert len({attempt.worker for attempt in attempts}) == 2
     assert len(attempts) == len(ids) + len(failing)
     assert Outcome.LOST not in {attempt.outcome for attempt in attempts}
-    assert old[0].wait(30) == 0
+    assert old[0].wait(60) == 0
     assert all(process.poll() is None for process in (old[1], *new))

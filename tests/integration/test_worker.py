@@ -165,7 +165,7 @@ def test_progress_is_visible_while_a_handler_runs(system: System) -> None:
 def test_a_handler_past_its_time_limit_is_stopped_and_the_reason_said(system: System, how: str) -> None:
     worker = system.start_worker(MAX_RETRIES="0", KILL_GRACE="0.3")
     beside = system.submit_many([("noop", "null")] * 20)
-    task = system.ended(system.submit("hang", json.dumps({"how": how})), seconds=5)
+    task = system.ended(system.submit("hang", json.dumps({"how": how})))
     assert task.summary.state is TaskState.FAILED
     [attempt] = task.attempts
     assert attempt.outcome is Outcome.TIMED_OUT
@@ -225,9 +225,9 @@ def test_a_fast_task_behind_a_slow_one_goes_elsewhere(system: System) -> None:
     # Many fast ones teach the worker to claim ahead; then a slow one comes with fast ones right behind it.
     for each in system.submit_many([("noop", "null")] * 500):
         system.ended(each)
-    slow = system.submit_many([("slowly", '{"seconds": 4}')] + [("noop", "null")] * 50)
+    slow = system.submit_many([("slowly", '{"seconds": 15}')] + [("noop", "null")] * 50)
     for each in slow[1:]:
-        assert system.ended(each, seconds=2).summary.state is TaskState.COMPLETED
+        assert system.ended(each, seconds=10).summary.state is TaskState.COMPLETED
     assert system.records.state(slow[0]) is TaskState.RUNNING
 
 
@@ -237,7 +237,7 @@ def test_what_was_claimed_ahead_is_given_back_when_all_executors_are_slow(system
         system.ended(each)
     tasks = system.submit_many([("slowly", '{"seconds": 30}')] + [("noop", "null")] * 20)
     wait_until(lambda: system.records.state(tasks[0]) is TaskState.RUNNING, "the slow one runs")
-    wait_until(lambda: system.records.counts()[TaskState.PENDING] == 20, "the others wait in the queue again", 2)
+    wait_until(lambda: system.records.counts()[TaskState.PENDING] == 20, "the others wait in the queue again", 10)
     other = system.start_worker(WORKER_EXECUTORS="1")
     for each in tasks[1:]:
         detail = system.ended(each)
@@ -254,7 +254,7 @@ def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None
     before = system.redis.info("commandstats")["cmdstat_blpop"]["calls"]
     wait_until(lambda: system.redis.llen(keys.BELL) > 0, "the bell rings for another")
     other = system.start_worker(WORKER_EXECUTORS="1")
-    wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 3, "another did them", 5)
+    wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 3, "another did them")
     assert system.redis.info("commandstats")["cmdstat_blpop"]["calls"] - before < 40
     assert other.poll() is None
 
@@ -266,7 +266,7 @@ def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, 
     tasks = system.submit_many([("note", data)] * 6)
     wait_until(lambda: ran.exists() and len(ran.read_text().splitlines()) == 2, "two run")
     worker.terminate()
-    assert worker.wait(5) == 0
+    assert worker.wait(20) == 0
     counts = system.records.counts()
     assert (counts[TaskState.COMPLETED], counts[TaskState.PENDING]) == (2, 4)
     system.start_worker()
@@ -277,12 +277,13 @@ def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, 
 
 def test_a_second_sigterm_stops_at_once_and_loses_nothing(system: System) -> None:
     worker = system.start_worker()
-    tasks = system.submit_many([("slowly", '{"seconds": 20}')] * 4)
-    wait_until(lambda: system.records.counts()[TaskState.RUNNING] == 2, "two run")
+    tasks = system.submit_many([("slowly", '{"seconds": 60}')] * 4)
+    # What is only claimed goes back as if nothing had been; a handler that has begun is interrupted.
+    wait_until(lambda: sum(bool(system.records.get(each).summary.progress) for each in tasks) == 2, "two have begun")
     worker.send_signal(signal.SIGTERM)
-    wait_until(lambda: system.workers.all()[0].state == "draining" or worker.poll() is not None, "it drains", 8)
+    wait_until(lambda: system.workers.all()[0].state == "draining" or worker.poll() is not None, "it drains")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(3) == 0
+    assert worker.wait(20) == 0
     assert system.records.counts()[TaskState.PENDING] == 4
     interrupted = [each for each in map(system.records.get, tasks) if each.attempts]
     assert {each.attempts[0].outcome for each in interrupted} == {Outcome.INTERRUPTED}
@@ -294,7 +295,7 @@ def test_the_grace_period_ends_a_drain(system: System) -> None:
     system.submit_many([("slowly", '{"seconds": 60}')] * 2)
     wait_until(lambda: system.records.counts()[TaskState.RUNNING] == 2, "two run")
     worker.terminate()
-    assert worker.wait(3) == 0
+    assert worker.wait(20) == 0
     assert system.records.counts()[TaskState.PENDING] == 2
 
 
@@ -303,7 +304,7 @@ def test_cancelling_a_running_task_stops_it(system: System) -> None:
     task_id = system.submit("slowly", '{"seconds": 60}')
     wait_until(lambda: system.records.get(task_id).summary.progress, "it runs")
     assert system.queues.cancel(task_id, "no longer needed") is TaskState.RUNNING
-    task = system.ended(task_id, seconds=3)
+    task = system.ended(task_id, seconds=20)
     assert task.summary.state is TaskState.CANCELLED
     assert task.attempts[-1].outcome is Outcome.CANCELLED
 
@@ -313,7 +314,7 @@ def test_a_deaf_handler_is_killed_when_it_is_cancelled(system: System) -> None:
     task_id = system.submit("hang", '{"how": "deaf"}', timeout=timedelta(seconds=60))
     wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
     system.queues.cancel(task_id, "")
-    assert system.ended(task_id, seconds=3).summary.state is TaskState.CANCELLED
+    assert system.ended(task_id, seconds=20).summary.state is TaskState.CANCELLED
 
 
 def test_a_handler_that_forks_runs_once_and_leaves_no_second_executor(system: System, tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def test_executors_that_a_thread_keeps_alive_are_ended_when_they_are_replaced(sy
 def test_types_are_published_again_when_redis_comes_back_empty(system: System) -> None:
     system.start_worker()
     system.redis.flushall()
-    wait_until(lambda: TaskTypes(system.redis).all(), "the types are back", 8)
+    wait_until(lambda: TaskTypes(system.redis).all(), "the types are back")
     assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
 
 
@@ -419,7 +420,7 @@ def test_a_paused_queue_is_left_alone_until_it_is_resumed(system: System) -> Non
     system.ended(running)
     assert system.records.state(paused) is TaskState.PENDING
     system.queues.resume("normal")
-    assert system.ended(paused, seconds=2).summary.state is TaskState.COMPLETED
+    assert system.ended(paused).summary.state is TaskState.COMPLETED
 
 
 def test_a_worker_that_cannot_import_its_handlers_says_which_and_ends_with_status_2(system: System) -> None:
@@ -432,6 +433,6 @@ def test_a_worker_leaves_the_register_when_it_ends(system: System) -> None:
     worker = system.start_worker()
     assert len(system.workers.all()) == 1
     worker.terminate()
-    worker.wait(5)
+    worker.wait(20)
     assert system.workers.all() == []
     assert system.redis.smembers(keys.RQ_WORKERS) == set()

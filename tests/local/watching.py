@@ -17,7 +17,7 @@ import psutil
 import redis
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 30.0
+DEADLINE = 90.0
 
 
 def eventually(what: str, happened: Callable[[], bool]) -> None:

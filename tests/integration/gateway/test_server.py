@@ -117,7 +117,7 @@ def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
@@ -353,7 +353,7 @@ def test_what_runs_is_finished_and_then_all_processes_are_gone(mortal: Running, 
     assert b"Connection: close" in raw
     poll.join()
     assert answers[0][0] == 202
-    assert mortal.process.wait(10) == 0
+    assert mortal.process.wait(40) == 0
     assert not any(alive(pid) for pid in pids)
 
 
@@ -363,7 +363,7 @@ def test_nothing_outlives_the_first_process(mortal: Running) -> None:
     assert folder.exists()
     mortal.process.kill()
     mortal.process.wait()
-    wait_until(lambda: not any(alive(pid) for pid in workers), "they have ended", seconds=5)
+    wait_until(lambda: not any(alive(pid) for pid in workers), "they have ended")
     assert not folder.exists()
 
 

@@ -76,7 +76,7 @@ def cut_off(member: Member) -> Callable[[], None]:
     return mend
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system: System, cluster: Cluster) -> None:
     seconds, seed = (120, random.randrange(10_000)) if LONG else (18, 4)
     print(f"seed {seed}")
@@ -97,7 +97,7 @@ def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system
             submitted += system.submit_many([("noop", "null")] * 20, queue, delay=delay)
             watch.look()
         undo()
-    wait_until(lambda: system.records.counts()[TaskState.SCHEDULED] == 0, "all are moved", 15)
+    wait_until(lambda: system.records.counts()[TaskState.SCHEDULED] == 0, "all are moved", 60)
     tickets = [ticket for queue in WEIGHTS for ticket in system.redis.lrange(keys.rq_queue(queue), 0, -1)]
     print(f"{turn} acts, {watch.scrapes} scrapes, leaders {dict(watch.leaders)}, gauges {dict(watch.gauges)}")
     print(f"longest gap {watch.longest_gap:.2f} s, {len(submitted)} tasks, stopped or refused {dict(watch.refused)}")
@@ -111,7 +111,7 @@ def is_past(system: System, moment: datetime) -> bool:
     return instant(system.scripts.now_us()) > moment
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(system: System, cluster: Cluster) -> None:
     seconds = 60 if LONG else 12
     timetable = Timetable(system.scripts)
@@ -200,7 +200,7 @@ def test_a_holder_that_comes_back_late_stops_and_is_counted(system: System, how:
         leader = wait_until(cluster.leader, "somebody leads")
         other = next(member for member in cluster.members if member is not leader)
         undo = freeze(leader) if how == "frozen" else cut_off(leader)
-        wait_until(other.leads, "the other leads", 6)
+        wait_until(other.leads, "the other leads")
         undo()
         wait_until(
             lambda: leader.value("taskqueue_lock_acquisitions_total", lock="metrics", result="busy") > 0, "it asks"

@@ -81,7 +81,7 @@ def test_of_fifty_emergency_unlocks_one_succeeds_and_the_holder_stops(http: Flas
     with ThreadPoolExecutor(16) as pool:
         statuses = list(pool.map(unlock, range(50)))
     assert sorted(statuses) == [200] + [409] * 49
-    wait_until(lambda: not held.trusted, "the holder stopped", 1.2)
+    wait_until(lambda: not held.trusted, "the holder stopped", 2.5)
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": "x"}, {"fencingToken": "1:a"}, {"reason": "", "fencingToken": "1:a"}])

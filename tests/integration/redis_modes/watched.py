@@ -85,7 +85,7 @@ class Watched:
         except RedisError:
             return ""
 
-    def await_promotion(self, before: EmbeddedRedis, seconds: float = 20) -> EmbeddedRedis:
+    def await_promotion(self, before: EmbeddedRedis, seconds: float = 60) -> EmbeddedRedis:
         """The new master, once it is one."""
         wait_until(
             lambda: (now := self.master) is not before and self.role(now) == "master", "a new master rules", seconds
