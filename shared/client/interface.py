@@ -1,0 +1,51 @@
+"""What a client of a gateway and the local mode have in common: code that is written for this runs on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, Unpack
+
+from shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
+from shared.client.tasks import Options, Seconds
+from shared.tasks import TaskState
+
+
+class SentBatch(Protocol):
+    """A batch on its way."""
+
+    @property
+    def accepted(self) -> int: ...
+
+    @property
+    def refused(self) -> int: ...
+
+    @property
+    def batch_id(self) -> str | None: ...
+
+    def __iter__(self) -> Iterator[BatchItem]: ...
+
+    def drain(self) -> SentBatch: ...
+
+
+class TaskClient(Protocol):
+    """Submits tasks and waits for them; what each method does is said at `Client`."""
+
+    def submit(
+        self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> Accepted: ...
+
+    def batch(
+        self, tasks: Iterable[Mapping[str, Any]], *, name: str | None = None, then: Mapping[str, Any] | None = None
+    ) -> SentBatch: ...
+
+    def get(self, task_id: str) -> TaskDetail: ...
+
+    def tasks(
+        self, *, status: TaskState | str | None = None, task_type: str | None = None, tag: str | None = None
+    ) -> Iterator[Task]: ...
+
+    def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended: ...
+
+    def result(self, task_id: str, timeout: Seconds | None = None) -> Any: ...
+
+    def cancel(self, task_id: str, reason: str | None = None) -> Status: ...
