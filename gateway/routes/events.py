@@ -21,6 +21,9 @@ ANSWERS = {
     204: Answer(description="Last-Event-ID is the last event: there is nothing more to come.", media_type=""),
 }
 
+UNBUFFERED = {"X-Accel-Buffering": "no"}
+"""Asks nginx to hand each event on when it comes."""
+
 
 class Outlook:
     """Looks at tasks and batches in one round trip each, and makes an event only of what has changed."""
@@ -98,11 +101,11 @@ class EventRoutes:
         hold = request.environ.get("taskqueue.hold")
         if hold is not None:
             hold(stream)
-            return Reply(content=iter([first]), media_type=MEDIA_TYPE)
+            return Reply(content=iter([first]), media_type=MEDIA_TYPE, headers=UNBUFFERED)
         sink = Waiting()
         sink.send(first)
         stream.begin(sink)
-        return Reply(content=iter(sink), media_type=MEDIA_TYPE)
+        return Reply(content=iter(sink), media_type=MEDIA_TYPE, headers=UNBUFFERED)
 
 
 def _sight(found: TaskSummary | Batch) -> Sight:

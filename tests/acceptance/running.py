@@ -31,6 +31,11 @@ class Product:
     def redis_url(self) -> str:
         return (self.data / "redis.url").read_text().strip()
 
+    @property
+    def url(self) -> str:
+        """Where the gateway is."""
+        return f"http://127.0.0.1:{self.ports['GATEWAY_PORT']}"
+
     def stop(self) -> int:
         """Ctrl-C; the exit status."""
         self.process.send_signal(signal.SIGINT)

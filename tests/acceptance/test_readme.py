@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -48,9 +49,11 @@ def test_the_walk_through_gives_the_answers_that_are_shown(running: Product) -> 
     assert len(steps) >= 9
     for command, shown in steps:
         there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
+        there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m shared.cli")
         done = subprocess.run(
             ["bash", "-c", there],
-            env={"TASK_ID": task_id, "PATH": "/usr/bin:/bin"},
+            env={"TASK_ID": task_id, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url},
+            cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=60,
@@ -63,6 +66,21 @@ def test_the_walk_through_gives_the_answers_that_are_shown(running: Product) -> 
         )
         if found := re.match(r'\{"task_id":"(\w+)","status":"pending","type"', done.stdout):
             task_id = found[1]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_clients_in_the_readme_print_what_is_shown(running: Product, at: int) -> None:
+    blocks = re.findall(r"```python\n(from (?:shared\.client|worker\.local).*?)```", TEXT, re.DOTALL)
+    assert len(blocks) == 2
+    shown = re.findall(r"print\(.*\)  # (.*)", blocks[at])
+    code = blocks[at].replace("http://localhost:8000", running.url)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) >= len(shown)
+    for expected, line in zip(shown, lines, strict=False):
+        assert expected in ("…", line)
 
 
 def test_the_table_of_settings_is_the_codes() -> None:

@@ -1,0 +1,226 @@
+"""Commands for those who look after the system: dead letters, queues, schedules, locks, doctor."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from shared.cli.output import Output
+from shared.cli.tasks import read_data
+from shared.client import Client, Task
+
+_DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
+_QUEUES = {
+    "name": "QUEUE",
+    "weight": "WEIGHT",
+    "pending": "PENDING",
+    "scheduled": "SCHEDULED",
+    "retrying": "RETRYING",
+    "paused": "PAUSED",
+    "paused_reason": "WHY",
+}
+_SCHEDULES = {
+    "name": "SCHEDULE",
+    "type": "TYPE",
+    "when": "WHEN",
+    "next_at": "NEXT",
+    "last_due_at": "LAST",
+    "paused": "PAUSED",
+}
+_LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time": "MS LEFT", "fencing_token": "TOKEN"}
+
+
+def add_commands(commands: Any) -> None:
+    """Adds them to the parser."""
+    _add_dead_letters(_group(commands, "dlq", "dead letters: list, retry, delete"))
+    _add_queues(_group(commands, "queues", "queues: list, pause, resume"))
+    _add_schedules(_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
+    _add_locks(_group(commands, "locks", "locks of housekeeping: list, unlock"))
+    doctor = commands.add_parser("doctor", help="look at a system from this machine: settings, Redis, workers, …")
+    doctor.set_defaults(run=examine)
+
+
+def _group(commands: Any, name: str, text: str) -> Any:
+    group = commands.add_parser(name, help=text)
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def _add_dead_letters(group: Any) -> None:
+    lists = group.add_parser("list", help="the latest failure first")
+    lists.add_argument("--type", dest="task_type")
+    lists.add_argument("--limit", type=int, default=50, help="0: all (50)")
+    lists.set_defaults(run=list_dead)
+    for name, run, text in (
+        ("retry", retry_dead, "send dead letters back to their queues"),
+        ("delete", delete_dead, "remove dead letters for good"),
+    ):
+        one = group.add_parser(name, help=text)
+        one.add_argument("ids", nargs="*", metavar="ID")
+        one.add_argument("--all", action="store_true", help="all there are now, or all of --type")
+        one.add_argument("--type", dest="task_type")
+        one.set_defaults(run=run)
+
+
+def _add_queues(group: Any) -> None:
+    group.add_parser("list", help="the heaviest first").set_defaults(run=list_queues)
+    pauses = group.add_parser("pause", help="let workers take nothing more from a queue")
+    pauses.add_argument("name")
+    pauses.add_argument("--reason", required=True)
+    pauses.set_defaults(run=pause_queue)
+    resumes = group.add_parser("resume", help="let workers take from it again")
+    resumes.add_argument("name")
+    resumes.set_defaults(run=resume_queue)
+
+
+def _add_schedules(group: Any) -> None:
+    group.add_parser("list", help="by name").set_defaults(run=list_schedules)
+    puts = group.add_parser("put", help="create or change a schedule")
+    puts.add_argument("name")
+    puts.add_argument("type")
+    puts.add_argument("data", nargs="?", help="as for submit")
+    when = puts.add_mutually_exclusive_group(required=True)
+    when.add_argument("--cron")
+    when.add_argument("--interval", type=int, metavar="SECONDS")
+    puts.add_argument("--timezone")
+    puts.add_argument("--priority")
+    puts.set_defaults(run=put_schedule)
+    for name, text in (
+        ("show", "show one"),
+        ("run", "run it now"),
+        ("resume", "let it go on"),
+        ("delete", "remove it"),
+    ):
+        one = group.add_parser(name, help=text)
+        one.add_argument("name")
+        one.set_defaults(run=change_schedule, change=name)
+    pauses = group.add_parser("pause", help="pause it")
+    pauses.add_argument("name")
+    pauses.add_argument("--reason", required=True)
+    pauses.set_defaults(run=pause_schedule)
+
+
+def _add_locks(group: Any) -> None:
+    group.add_parser("list", help="by name").set_defaults(run=list_locks)
+    unlocks = group.add_parser("unlock", help="take a lock from its holder, in an emergency")
+    unlocks.add_argument("name")
+    unlocks.add_argument("--token", required=True, help="of the holder that is meant, as the list shows it")
+    unlocks.add_argument("--reason", required=True)
+    unlocks.set_defaults(run=unlock)
+
+
+def list_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    found = islice(client.dead_letters.find(wanted.task_type), wanted.limit or None)
+    out.table(_DEAD, found if out.as_json else (_dead(each) for each in found))
+    return 0
+
+
+def _dead(task: Task) -> dict[str, Any]:
+    why = f"{task.error.type}: {task.error.message}" if task.error else ""
+    return {
+        "task_id": task.task_id,
+        "type": task.type,
+        "ended_at": task.ended_at,
+        "attempt": task.attempt,
+        "why": why.replace("\n", " ")[:80],
+    }
+
+
+def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Each by itself; ends at the first that cannot be sent back."""
+    for each in _meant(client, wanted):
+        done = client.dead_letters.retry(each)
+        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 0
+
+
+def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Each by itself; ends at the first that cannot be removed."""
+    for each in _meant(client, wanted):
+        client.dead_letters.delete(each)
+        out.value({"task_id": each, "removed": True}) if out.as_json else out.line(f"{each} removed")
+    return 0
+
+
+def _meant(client: Client, wanted: argparse.Namespace) -> Iterator[str]:
+    if bool(wanted.ids) == wanted.all:
+        raise ValueError("name the dead letters by their ids, or say --all")
+    if wanted.task_type and not wanted.all:
+        raise ValueError("--type goes with --all")
+    # Read to the end first: the list changes under the hands of whoever works on it.
+    return iter(wanted.ids or [each.task_id for each in client.dead_letters.find(wanted.task_type)])
+
+
+def list_queues(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.table(_QUEUES, client.queues.all())
+    return 0
+
+
+def pause_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.queues.pause(wanted.name, wanted.reason))
+    return 0
+
+
+def resume_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.queues.resume(wanted.name))
+    return 0
+
+
+def list_schedules(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    if out.as_json:
+        out.table(_SCHEDULES, client.schedules)
+        return 0
+    rows = (
+        {
+            "name": each.name,
+            "type": each.type,
+            "when": each.cron or f"every {each.interval} s",
+            "next_at": each.next_at,
+            "last_due_at": each.last_due_at,
+            "paused": each.paused,
+        }
+        for each in client.schedules
+    )
+    out.table(_SCHEDULES, rows)
+    return 0
+
+
+def put_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    more = {"timezone": wanted.timezone, "priority": wanted.priority}
+    data = read_data(wanted.data)
+    out.value(client.schedules.put(wanted.name, wanted.type, data, cron=wanted.cron, interval=wanted.interval, **more))
+    return 0
+
+
+def change_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    if wanted.change == "delete":
+        client.schedules.delete(wanted.name)
+        out.value({"name": wanted.name, "removed": True})
+    else:
+        act = {"show": client.schedules.get, "run": client.schedules.run, "resume": client.schedules.resume}
+        out.value(act[wanted.change](wanted.name))
+    return 0
+
+
+def pause_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.schedules.pause(wanted.name, wanted.reason))
+    return 0
+
+
+def list_locks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.table(_LOCKS, client.locks.all())
+    return 0
+
+
+def unlock(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    client.locks.unlock(wanted.name, wanted.token, wanted.reason)
+    out.value({"name": wanted.name, "unlocked": True})
+    return 0
+
+
+def examine(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """The doctor reads the settings of this machine, not the gateway's."""
+    from shared.doctor.__main__ import main
+
+    return main(["--json"] if out.as_json else [])

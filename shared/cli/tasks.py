@@ -1,0 +1,210 @@
+"""Commands about tasks: submit, show, watch, list, wait, cancel, batch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import datetime
+from itertools import islice
+from typing import IO, Any
+
+from shared.cli.output import Output
+from shared.client import Batch, Client, NotFound, Task, TaskState
+from shared.client.tasks import Options
+
+_TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "priority": "PRIORITY", "created_at": "CREATED"}
+
+
+def add_commands(commands: Any) -> None:
+    """Adds them to the parser."""
+    _add_submit(commands)
+    for name, run, text in (
+        ("show", show, "show a task with every attempt, or a batch"),
+        ("watch", watch, "follow a task or a batch until it has ended"),
+    ):
+        one = commands.add_parser(name, help=text)
+        one.add_argument("id", help="of a task or a batch")
+        one.set_defaults(run=run)
+
+    waits = commands.add_parser("wait", help="wait for a task, and print its result")
+    waits.add_argument("id")
+    waits.add_argument("--for", dest="seconds", type=float, metavar="SECONDS", help="no longer than so (for ever)")
+    waits.set_defaults(run=wait)
+
+    lists = commands.add_parser("list", help="list tasks, the newest first")
+    lists.add_argument("--status", choices=[each.value for each in TaskState])
+    lists.add_argument("--type", dest="task_type")
+    lists.add_argument("--priority")
+    lists.add_argument("--tag")
+    lists.add_argument("--limit", type=int, default=50, help="0: all (50)")
+    lists.set_defaults(run=list_tasks)
+
+    cancels = commands.add_parser("cancel", help="cancel tasks")
+    cancels.add_argument("ids", nargs="+", metavar="ID")
+    cancels.add_argument("--reason", default="cancelled on the command line")
+    cancels.set_defaults(run=cancel)
+
+    batches = commands.add_parser("batch", help="send a file of tasks, one JSON object a line, as a batch")
+    batches.add_argument("file", type=str, help="- is standard input")
+    batches.add_argument("--name")
+    batches.add_argument("--max-running", type=int)
+    batches.add_argument("--stop-on-error", type=int, metavar="FAILURES")
+    batches.add_argument("--idempotency-key", help="to send the same file again without storing anything twice")
+    batches.add_argument("--watch", action="store_true", help="follow it until all its tasks have ended")
+    batches.set_defaults(run=batch)
+
+
+def _add_submit(commands: Any) -> None:
+    submits = commands.add_parser("submit", help="submit a task")
+    submits.add_argument("type")
+    submits.add_argument("data", nargs="?", help="JSON; what is none is taken as text; - reads standard input")
+    submits.add_argument("--priority")
+    submits.add_argument("--delay", type=float, metavar="SECONDS")
+    submits.add_argument("--run-at", type=datetime.fromisoformat, metavar="MOMENT", help="2030-01-31T12:00:00Z")
+    submits.add_argument("--expires-in", type=float, metavar="SECONDS")
+    submits.add_argument("--time-limit", type=float, metavar="SECONDS", help="of one attempt")
+    submits.add_argument("--max-retries", type=int)
+    submits.add_argument("--tag", action="append", dest="tags")
+    submits.add_argument("--unique-key")
+    submits.add_argument("--on-conflict", choices=["refuse", "existing", "replace"])
+    submits.add_argument(
+        "--after", action="append", dest="depends_on", metavar="TASK", help="which must complete first"
+    )
+    submits.add_argument("--limit-key")
+    submits.add_argument("--fair-key")
+    submits.add_argument("--idempotency-key")
+    submits.add_argument("--watch", action="store_true", help="follow it until it has ended")
+    submits.set_defaults(run=submit)
+
+
+def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Prints the id of the new task."""
+    options: Options = {
+        "priority": wanted.priority,
+        "delay": wanted.delay,
+        "run_at": wanted.run_at,
+        "expires_in": wanted.expires_in,
+        "timeout": wanted.time_limit,
+        "max_retries": wanted.max_retries,
+        "tags": wanted.tags,
+        "unique_key": wanted.unique_key,
+        "on_conflict": wanted.on_conflict,
+        "depends_on": wanted.depends_on,
+        "limit_key": wanted.limit_key,
+        "fair_key": wanted.fair_key,
+    }
+    data = read_data(wanted.data)
+    task = client.submit(wanted.type, data, idempotency_key=wanted.idempotency_key, **options)
+    if out.as_json:
+        out.value(task)
+    else:
+        out.line(task.task_id)
+    return _follow(client, task.task_id, out) if wanted.watch else 0
+
+
+def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Everything on record."""
+    try:
+        out.value(client.get(wanted.id))
+    except NotFound:
+        out.value(client.batches.get(wanted.id))
+    return 0
+
+
+def watch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Status 1 when a task, or any of a batch, does not complete."""
+    return _follow(client, wanted.id, out)
+
+
+def _follow(client: Client, name: str, out: Output) -> int:
+    seen: Task | Batch | None = None
+    try:
+        for seen in _states(client, name):
+            out.progress(seen)
+    finally:
+        out.end_progress()
+    if isinstance(seen, Batch):
+        return 0 if seen.counts.get("completed") == seen.total else 1
+    return 0 if seen is not None and seen.status is TaskState.COMPLETED else 1
+
+
+def _states(client: Client, name: str) -> Iterator[Task | Batch]:
+    try:
+        yield from client.watch(name)
+    except NotFound:
+        yield from client.batches.watch(name)
+
+
+def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Prints the result as JSON; an end other than completed is an error."""
+    print(json.dumps(client.result(wanted.id, wanted.seconds), ensure_ascii=False), file=out.stream)
+    return 0
+
+
+def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """The newest first."""
+    found = client.tasks(status=wanted.status, task_type=wanted.task_type, priority=wanted.priority, tag=wanted.tag)
+    out.table(_TASKS, islice(found, wanted.limit or None))
+    return 0
+
+
+def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """One after the other; ends at the first that cannot be cancelled."""
+    for each in wanted.ids:
+        done = client.cancel(each, wanted.reason)
+        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 0
+
+
+def batch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Sends line by line; says which were refused. Status 1 when some were."""
+    with _open(wanted.file) as lines:
+        feed = client.batch(
+            _read_tasks(lines),
+            name=wanted.name,
+            max_running=wanted.max_running,
+            stop_on_error=wanted.stop_on_error,
+            idempotency_key=wanted.idempotency_key,
+        )
+        for item in feed:
+            if out.as_json:
+                out.value(item)
+            elif item.problem:
+                out.line(f"line {item.index + 1} refused: {item.problem['title']}: {item.problem['detail']}")
+    if out.as_json:
+        out.value({"batch_id": feed.batch_id, "accepted": feed.accepted, "refused": feed.refused})
+    else:
+        out.line(f"batch {feed.batch_id}: {feed.accepted} accepted, {feed.refused} refused")
+    ended_well = _follow(client, feed.batch_id, out) if wanted.watch and feed.batch_id else 0
+    return 1 if feed.refused else ended_well
+
+
+def _open(name: str) -> Any:
+    return nullcontext(sys.stdin) if name == "-" else open(name, encoding="utf-8")
+
+
+def _read_tasks(lines: IO[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is no JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError(f'line {number} must be a JSON object such as {{"type": "process", "data": 1}}')
+        yield value
+
+
+def read_data(given: str | None) -> Any:
+    """What is meant as data."""
+    text = sys.stdin.read() if given == "-" else given
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,185 @@
+"""The command `taskqueue` against a gateway, a worker and a housekeeper that run."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.cli.main import main
+from shared.cli.output import Output
+from shared.client import Progress, Task, TaskState
+from tests.harness import ROOT, free_port
+from tests.integration.client.conftest import Running
+
+
+class Command:
+    """Runs the command in this process."""
+
+    def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self.capsys = capsys
+        self.err = ""
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        """What it prints."""
+        ended = main(["--url", self.url, *arguments])
+        said = self.capsys.readouterr()
+        self.err = said.err
+        assert ended == status, said
+        return said.out
+
+    def json(self, *arguments: str, status: int = 0) -> list[Any]:
+        """What it prints for programs."""
+        return [json.loads(line) for line in self("--json", *arguments, status=status).splitlines()]
+
+
+@pytest.fixture
+def run(running: Running, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(running.url, capsys)
+
+
+def test_a_task_is_submitted_watched_shown_and_its_result_printed(run: Command) -> None:
+    task = run("submit", "echo", '{"a": 1}', "--priority", "high", "--tag", "by-hand").strip()
+    assert len(task) == 26
+    lines = run("watch", task).splitlines()
+    assert lines[-1].endswith("completed")
+    assert json.loads(run("wait", task)) == {"a": 1}
+    shown = run("show", task)
+    assert "by-hand" in shown
+    assert "completed" in shown
+    [plain] = run.json("show", task)
+    assert (plain["status"], plain["result"], len(plain["attempts"])) == ("completed", {"a": 1}, 1)
+    assert task in run("list", "--tag", "by-hand")
+    assert [each["task_id"] for each in run.json("list", "--tag", "by-hand")] == [task]
+
+
+def test_data_that_is_no_json_is_text(run: Command) -> None:
+    assert json.loads(run("wait", run("submit", "echo", "to be or not").strip())) == "to be or not"
+
+
+def test_a_task_that_fails_ends_the_command_with_status_1(run: Command) -> None:
+    run("submit", "fail", '{"message": "no ink"}', "--max-retries", "0", "--watch", status=1)
+    [dead] = [each for each in run.json("dlq", "list", "--type", "fail") if each["error"]["message"] == "no ink"]
+    run("wait", dead["task_id"], status=1)
+    assert run.err == f"taskqueue: task {dead['task_id']} is failed: RuntimeError: no ink\n"
+
+
+def test_dead_letters_are_listed_sent_back_and_removed(run: Command) -> None:
+    task = run("submit", "fail", '{"message": "again"}', "--max-retries", "0").strip()
+    run("watch", task, status=1)
+    assert "RuntimeError: again" in run("dlq", "list")
+    run("dlq", "retry", task)
+    run("watch", task, status=1)
+    assert run("dlq", "delete", task) == f"{task} removed\n"
+    run("dlq", "delete", task, status=3)
+    run("dlq", "delete", status=2)
+    assert run.err == "taskqueue: name the dead letters by their ids, or say --all\n"
+    run("submit", "fail", "{}", "--max-retries", "0", "--watch", status=1)
+    run("dlq", "delete", "--all", "--type", "fail")
+    assert run("dlq", "list", "--type", "fail") == "none\n"
+
+
+def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.ndjson"
+    file.write_text("\n".join(json.dumps({"type": "echo", "data": n}) for n in range(30)) + '\n{"type": "nonsense"}\n')
+    out = run("batch", str(file), "--name", "by hand", "--watch", status=1)
+    assert "line 31 refused: " in out
+    assert ": 30 accepted, 1 refused" in out
+    assert "30 of 30 ended  30 completed" in out
+    file.write_text('{"type": "echo", "data": 1}\nnot json\n')
+    run("batch", str(file), status=2)
+    assert "line 2 is no JSON" in run.err
+
+
+def test_a_batch_comes_from_standard_input_too(running: Running) -> None:
+    lines = b"".join(b'{"type": "echo", "data": %d}\n' % n for n in range(5))
+    done = subprocess.run(
+        [sys.executable, "-m", "shared.cli", "--url", running.url, "--json", "batch", "-"],
+        input=lines,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=True,
+    )
+    *items, last = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["index"] for each in items] == list(range(5))
+    assert last["accepted"] == 5
+
+
+def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
+    run("queues", "pause", "low", "--reason", "a test")
+    assert "a test" in run("queues", "list")
+    run("queues", "resume", "low")
+    assert not any(each["paused"] for each in run.json("queues", "list"))
+    run("schedules", "put", "nightly", "echo", "5", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
+    assert "0 3 * * *" in run("schedules", "list")
+    run("schedules", "pause", "nightly", "--reason", "a test")
+    run("schedules", "resume", "nightly")
+    [made] = run.json("schedules", "run", "nightly")
+    assert json.loads(run("wait", made["task_id"])) == 5
+    run("schedules", "delete", "nightly")
+    run("schedules", "show", "nightly", status=3)
+    assert "recovery" in run("locks", "list")
+    run("locks", "unlock", "recovery", "--token", "none", "--reason", "a test", status=3)
+
+
+def test_each_way_to_end_has_its_status(run: Command) -> None:
+    later = run("submit", "echo", "1", "--delay", "600").strip()
+    run("wait", later, "--for", "0.1", status=4)
+    run("cancel", later, "--reason", "a test")
+    run("cancel", later, status=3)
+    run("show", "nothing", status=3)
+    assert run.err.startswith("taskqueue: Not found: ")
+    run("submit", "nonsense", status=3)
+    run("--json", "submit", "nonsense", status=3)
+    assert json.loads(run.err)["type"] == "/problems/unknown-task-type"
+    run("submit", "echo", "1", "--run-at", "2030-01-01T00:00:00", status=2)
+    with pytest.raises(SystemExit) as usage:
+        main(["submit"])
+    assert usage.value.code == 2
+
+
+def test_nobody_there_is_one_line_and_status_5(capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert main(["--url", url, "--patience", "0", "list"]) == 5
+    said = capsys.readouterr().err
+    assert said.startswith(f"taskqueue: {url} does not answer")
+    assert len(said.splitlines()) == 1
+
+
+def test_the_doctor_is_called(running: Running) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shared.cli", "--json", "doctor"],
+        capture_output=True,
+        cwd=ROOT,
+        env={"REDIS_URL": running.system.url, "PATH": "/usr/bin:/bin"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1, 2)
+    assert json.loads(done.stdout)["checks"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_one_line_that_changes() -> None:
+    screen = Terminal()
+    out = Output(screen, as_json=False)
+    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, priority="normal")
+    out.progress(seen)
+    out.progress(replace(seen, progress=Progress(fraction=0.5, message="half")))
+    out.end_progress()
+    first, second = screen.getvalue().split("\r")[1:]
+    assert first.startswith("[..............................]   0%  running")
+    assert second.startswith("[###############...............]  50%  running  half")
+    assert screen.getvalue().count("\n") == 1
