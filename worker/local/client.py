@@ -178,6 +178,8 @@ class LocalClient:
     def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task that has not ended. Raises Conflict when it has."""
         task = self._find(task_id)
+        if task.state is TaskState.CANCELLED:
+            return Status(task_id=task_id, status=task.state)
         if task.state.ended:
             text = f"the task is {task.state}: it cannot be cancelled any more"
             raise Conflict({"type": "/problems/wrong-state", "title": "Wrong state", "status": 409, "detail": text})

@@ -104,7 +104,10 @@ def cancelled(client: TaskClient) -> Any:
     task = client.submit("echo", 1, delay=600).task_id
     first = client.cancel(task, "why not").status
     failed = raised(TaskFailed, lambda: client.result(task, 5))
-    return first, client.wait(task, 5), failed, raised(Conflict, lambda: client.cancel(task))
+    done = client.submit("echo", 1).task_id
+    client.wait(done, 60)
+    conflict = raised(Conflict, lambda: client.cancel(done))
+    return first, client.wait(task, 5), failed, client.cancel(task).status, conflict
 
 
 def _without_id(value: Any) -> Any:
