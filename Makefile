@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help run test fuzz check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -38,6 +38,11 @@ run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
+
+# FUZZ_EXAMPLES is how many requests are made up for each endpoint, beside those that follow from its schema.
+fuzz: export FUZZ_EXAMPLES ?= 500
+fuzz: $(VENV)/.dev ## ask every endpoint everything that its schema allows, and what it does not, for some minutes
+	$(PY) -m pytest --timeout 3600 tests/integration/gateway/test_fuzz.py $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint, types, and who may import whom
 	$(PY) -m ruff format --check $(SOURCES)

@@ -54,9 +54,11 @@ from shared.workers import Workers
 
 
 class TaskIdConverter(BaseConverter):
-    """Only what can be a task's id is looked up; everything else in its place is no path of ours."""
+    """Only what can be a task's id is looked up; everything else in its place is no path of ours.
 
-    regex = r"[A-Za-z0-9_-]{1,64}"
+    `/tasks/batch` is an address of its own, so that it answers other methods as one."""
+
+    regex = r"(?!batch$)[A-Za-z0-9_-]{1,64}"
 
 
 class NameConverter(BaseConverter):

@@ -389,6 +389,12 @@ class View(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
+class SparseView(BaseModel):
+    """A part that comes by the thousand: fields with nothing to say are left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class DependencyView(View):
     """A task that had to end first, and which end."""
 
@@ -405,7 +411,7 @@ class TaskAccepted(View):
     priority: str
 
 
-class BatchItem(View):
+class BatchItem(SparseView):
     """What became of one task of a batch, in the place in which it was sent: its id and state, or a problem.
 
     A problem beside an id means that Redis did not answer: the task may be stored, and GET /tasks/{id} tells.
@@ -425,7 +431,7 @@ class BatchAccepted(View):
     items: list[BatchItem]
 
 
-class BatchLine(View):
+class BatchLine(SparseView):
     """A line of the answer to a stream: what became of one line of the request, by its place among the tasks.
 
     The first line has only the `batch_id`; the last has `complete`, and how many were accepted and refused. Without it

@@ -1,0 +1,142 @@
+"""Whatever is asked of the API, it answers as its OpenAPI document says, and never with a 5xx.
+
+Schemathesis reads the document, takes every operation through the edges of its schema, and makes up requests that the
+schema allows and some that it does not, against a real gateway beside a worker and a housekeeper. `make test` spends
+some seconds on it, `make fuzz` some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import httpx
+import pytest
+import redis
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import CheckFunction
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+
+from gateway import ndjson
+from gateway.app import create_app
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.redis_client import connect
+from shared.settings import Settings
+from shared.tasks import Webhook
+from tests.harness import System, free_port, running_system, wait_until
+from tests.least_privilege import url_of_user
+from tests.receiver import SECRET
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "20"))
+EXCLUDED: list[CheckFunction] = [positive_data_acceptance]
+"""What fits the schema may still be refused: a cursor that no page gave out, a type that nobody runs, two fields that
+exclude each other. Each such answer is a documented 422 all the same."""
+
+PARTS = {"WEBHOOK_SECRETS": SECRET, "GATEWAY_PROCESSES": "1", "LOG_LEVEL": "WARNING"}
+NAMES: Mapping[str, Sequence[str]] = {
+    "queues": ("normal", "low"),
+    "schedules": ("nightly",),
+    "admin": ("unlock", "ttl"),
+    "limits": ("echo", "customer-1"),
+    "types": ("echo", "process"),
+}
+"""Names that exist, by the first part of the path."""
+
+
+@schemathesis.serializer(ndjson.MEDIA_TYPE)
+def _lines(context: Any, value: Any) -> bytes:
+    """A stream of lines is a text as it is; what else is made up for it becomes one line."""
+    return value.encode("utf-8", "replace") if isinstance(value, str) else json.dumps(value).encode()
+
+
+def _document() -> Any:
+    """The gateway tells what it answers without asking Redis."""
+    app = create_app(Settings(webhook_secrets=(SECRET,)), connect("redis://127.0.0.1:1"))
+    return app.test_client().get("/openapi.json").get_json()
+
+
+schema = schemathesis.openapi.from_dict(_document())
+
+
+def _operations() -> list[str]:
+    paths = schema.raw_schema["paths"].values()
+    return [str(about["operationId"]) for operations in paths for about in operations.values()]
+
+
+class Target:
+    """A running system that holds something of everything."""
+
+    def __init__(self, system: System) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        system.start_worker()
+        system.start_housekeeper()
+        system.start("gateway", GATEWAY_PORT=str(port))
+        wait_until(system.workers.all, "the worker is there")
+        wait_until(lambda: self._answers(port), "the gateway answers")
+        done, dead = system.submit("echo", "[1]"), system.submit("fail", retry={"max_retries": 0})
+        self.tasks = [done, dead, system.submit("noop", queue="low")]
+        hooked = system.submit("echo", "2", webhook=Webhook(url="http://10.0.0.1/", retry={"max_retries": 0}))
+        for each in (*self.tasks, hooked):
+            system.ended(each)
+        self.tasks += [hooked, system.records.deliveries(system.records.get(hooked))[0].id]
+        answer = httpx.post(f"{self.url}/tasks/batch", json={"tasks": [{"type": "echo", "data": 1}] * 3})
+        self.batch = answer.json()["batch_id"]
+
+    @staticmethod
+    def _answers(port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    redis_server.start()
+    with redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as client:
+        client.flushall()
+        folder = tmp_path_factory.mktemp("fuzz")
+        with running_system(client, url_of_user(redis_server), folder, **PARTS) as system:
+            yield Target(system)
+
+
+def _test() -> Callable[..., None]:
+    def test(case: schemathesis.Case[Any], target: Target) -> None:
+        """Every answer is as documented."""
+        if case.meta is None or not case.meta.generation.mode.is_negative:
+            _point_at_what_exists(case, target)
+        # Made-up lines that are wrong are refused one by one, in an answer that is no refusal.
+        beside = [negative_data_rejection] if case.media_type == ndjson.MEDIA_TYPE else []
+        case.call_and_validate(base_url=target.url, excluded_checks=[*EXCLUDED, *beside], timeout=30)
+
+    return settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))(test)
+
+
+# A test of its own for each operation: those of one function would share an id, and pytest-xdist would run one of them.
+for _operation in _operations():
+    globals()[f"test_{_operation}_is_answered_as_documented"] = schema.include(operation_id=_operation).parametrize()(
+        _test()
+    )
+
+
+def _point_at_what_exists(case: schemathesis.Case[Any], target: Target) -> None:
+    """Half of the requests are about something that is there; made-up ids and types would end at the door."""
+    chosen = crc32(repr((case.path_parameters, case.query, case.body)).encode())
+    if "wait" in (case.query or {}):
+        case.query["wait"] = 0.01
+    if chosen % 2:
+        return
+    path = case.path_parameters or {}
+    if "task_id" in path:
+        path["task_id"] = target.tasks[chosen // 2 % len(target.tasks)]
+    if "batch_id" in path:
+        path["batch_id"] = target.batch
+    names = NAMES.get(case.operation.path.split("/")[1], ())
+    if "name" in path and names:
+        path["name"] = names[chosen // 2 % len(names)]
+    if isinstance(case.body, dict) and "type" in case.body:
+        case.body |= {"type": "echo", "priority": "low"}
