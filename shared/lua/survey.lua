@@ -111,7 +111,8 @@ end
 local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 
 local function inspect(id)
-  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data', 'limit_key')
+  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data', 'limit_key',
+    'webhook', 'told', 'ended_at')
   if not v then return end
   if not (v[1] or v[3] or v[8]) then return forget(id) end
   local state, queue = v[1], v[2]
@@ -130,6 +131,10 @@ local function inspect(id)
     local mended, parents = mend(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
+  end
+  if v[10] and ENDED[state] and v[11] ~= (v[12] or '') then
+    tell_outside(id, state, v[10])
+    found('untold')
   end
   list(id, v)
   if limited then check_slots(id, state, v) end

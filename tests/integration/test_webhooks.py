@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from shared import keys
 from shared.errors import IllegalTransition, TaskNotFound
+from shared.locks import Permit
 from shared.tasks import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
@@ -178,6 +180,21 @@ def test_the_worker_looks_again_whatever_the_gateway_let_in(system: System, url:
     dead = delivered(system, system.submit("echo", "1", webhook=webhook))
     assert dead.summary.state is S.FAILED
     assert len(dead.attempts) == 1
+
+
+def test_an_end_that_an_earlier_version_brought_about_is_told_by_the_recovery(
+    system: System, receiver: Receiver
+) -> None:
+    task = system.submit("echo", "1", webhook=to(receiver))
+    links = system.redis.hget(keys.rq_job(task), "links")
+    system.redis.hdel(keys.rq_job(task), "links")  # by which today's scripts see that there is something to do
+    system.queues.cancel(task, "no")
+    system.redis.hset(keys.rq_job(task), "links", links)
+    assert told(system, task) == []
+    for expected in ({"untold": 1}, {}):
+        system.redis.delete(keys.RECOVERY_CURSOR)
+        assert system.scripts.survey(["normal"], 1_000_000, 1000, Permit())[1] == expected
+    assert len(told(system, task)) == 1
 
 
 def test_a_worker_killed_between_end_and_delivery_loses_nothing(system: System, receiver: Receiver) -> None:
