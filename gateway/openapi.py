@@ -44,6 +44,13 @@ _LAST_EVENT_ID: Document = {
 }
 
 
+_EVENT: Document = {
+    "type": "object",
+    "description": "Each event of the stream; its data is JSON in a string.",
+    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
+}
+
+
 def document(declared: Declared, version: str) -> Document:
     """The whole document."""
     definitions = _definitions(declared)
@@ -180,7 +187,8 @@ def _by_status(kinds: Iterable[Kind]) -> list[tuple[int, list[Kind]]]:
 def _answer(answer: Answer) -> Document:
     if not answer.media_type:
         return {"description": answer.description}
-    schema = _reference(answer.model) if answer.model else {"type": "string"}
+    without_model = _EVENT if answer.media_type.startswith("text/event-stream") else {"type": "string"}
+    schema = _reference(answer.model) if answer.model else without_model
     content = {answer.media_type: {"schema": schema}}
     if answer.lines:
         content[ndjson.MEDIA_TYPE] = {"schema": {"type": "string", "description": "Lines, each a BatchLine."}}
