@@ -21,6 +21,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from shared.clock import Clock, RedisClock, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
+from shared.lua_text import lean
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -57,8 +58,11 @@ UNLOCKED = Permit()
 @cache
 def source(name: str) -> str:
     """The text of a script with the prelude in front."""
-    steps = (f"local function {each}(ARGV)\n{_text(each)}\nend" for each in _STEPS.get(name, ()))
-    return "\n".join([_text("_prelude"), *map(_text, _PARTS.get(name, ())), *steps, _text(name)])
+    own = "\n".join(
+        [*(f"local function {each}(ARGV)\n{_text(each)}\nend" for each in _STEPS.get(name, ())), _text(name)]
+    )
+    shared = "\n".join([_text("_prelude"), *map(_text, _PARTS.get(name, ()))])
+    return lean(shared, own)
 
 
 def _text(name: str) -> str:
@@ -84,9 +88,9 @@ _PARTS |= {
 """Scripts that have more in front of them than the prelude."""
 
 _STEPS = {
-    "submit": ("claim", "cancel"),
-    "submit_once": ("claim", "cancel", "submit"),
-    "schedule_fire": ("claim", "cancel", "submit"),
+    "submit": ("cancel",),
+    "submit_once": ("cancel", "submit"),
+    "schedule_fire": ("cancel", "submit"),
 }
 """Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
 
@@ -178,6 +182,11 @@ class Scripts:
             pipeline.execute_command("WAIT", self.replicas, COPY_WITHIN_MS)
             reply, copies = pipeline.execute(raise_on_error=False)
         return reply, copies
+
+    def submit_one(self, limit: int, task: Sequence[Argument]) -> bytes | None:
+        """Stores a task that nothing ties to others; None where limits have a say: then `submit` is to store it."""
+        reply: bytes | None = self.call_copied("submit_one", limit, *task)
+        return reply
 
     def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes | list[bytes]]:
         """Stores tasks; per task what `submit.lua` says. Nine arguments per task, as it lists them."""

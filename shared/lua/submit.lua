@@ -13,7 +13,6 @@
 -- "missing ID" when a parent does not exist. For a task of a batch also "closed" when nothing is taken into it any more;
 -- and of one that is there already "=" and its state, "=removed" when its record is gone, "differs" when its data is not
 -- the same.
-local FEW = 4 -- more than these are work for several: everybody is woken to take some
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
 local by_queue, room, answer, created, woken = {}, {}, {}, 0, 0
@@ -242,34 +241,9 @@ local function take(at)
   return store_at(at, ties, terms)
 end
 
--- Answers the standing order of the worker that has been idle longest, as if its next claim were here already; how many
--- tasks that gave away. The answer carries that claim's token: a worker that misses it gets the same tasks when it
--- asks, and one that has it twice knows. A worker that does not listen any more is passed over.
-local function hand_over()
-  for _ = 1, 8 do
-    local worker = redis.call('ZPOPMIN', STANDING)[1]
-    if not worker then return 0 end
-    local channel, order_key = 'taskqueue:handover:' .. worker, 'taskqueue:order:' .. worker
-    local order = redis.call('GET', order_key)
-    if order and redis.call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
-      local wanted = cjson.decode(order)
-      local reply = claim({NOW, unpack(wanted)})
-      if #reply[2] + #reply[4] == 0 then
-        redis.call('ZADD', STANDING, NOW, worker)
-        return 0
-      end
-      redis.call('DEL', order_key)
-      redis.call('PUBLISH', channel, cjson.encode({wanted[2], reply}))
-      return #reply[4]
-    end
-  end
-  return 0
-end
-
 for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
 enqueue_all()
 write_batches()
-if woken > 0 and woken <= FEW then woken = woken - hand_over() end
 if woken > 0 then ring(woken) end
 count('submitted', created)
 return answer

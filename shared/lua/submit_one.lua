@@ -1,0 +1,86 @@
+-- Stores one new task that nothing ties to others, as `submit.lua` does, and hands it to an idle worker if there is one.
+-- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
+-- call, most of all on a server that was idle.
+-- ARGV: now, then as for `submit.lua` with one task, up to its extra fields.
+-- Returns its state or "full"; nothing where limits or tenants have a say: then nothing was stored, `submit.lua` is to.
+local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
+if redis.call('EXISTS', 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair') > 0 then return false end
+local known = redis.call('HGET', job_key(id), 'state')
+if known then return known end
+if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) >= limit then return 'full' end
+
+local function moment(text)
+  if text == '' then return nil end
+  if string.sub(text, 1, 1) == '+' then return now + tonumber(string.sub(text, 2)) end
+  return tonumber(text)
+end
+
+local function serves(order)
+  for at = 6, #order, 2 do
+    if order[at] == queue then return tonumber(order[5]) >= #data end
+  end
+end
+
+-- The standing order of the worker that has been idle longest, if nothing waits before this task. A worker that does not
+-- listen any more is passed over. The order carries the token of that worker's next claim, and is answered as if it were
+-- here already: a worker that misses the answer gets the same task when it asks, and one that has it twice knows.
+local function order_for_it()
+  if redis.call('EXISTS', PAUSED, 'taskqueue:owed', 'rq:queue:' .. queue) > 0 then return nil end
+  for _ = 1, 8 do
+    local worker = redis.call('ZPOPMIN', STANDING)[1]
+    if not worker then return nil end
+    local order = redis.call('GET', 'taskqueue:order:' .. worker)
+    if order and redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] > 0 then
+      order = cjson.decode(order)
+      if serves(order) then return order end
+      redis.call('ZADD', STANDING, NOW, worker)
+      return nil
+    end
+  end
+end
+
+local stamp, due, expires = iso(now), moment(ARGV[7]), moment(ARGV[8])
+local state = (due and due > now) and 'scheduled' or 'pending'
+local order = state == 'pending' and not expires and order_for_it()
+if order then state = 'running' end
+
+redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
+  'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
+local more = extra ~= '' and cjson.decode(extra) or {}
+if #more > 0 then redis.call('HSET', job_key(id), unpack(more)) end
+if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
+if expires then
+  redis.call('HSET', job_key(id), 'expires_at', num(expires))
+  watch_deadline(id, num(expires))
+end
+redis.call('ZADD', TASKS, NOW, id)
+redis.call('ZADD', 'taskqueue:tasks:type:' .. task_type, NOW, id)
+if tags ~= '' then
+  redis.call('HSET', job_key(id), 'tags', tags)
+  for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, NOW, id) end
+end
+count('submitted', 1)
+if state == 'scheduled' then
+  enter_due(id, state, queue, due)
+  return state
+end
+redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+if not order then
+  redis.call('RPUSH', 'rq:queue:' .. queue, id)
+  redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+  ring(1)
+  return state
+end
+
+-- What a claim does when it starts a task, and what it answers.
+local worker, token = order[1], order[2]
+local said = {timeout = '', retry = '', meta = ''}
+for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
+redis.call('HSET', job_key(id), 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
+redis.call('ZADD', LEASES, num(now + tonumber(order[3])), id)
+redis.call('ZADD', 'rq:wip:' .. queue, '+inf', id .. ':' .. token)
+redis.call('SET', 'taskqueue:claim:' .. worker, token .. ' ' .. id, 'EX', 60)
+redis.call('DEL', 'taskqueue:order:' .. worker)
+local task = {id, queue, task_type, data, 1, 0, 0, 0, said.timeout, said.retry, said.meta, NOW, ''}
+redis.call('PUBLISH', 'taskqueue:handover:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
+return 'pending'
