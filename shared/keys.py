@@ -257,7 +257,7 @@ EMPTY_BATCHES = "taskqueue:batches:empty"
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 
 BELL = "taskqueue:bell"
-"""list, owner: submit, promote; at most 64 long. Each entry wakes one idle worker; losing one costs a second."""
+"""list, owner: submit, promote; at most 64 long. Each entry wakes one idle worker; losing one costs four seconds."""
 
 
 def control(worker: str) -> str:

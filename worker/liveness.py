@@ -19,7 +19,7 @@ class Liveness:
 
     def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        # An idle worker asks for tasks every two seconds; one with all hands full extends its leases.
+        # An idle worker asks for tasks every four seconds; one with all hands full extends its leases.
         self.talk_within = STILL + lease / 3
         now = clock()
         self.passed_at = now

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 BUSY_HEARTBEAT = 2.0
-PATIENCE = 2.0
+PATIENCE = 4.0
 """Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
 
 
@@ -208,7 +208,7 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         Hooks(listen=lambda bell_too: None, draining=lambda: None),
     )
     bell = Ear(waiting, keys.BELL, engine.selector, engine.on_bell, PATIENCE)
-    control = Ear(waiting, keys.control(name), engine.selector, engine.on_order, PATIENCE * 2)
+    control = Ear(waiting, keys.control(name), engine.selector, engine.on_order, PATIENCE)
     handover = Subscription(waiting, keys.handover(name), engine.selector, engine.on_handover)
 
     def listen(bell_too: bool) -> None:
