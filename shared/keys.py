@@ -270,6 +270,11 @@ def claim(worker: str) -> str:
     return f"taskqueue:claim:{worker}"
 
 
+def handed(worker: str) -> str:
+    """string, owner: submit_one, claim; a minute. What a standing order brought, as `claim` notes it."""
+    return f"taskqueue:handed:{worker}"
+
+
 STANDING = "taskqueue:standing"
 """zset, owner: claim, submit. Idle workers whose next claim may be answered before they send it, longest idle first."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -90,8 +90,7 @@ class Queues:
         """
         answer: list[Submitted] = []
         with translated():
-            for at in range(0, len(tasks), CHUNK):
-                chunk = tasks[at : at + CHUNK]
+            for chunk in _chunks(tasks):
                 states = self._store([submit_arguments(task) for task in chunk])
                 answer += (read_submitted(task.id, state) for task, state in zip(chunk, states, strict=True))
         return answer
@@ -204,6 +203,20 @@ def _of_word(task_id: str, said: str) -> Submitted:
         case "=removed":
             return Submitted(id=task_id, state=None, known=True, removed=True)
     return Submitted(id=task_id, state=TaskState(word.removeprefix("=")), known=word.startswith("="))
+
+
+def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
+    """As many tasks as one step may store; looking a parent up costs as much as a task."""
+    chunk: list[NewTask] = []
+    cost = 0
+    for task in tasks:
+        cost += 1 + len(task.parents)
+        if chunk and cost > CHUNK:
+            yield chunk
+            chunk, cost = [], 1 + len(task.parents)
+        chunk.append(task)
+    if chunk:
+        yield chunk
 
 
 def _is_plain(arguments: Sequence[Argument]) -> bool:

@@ -105,7 +105,7 @@ class Link:
         self.gathering_since = 0.0
         self.claim_unanswered = False
         self.standing = False
-        self._token = _new_token()
+        self._token, self._next_token = _new_token(), _new_token()
         self._asked = (0.0, 0)
 
     def report(self, report: Report) -> None:
@@ -123,10 +123,9 @@ class Link:
         """
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
-        next_token = _new_token()
         if want is not None:
             self.claim_unanswered = True
-            calls.append(("claim", self._claim_arguments(want, next_token)))
+            calls.append(("claim", self._claim_arguments(want)))
         sent_at = time.monotonic()
         with translated():
             replies = self.scripts.call_many(calls)
@@ -136,7 +135,7 @@ class Link:
             self._asked = (sent_at, int(claim[0]))
             self._read_claim(claim, sent_at, monotonic_us(), news)
             self.standing = self.claim_unanswered = len(news.claimed) < want and not news.ask_again
-            self._token = next_token
+            self._renew_token()
         self._read_answers(calls, replies, reports, extending, sent_at, news)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]
@@ -158,8 +157,12 @@ class Link:
             return news
         self._read_claim(_as_sent(claim), min(began, now), monotonic_us(), news)
         self.standing = self.claim_unanswered = False
-        self._token = _new_token()
+        self._renew_token()
         return news
+
+    def _renew_token(self) -> None:
+        """The claim of this token is answered. The one after next keeps its token as well until it is."""
+        self._token, self._next_token = self._next_token, _new_token()
 
     def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, news: News) -> None:
         news.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
@@ -240,8 +243,8 @@ class Link:
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, want: int, next_token: str) -> list[Argument]:
-        order: tuple[Argument, ...] = ("", next_token) if want else ()
+    def _claim_arguments(self, want: int) -> list[Argument]:
+        order: tuple[Argument, ...] = ("", self._next_token) if want else ()
         return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want), *order]
 
     def _read_answers(

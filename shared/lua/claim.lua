@@ -21,9 +21,10 @@ write_even_when_full()
 local function heritage(id)
   local v = fields(id, 'parents', 'after_batch')
   local told = {}
-  if v[1] then
+  local readable, parents = pcall(cjson.decode, v[1] or '[]')
+  if v[1] and readable and type(parents) == 'table' then
     told.parents = {}
-    for at, parent in ipairs(cjson.decode(v[1])) do
+    for at, parent in ipairs(parents) do
       local state, found = state_of(parent[1]), ''
       if state == 'completed' then
         local last = redis.pcall('XREVRANGE', 'rq:results:' .. parent[1], '+', '-', 'COUNT', 1)
@@ -54,17 +55,20 @@ end
 
 local claim_key = 'taskqueue:claim:' .. worker
 redis.call('ZREM', STANDING, worker)
-local last = redis.call('GET', claim_key)
-if last and string.sub(last, 1, #token) == token then
-  for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
-    local v = fields(id, unpack(NAMES))
-    if v and v[1] == 'running' and v[13] == token then
-      -- The worker counts its lease from when it asked again.
-      redis.call('ZADD', LEASES, until_, id)
-      tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
+-- What was handed over for a standing order is noted apart from the last claim: that one may still have to be repeated.
+for _, key in ipairs({claim_key, 'taskqueue:handed:' .. worker}) do
+  local last = redis.call('GET', key)
+  if last and string.sub(last, 1, #token) == token then
+    for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
+      local v = fields(id, unpack(NAMES))
+      if v and v[1] == 'running' and v[13] == token then
+        -- The worker counts its lease from when it asked again.
+        redis.call('ZADD', LEASES, until_, id)
+        tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
+      end
     end
+    return {NOW, unreadable, 1, tasks, -1}
   end
-  return {NOW, unreadable, 1, tasks, -1}
 end
 
 -- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
@@ -141,7 +145,7 @@ end
 local function take_one(id, queue, score)
   local v = fields(id, unpack(NAMES))
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
-  if v[11] and tonumber(v[11]) <= now then return expire(id, queue, v[15]) end
+  if v[11] and (tonumber(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
@@ -223,7 +227,8 @@ end
 -- The list is one more tenant beside those that have lines.
 local function first_of_tenants(queue)
   redis.call('ZADD', turns_key(queue, ''), 'NX', NOW, '')
-  while true do
+  while patience > 0 do
+    patience = patience - 1
     local names = redis.call('ZRANGE', turns_key(queue, ''), 0, 1)
     if not names[2] then
       redis.call('DEL', turns_key(queue, ''))
@@ -256,7 +261,7 @@ local function take_from_line(first, queue)
   if not step_out(id, queue, line, first.group, first.tenant) then return end
   local v = fields(id, unpack(NAMES))
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
-  if v[11] and tonumber(v[11]) <= now then return expire(id, queue, v[15]) end
+  if v[11] and (tonumber(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   local names = limit_names(v[2], v[16])
   local limit = limit_in_the_way(names)

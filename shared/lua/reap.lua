@@ -41,7 +41,11 @@ local function reap(id)
   redis.call('ZREM', LEASES, id)
   local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
     'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
-  if not v or v[1] ~= 'running' or not v[2] or not v[3] then return end
+  if not v or v[1] ~= 'running' or not v[2] or not v[3] then
+    -- Its record is gone or says otherwise: what it occupied is free, whoever removed it.
+    for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do redis.call('SREM', slots_key(name), id) end
+    return
+  end
   local queue, token, worker = v[3], v[2], v[7] or '?'
   local begun = v[6] == token
   redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)

@@ -26,26 +26,27 @@ end
 -- here already: a worker that misses the answer gets the same task when it asks, and one that has it twice knows.
 local function order_for_it()
   if redis.call('EXISTS', PAUSED, 'taskqueue:owed', 'rq:queue:' .. queue) > 0 then return nil end
-  for _ = 1, 8 do
-    local worker = redis.call('ZPOPMIN', STANDING)[1]
-    if not worker then return nil end
+  for _, worker in ipairs(redis.call('ZRANGE', STANDING, 0, 15)) do
     local order = redis.call('GET', 'taskqueue:order:' .. worker)
-    if order and redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] > 0 then
+    if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] == 0 then
+      redis.call('ZREM', STANDING, worker)
+    else
       order = cjson.decode(order)
-      if serves(order) then return order end
-      redis.call('ZADD', STANDING, NOW, worker)
-      return nil
+      if serves(order) then
+        redis.call('ZREM', STANDING, worker)
+        return order
+      end
     end
   end
 end
 
 local stamp, due, expires = iso(now), moment(ARGV[7]), moment(ARGV[8])
 local state = (due and due > now) and 'scheduled' or 'pending'
-local order = state == 'pending' and not expires and order_for_it()
-if order then state = 'running' end
 
+-- The record comes first: a full Redis refuses the first write of a script, and none after it.
 redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
   'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
+local order = state == 'pending' and not expires and order_for_it()
 local more = extra ~= '' and cjson.decode(extra) or {}
 if #more > 0 then redis.call('HSET', job_key(id), unpack(more)) end
 if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
@@ -76,10 +77,10 @@ end
 local worker, token = order[1], order[2]
 local said = {timeout = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-redis.call('HSET', job_key(id), 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
+redis.call('HSET', job_key(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', 'rq:wip:' .. queue, '+inf', id .. ':' .. token)
-redis.call('SET', 'taskqueue:claim:' .. worker, token .. ' ' .. id, 'EX', 60)
+redis.call('SET', 'taskqueue:handed:' .. worker, token .. ' ' .. id, 'EX', 60)
 redis.call('DEL', 'taskqueue:order:' .. worker)
 local task = {id, queue, task_type, data, 1, 0, 0, 0, said.timeout, said.retry, said.meta, NOW, ''}
 redis.call('PUBLISH', 'taskqueue:handover:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))

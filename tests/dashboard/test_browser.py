@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import httpx
 import pytest
 from werkzeug.security import generate_password_hash
 
+from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.local.ports import free_port
 from shared.tasks import TaskState
 from tests.dashboard.conftest import bury
@@ -255,6 +257,22 @@ _CLIPPED = """[...document.querySelectorAll(".scroll")].filter(box => box.scroll
     .map(box => box.getAttribute("aria-label"))"""
 
 
+def _one_of_each(site: Site) -> list[str]:
+    """A schedule, a bulk action, a batch and a task of a family; their pages."""
+    wait_until(lambda: '"noop"' in _text(f"{site.gateway}/types"), "the types are known")
+    nightly = {"cron": "0 3 * * *", "type": "noop", "data": None}
+    httpx.put(f"{site.gateway}/schedules/nightly", json=nightly).raise_for_status()
+    bulk = BulkActions(site.system.scripts, site.system.dead_letters)
+    action = bulk.begin(Verb.DELETE, Selection(), what="all", by="eve", rate=1)
+    family = [
+        {"type": "noop", "data": None, "item": "first"},
+        {"type": "noop", "data": None, "depends_on": [{"item": "first"}]},
+    ]
+    answer = httpx.post(f"{site.gateway}/tasks/batch", json={"name": "import", "tasks": family}).json()
+    pages = [f"/batches/{answer['batch_id']}", f"/tasks/{answer['items'][1]['task_id']}"]
+    return ["/batches", "/schedules/nightly", f"/bulk/{action}", *pages]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) -> None:
@@ -279,7 +297,7 @@ def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) 
         "/audit",
         "/bulk",
     ]
-    for path in (*paths, "/bulk", f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"):
+    for path in (*paths, *_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"):
         page.goto(path)
         page.evaluate(AXE.read_text())
         found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")

@@ -9,6 +9,7 @@ from redis import Redis
 from redis.client import PubSub
 
 from shared import keys
+from shared.errors import StoreRefused
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
@@ -24,10 +25,10 @@ LEASE = 15.0
 class Idle:
     """A link with a standing order, and what was published for it."""
 
-    def __init__(self, redis: Redis, name: str) -> None:
+    def __init__(self, redis: Redis, name: str, queue: str = "normal") -> None:
         self.redis = redis
         self.scripts = Scripts(redis)
-        self.link = Link(self.scripts, name, WEIGHTS, LEASE)
+        self.link = Link(self.scripts, name, {queue: 1}, LEASE)
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.handover(name))
         self.channel.get_message(timeout=1)
@@ -97,6 +98,39 @@ def test_a_worker_that_misses_the_handover_gets_the_same_task_when_it_asks(idle:
     assert missed is not None
     assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [task_id]
     assert idle.link.accept(missed).claimed == [], "what came late counts no second time"
+
+
+def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_meanwhile(
+    idle: Idle, redis_client: Redis
+) -> None:
+    redis_client.zrem(keys.STANDING, "idle")
+    [first] = submit(redis_client)
+    idle.scripts.call("claim", *idle.link._claim_arguments(4))  # the answer is lost
+    [second] = submit(redis_client)
+    message = idle.message()
+    assert message is not None
+    assert idle.link.accept(message).claimed == [], "it answers a claim that is not next yet"
+    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [first]
+    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [second]
+
+
+def test_a_full_redis_takes_no_task_for_an_idle_worker_either(idle: Idle, redis_client: Redis) -> None:
+    redis_client.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(StoreRefused):
+            submit(redis_client)
+    finally:
+        redis_client.config_set("maxmemory", "0")
+    assert redis_client.zcard(keys.STANDING) == 1
+
+
+def test_a_worker_of_other_queues_stays_idle_and_the_next_one_gets_it(redis_client: Redis) -> None:
+    other, right = Idle(redis_client, "other", "low"), Idle(redis_client, "right")
+    [task_id] = submit(redis_client)
+    assert [held.id.decode() for held in right.received()] == [task_id]
+    assert redis_client.zrange(keys.STANDING, 0, -1) == [b"other"]
+    other.channel.close()
+    right.channel.close()
 
 
 def test_a_worker_that_slept_does_not_trust_a_lease_that_began_long_ago(idle: Idle, redis_client: Redis) -> None:
