@@ -22,7 +22,7 @@ from shared.redis_client import translated
 from shared.schedules import read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
-from shared.tasks import TaskState, new_task_id
+from shared.tasks import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.telemetry import carried
 from shared.workers import Workers
 
@@ -71,6 +71,7 @@ class Actions:
     def amend(self, who: Person, task_id: str, text: str) -> None:
         """Sends a dead letter back with other data. Raises Refused when the data does not fit the type."""
         task = self.queries.records.get(task_id)
+        _demand_own(task.summary.type)
         data = self.redaction.restore(self._parsed(text), task.data)
         self._check(task.summary.type, data)
         call = wire.encode(task.summary.type, strict_json.dump(data))
@@ -179,7 +180,9 @@ class Actions:
 
     def run_schedule(self, who: Person, name: str) -> str:
         """Submits a task of a schedule beside its due times; the task's id."""
-        task = task_now(self.queries.timetable.get(name).schedule, new_task_id())
+        schedule = self.queries.timetable.get(name).schedule
+        _demand_own(schedule.type)
+        task = task_now(schedule, new_task_id())
         [stored] = self.queues.submit([task.joining(carried())])
         if stored.state is None:
             raise Refused(f"the queue {task.queue} is full")
@@ -251,6 +254,12 @@ class Actions:
         mistakes = [f"{_path(each)}: {each.message[:300]}" for each in validator(data)]
         if mistakes:
             raise Refused(f"the data does not fit the type {task_type}: {'; '.join(mistakes[:5])}")
+
+
+def _demand_own(task_type: str) -> None:
+    """Raises Refused for a webhook's delivery: with anybody's data it would be signed as ours."""
+    if task_type == WEBHOOK_TYPE:
+        raise Refused(f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours")
 
 
 def _given(reason: str) -> str:

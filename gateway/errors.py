@@ -69,6 +69,9 @@ INVALID_JSON = Kind(
 )
 NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "Nothing lives at this address; GET / lists what there is.")
 NOT_FOUND = Kind("not-found", 404, "Not found", "What the path names (a task, batch, type, queue, …) does not exist.")
+FOREIGN = Kind(
+    "another-site", 403, "Another site", "A page of another site sent this, or the header Host names another machine."
+)
 METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this address.")
 NOT_ACCEPTABLE = Kind("not-acceptable", 406, "Not acceptable", "The header Accept rules out what this address answers.")
 CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in `task_status`, does not allow this.")
@@ -130,7 +133,7 @@ KINDS = {
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY,
+        BUSY, FOREIGN,
     )
 }  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""What happens around every request: its id, its trace, its headers, its line in the log, its place in the metrics."""
+"""What happens around every request: its id, its trace, its headers, its line in the log, its place in the metrics.
+
+What a page of another site makes a browser send is refused here."""
 
 from __future__ import annotations
 
@@ -7,9 +9,12 @@ import re
 import time
 from secrets import token_hex
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from flask import Response, g, request
 
+from gateway.errors import FOREIGN, Refusal
+from shared.listening import is_loopback
 from shared.telemetry import log_fields
 from shared.traceparent import checked, trace_id
 
@@ -31,7 +36,7 @@ _LOCKED_DOWN = "default-src 'none'; frame-ancestors 'none'"
 _QUIET = ("/health", "/metrics")
 
 
-def install(app: Flask, metrics: Metrics) -> None:
+def install(app: Flask, metrics: Metrics, bind_host: str) -> None:
     """Puts it around every request of the app."""
 
     @app.before_request
@@ -39,6 +44,10 @@ def install(app: Flask, metrics: Metrics) -> None:
         g.started = time.perf_counter()
         g.request_id = _request_id(request.headers.get("X-Request-ID"))
         g.trace_parent = checked(request.headers.get("traceparent"))
+        if is_loopback(bind_host):
+            _check_host()
+        if request.method not in ("GET", "HEAD", "OPTIONS"):
+            _check_origin()
 
     @app.after_request
     def end(response: Response) -> Response:
@@ -47,6 +56,33 @@ def install(app: Flask, metrics: Metrics) -> None:
         metrics.answered(_route(), _method(), response.status_code, seconds)
         _write_line(response.status_code, seconds)
         return response
+
+
+def _check_host() -> None:
+    """A page elsewhere whose name was made to point at this machine must not get in. Raises Refusal."""
+    try:
+        name = urlsplit(f"//{request.headers.get('Host', 'localhost')}").hostname or ""
+    except ValueError:
+        name = ""
+    if not is_loopback(name):
+        raise Refusal(
+            FOREIGN, "this gateway listens on loopback, so it answers under names of this machine only: localhost"
+        )
+
+
+def _check_origin() -> None:
+    """A browser may change something only for a page from here; others send no such headers. Raises Refusal."""
+    origin = request.headers.get("Origin")
+    foreign = request.headers.get("Sec-Fetch-Site") == "cross-site"
+    if foreign or (origin is not None and _netloc(origin) != request.headers.get("Host", "").lower()):
+        raise Refusal(FOREIGN, "a page of another site sent this, and only pages from this address may change anything")
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _request_id(given: str | None) -> str:

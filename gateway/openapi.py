@@ -17,7 +17,7 @@ Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]
 
 _REF = "#/components/schemas/{model}"
-_EVERYWHERE = (errors.NOT_ACCEPTABLE, errors.INTERNAL)
+_EVERYWHERE = (errors.FOREIGN, errors.NOT_ACCEPTABLE, errors.INTERNAL)
 _WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALID)
 _WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
 _PATH_PARAMETERS: Mapping[str, Document] = {

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
-from shared.tasks import NewTask
+from shared.tasks import WEBHOOK_TYPE, NewTask
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
@@ -291,6 +291,8 @@ def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queu
         raise ValueError(f"{', '.join(unknown)} is not known here: known are {', '.join(sorted(known))}")
     if not isinstance(entry.get("type"), str):
         raise ValueError("type is required: the name of a task type")
+    if entry["type"] == WEBHOOK_TYPE:
+        raise ValueError(f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours")
     fields = {key: value for key, value in entry.items() if value is not None and key != "priority"}
     queue = entry.get("priority") or default_queue
     queue = default_queue if queue == "default" else queue

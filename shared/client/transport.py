@@ -1,7 +1,8 @@
 """Requests to a gateway: connections that are kept, time limits, and trying again where that is safe.
 
-What is sent again: everything that was answered 503 or 429, after the time that the answer names, for nothing was
-changed; and after a lost answer only what may arrive twice without harm. All of it ends after `patience` seconds.
+What is sent again, after the time that the answer names: everything that was answered 429, for nothing was changed; and
+after a 503, which may say that it was done all the same, or a lost answer, only what may arrive twice without harm. All
+of it ends after `patience` seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ KEPT = 8
 IDLE = 30.0
 """Seconds for which one is kept; a gateway closes it after a minute."""
 _IN_PROGRESS = "/problems/request-in-progress"
-_AGAIN = (429, 503)
+_NOTHING_DONE = 429
+_AGAIN = (_NOTHING_DONE, 503)
 LOST = (OSError, HTTPException)
 """What is raised when an answer does not come."""
 
@@ -129,7 +131,8 @@ class Transport:
             if answer.status < 400:
                 return answer
             refusal = problem(answer.status, answer.body)
-            if not may_pass(refusal) or not patience.pause(retry_after(answer.headers)):
+            may = may_pass(refusal) and (repeatable or refusal.status == _NOTHING_DONE)
+            if not may or not patience.pause(retry_after(answer.headers)):
                 raise refusal
 
     def target(self, path: str, query: Mapping[str, Any] | None = None) -> str:

@@ -16,6 +16,8 @@ T = TypeVar("T")
 SILENCE = 45.0
 """Seconds without a word after which a stream counts as cut; a gateway gives a sign of life every fifteen."""
 _LONGEST = 1 << 20
+_ALIVE = "alive"
+"""What a connection that is made counts as, and each sign of life on it."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,8 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
         try:
             for event in _stream(transport, path, told):
                 patience.renew()
+                if event.name == _ALIVE:
+                    continue
                 if event.name == "gone":
                     return
                 told = event.id
@@ -72,6 +76,7 @@ def _stream(transport: Transport, path: str, told: str | None) -> Iterator[_Even
                 raise refusal
             if response.status == 204:
                 yield _Event(name="gone")  # what was told last was the end
+            yield _Event(name=_ALIVE)
             yield from _events(response)
     finally:
         connection.close()
@@ -87,6 +92,8 @@ def _events(response: HTTPResponse) -> Iterator[_Event]:
                 yield event
             event = _Event()
             continue
+        if text.startswith(":"):
+            yield _Event(name=_ALIVE)
         name, _, value = text.partition(": ")
         if name == "event":
             event.name = value

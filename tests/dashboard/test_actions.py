@@ -48,6 +48,24 @@ def test_a_retry_with_other_data_keeps_what_was_hidden(browser: Browser, system:
     assert _audit(system) == [("anonymous", "retried with other data", dead)]
 
 
+def test_a_webhook_is_neither_amended_nor_scheduled(browser: Browser, system: System) -> None:
+    """With data of somebody's choice it would be signed as ours."""
+    from shared.schedules import Schedule
+    from shared.timetable import Timetable
+
+    [dead] = bury(system, ["no"], task_type="taskqueue.webhook")
+    assert "for webhooks only" in browser.post(f"/tasks/{dead}/retry-with", data='{"url": "http://x"}').text
+    assert system.records.state(dead) is TaskState.FAILED
+    table = Timetable(system.scripts)
+    for name, task_type in (("mine", "echo"), ("forged", "taskqueue.webhook")):
+        table.put(Schedule(name=name, type=task_type, queue="low", cron="0 3 * * *"))
+    forged = json.dumps({"type": "taskqueue.webhook", "interval": 60, "data": {}})
+    assert "for webhooks only" in browser.post("/schedules/mine/edit", schedule=forged).text
+    assert table.get("mine").schedule.type == "echo"
+    assert "for webhooks only" in browser.post("/schedules/forged/run").text
+    assert not system.records.counts()[TaskState.PENDING]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("{", "this is not JSON"), ('{"amount": "x"}', "does not fit the type"), ('{"a": NaN}', "NaN is not JSON")],

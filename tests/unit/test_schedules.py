@@ -173,6 +173,7 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
         ({"type": "noop", "interval": 5, "every": 3}, "every is not known"),
+        ({"type": "taskqueue.webhook", "interval": 5}, "for webhooks only"),
         ("0 3 * * *", "must be a mapping"),
     ],
 )

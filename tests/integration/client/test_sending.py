@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shared.client import Client, Refused, Unavailable, Unreachable, new_task
+from shared.client.transport import Answer, Transport
 from tests.harness import free_port
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
@@ -155,6 +156,64 @@ def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience() 
     assert 2 <= naps[0] <= 2.5
     assert 1 <= naps[1] <= 1.25
     assert sum(naps) <= 20
+
+
+def test_what_cannot_be_repeated_is_sent_again_after_a_429_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 503 may say that it was done, but not copied to as many replicas as asked for."""
+    sent: list[str] = []
+    answers = iter([429, 503])
+
+    def once(transport: Transport, method: str, *_: object) -> Answer:
+        sent.append(method)
+        return Answer(
+            next(answers), {}, b'{"title":"Later","type":"/problems/store-unavailable","detail":"it is stored"}'
+        )
+
+    monkeypatch.setattr(Transport, "_once", once)
+    with Client("http://127.0.0.1:1", sleep=lambda _: None) as client, pytest.raises(Unavailable):
+        client.cancel("x")
+    assert sent == ["DELETE", "DELETE"]
+
+
+class CutStream:
+    """Connections that are cut after a sign of life; the fourth tells the end."""
+
+    status = 200
+
+    def __init__(self, now: list[float], tries: list[float]) -> None:
+        self.now, self.tries = now, tries
+        self.lines: list[bytes] = []
+
+    def __enter__(self) -> CutStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def request(self, *_: object, **__: object) -> None:
+        self.tries.append(self.now[0])
+        end = [b"event: gone\n", b"data: {}\n", b"\n"]
+        self.lines = end if len(self.tries) > 3 else [b": still here\n", b""]
+
+    def getresponse(self) -> CutStream:
+        return self
+
+    def readline(self, _: int) -> bytes:
+        self.now[0] += 14
+        return self.lines.pop(0)
+
+    def close(self) -> None:
+        pass
+
+
+def test_signs_of_life_and_connections_renew_the_patience_of_who_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    tries: list[float] = []
+
+    monkeypatch.setattr(Transport, "connect", lambda *_: CutStream(now, tries))
+    with Client("http://127.0.0.1:1", patience=15, sleep=lambda _: None, clock=lambda: now[0]) as client:
+        assert list(client.watch("x")) == []
+    assert tries == [0, 28, 56, 84]
 
 
 def test_nobody_there_is_said_in_one_line() -> None:

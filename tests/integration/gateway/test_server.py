@@ -27,7 +27,7 @@ from shared.task_types import TaskType, TaskTypes
 from tests.harness import ROOT, System, alive, running_system, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
-HEAD = b"POST /tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -293,7 +293,7 @@ def test_a_caller_who_asks_first_is_spared_the_sending(running: Running) -> None
 
 def test_a_thousand_requests_sent_at_once_are_answered_in_order(running: Running) -> None:
     one = HEAD + f"Content-Length: {len(NEW)}\r\n\r\n".encode() + NEW
-    last = one.replace(b"Host: x", b"Host: x\r\nConnection: close")
+    last = one.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close")
     answers: list[bytes] = []
     with running.connect() as connection:
         reader = threading.Thread(target=lambda: answers.extend(iter(lambda: connection.recv(1 << 20), b"")))

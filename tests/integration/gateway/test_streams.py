@@ -49,7 +49,7 @@ class Sender:
         self.socket.settimeout(60)
         self.places = range(first, last)
         self.head = (
-            f"POST /tasks/batch?start={first} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+            f"POST /tasks/batch?start={first} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             f"Idempotency-Key: {key}\r\nTransfer-Encoding: chunked\r\n\r\n"
         ).encode()
         self.thread = threading.Thread(target=self._send, daemon=True)
@@ -146,8 +146,8 @@ def test_a_sender_that_reads_only_at_the_end_is_answered_too(mortal: Running) ->
     with mortal.connect() as connection:
         connection.settimeout(60)
         connection.sendall(
-            b"POST /tasks/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n"
-            % len(body)
+            b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body)
         )
         connection.sendall(body)
         answer = b"".join(iter(lambda: connection.recv(1 << 20), b""))
@@ -158,7 +158,7 @@ def test_a_sender_that_reads_only_at_the_end_is_answered_too(mortal: Running) ->
 def test_lines_are_answered_before_the_next_are_sent(mortal: Running) -> None:
     with mortal.connect() as connection, connection.makefile("rb") as file:
         connection.sendall(
-            b"POST /tasks/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+            b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         assert b"100 Continue" in file.readline()
@@ -176,7 +176,7 @@ def test_lines_are_answered_before_the_next_are_sent(mortal: Running) -> None:
     ids=lambda body: repr(body[:12]),
 )
 def test_a_stream_that_is_broken_off_or_no_stream_costs_its_sender_alone(mortal: Running, body: bytes) -> None:
-    head = b"POST /tasks/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+    head = b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
     with mortal.connect() as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + body)
         connection.shutdown(socket.SHUT_WR)
@@ -185,7 +185,7 @@ def test_a_stream_that_is_broken_off_or_no_stream_costs_its_sender_alone(mortal:
 
 
 def test_streams_beyond_what_is_taken_are_told_to_come_again(mortal: Running) -> None:
-    head = b"POST /tasks/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+    head = b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
     open_ones = [mortal.connect() for _ in range(2 * streams.MOST + 1)]
     for each in open_ones:
         each.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(line(1)), line(1)))
@@ -202,7 +202,7 @@ def test_streams_beyond_what_is_taken_are_told_to_come_again(mortal: Running) ->
 def test_a_gateway_that_stops_says_how_far_it_came(mortal: Running) -> None:
     with mortal.connect() as connection, connection.makefile("rb") as file:
         connection.sendall(
-            b"POST /tasks/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+            b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(line(1)), line(1))
         )
         while b'"index":0' not in file.readline():
