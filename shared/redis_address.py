@@ -37,7 +37,7 @@ def read_address(url: str) -> Address:
 
     Raises ValueError that says how it must look, without showing what may be a password.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme not in KINDS:
         raise ValueError(f"must begin with {', '.join(f'{kind}://' for kind in KINDS)}")
     if "+" not in parts.scheme:
@@ -61,7 +61,7 @@ def read_address(url: str) -> Address:
 
 def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
     """The address with what it leaves open: who signs in, and options that it does not name itself."""
-    parts = urlsplit(url)
+    parts = _split(url)
     if password and "@" not in parts.netloc and parts.scheme != "unix":
         secret = f"{quote(username, safe='')}:{quote(password, safe='')}@"
         parts = parts._replace(netloc=secret + parts.netloc)
@@ -73,8 +73,17 @@ def completed(url: str, *, username: str = "", password: str = "", **options: st
 
 def without_password(url: str) -> str:
     """An address that may be shown."""
-    parts = urlsplit(url)
+    parts = _split(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _split(url: str) -> SplitResult:
+    """As `urlsplit`, which knows IPv6 addresses of one host only, so it is not shown those of sentinels."""
+    scheme, _, rest = url.partition("://")
+    if not scheme.lower().endswith("+sentinel"):
+        return urlsplit(url)
+    hosts, slash, tail = rest.partition("/")
+    return urlsplit(f"{scheme}://{slash}{tail}")._replace(netloc=hosts)
 
 
 def _check_port(parts: SplitResult) -> None:

@@ -90,6 +90,11 @@ def have_ended(system: System, share: float) -> bool:
     return sum(count for state, count in counts.items() if state.ended) > share * TASKS
 
 
+def only_dead_letters_want_results(system: System, ends: Mapping[str, S]) -> bool:
+    keys = system.redis.keys("taskqueue:children:*")
+    return all(ends[text(each)] is S.FAILED for key in keys for each in system.redis.zrange(key, 0, -1))
+
+
 def check(system: System, nodes: Sequence[Node], ledger: Path) -> None:
     """Against the ledger that the handlers wrote, line by line in the order in which it happened."""
     lines: dict[str, list[int]] = defaultdict(list)
@@ -110,7 +115,4 @@ def check(system: System, nodes: Sequence[Node], ledger: Path) -> None:
         wanted = {"flaky": 2, "crash once": 2}.get(node.kind, 1) if found.attempts else 0
         if node.kind != "crash":
             assert starts[node.task.id] <= wanted + lost, (node, found.attempts)
-    needed = {
-        text(each) for key in system.redis.keys("taskqueue:children:*") for each in system.redis.zrange(key, 0, -1)
-    }
-    assert all(ends[each] is S.FAILED for each in needed), "only a dead letter may want its parents' results again"
+    wait_until(partial(only_dead_letters_want_results, system, ends), "only dead letters want their parents' results")

@@ -35,7 +35,10 @@ def earlier(which: str) -> str:
 def unpacked(commit: str, folder: Path) -> Path:
     """The code of a commit."""
     with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # Python before 3.11.4
+            archive.extractall(folder)
     return folder
 
 
