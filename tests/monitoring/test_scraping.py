@@ -227,11 +227,12 @@ def test_gauges_of_a_dead_leader_disappear_and_those_of_the_next_come(site: Site
 
 
 def test_no_gauge_is_frozen(site: Site) -> None:
-    counts = site.system.records.counts()
-    now = {
-        dict(labels)["status"]: samples[0][1] for labels, samples in site.prometheus.series("taskqueue:tasks").items()
-    }
-    assert now == {state.value: count for state, count in counts.items()}
+    def up_to_date() -> bool:
+        shown = site.prometheus.series("taskqueue:tasks").items()
+        now = {dict(labels)["status"]: samples[0][1] for labels, samples in shown}
+        return now == {state.value: count for state, count in site.system.records.counts().items()}
+
+    wait_until(up_to_date, "the gauges show what is there")
     longest, looks = 0.0, 0
     for samples in site.prometheus.series('taskqueue_tasks{status="completed"}[1h]').values():
         for began, ended in site.load.spans:
