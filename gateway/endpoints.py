@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
@@ -31,6 +32,8 @@ JSON = "application/json"
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Says that an answer is that of the first request with the same Idempotency-Key."""
+_CHECKS = (errors.INVALID, errors.UNKNOWN_TYPE, errors.NO_TYPES)
+"""Refusals that come from looking at a request alone, before anything is asked of its key."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -63,7 +66,8 @@ class Endpoint:
     events: bool = False
     """Whether it answers with a stream of events, and honours the header Last-Event-ID."""
     idempotent: bool = False
-    """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None."""
+    """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None. Its class can
+    `replay` what such a request was answered."""
 
     @property
     def produces(self) -> str:
@@ -78,6 +82,13 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
+
+
+class Replaying(Protocol):
+    """What the class of an idempotent endpoint can do besides: it knows the answers that are kept."""
+
+    def replay(self, request: Request, body: Any) -> Reply | None:
+        """The answer that this request had the first time, if that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,28 +121,52 @@ def register(app: Flask, routes: object, limits: Limits, breaker: Breaker) -> li
     added = []
     for about, function in endpoints_of(routes):
         rule = re.sub(r"{(\w+_id)}", r"<id:\1>", about.path).replace("{name}", "<name:name>")
-        view = _view(about, function, limits, breaker)
+        view = _View(about, function, limits, breaker)
         app.add_url_rule(rule, f"{about.method} {about.path}", view, methods=[about.method])
         added.append((about, function.__doc__ or ""))
     return added
 
 
-def _view(about: Endpoint, function: Callable[..., Reply], limits: Limits, breaker: Breaker) -> Callable[..., Response]:
-    def view(**arguments: Any) -> Response:
-        lines = about.lines and request.mimetype == ndjson.MEDIA_TYPE
-        _check_accept(ndjson.MEDIA_TYPE if lines else about.produces)
-        if about.query is not None:
-            arguments["query"] = _read_query(about.query, limits)
-        if lines:
-            arguments["body"] = _read_lines(about, limits)
-        elif about.body is not None:
-            arguments["body"] = _read_body(about, about.body, limits)
-        if not about.store:
-            return _respond(function(**arguments))
-        with breaker.guarding():
-            return _respond(function(**arguments))
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What Flask calls: an endpoint, with the checks that it declares in front."""
 
-    return view
+    about: Endpoint
+    function: Callable[..., Reply]
+    limits: Limits
+    breaker: Breaker
+
+    def __call__(self, **arguments: Any) -> Response:
+        lines = self.about.lines and request.mimetype == ndjson.MEDIA_TYPE
+        _check_accept(ndjson.MEDIA_TYPE if lines else self.about.produces)
+        if self.about.query is not None:
+            arguments["query"] = _read_query(self.about.query, self.limits)
+        if lines:
+            return self._answer(body=_read_lines(self.about, self.limits), **arguments)
+        if self.about.body is None:
+            return self._answer(**arguments)
+        return self._answer_to(self.about.body, arguments)
+
+    def _answer_to(self, model: type[BaseModel], arguments: Mapping[str, Any]) -> Response:
+        """A repeat has its answer also when what it asks for would be refused by now."""
+        value = _body_as_sent(self.about, self.limits)
+        try:
+            return self._answer(body=_checked(model, value, self.limits), **arguments)
+        except Refusal as refusal:
+            if refusal.kind in _CHECKS and (first := self._answered_before(value)):
+                return _respond(first)
+            raise
+
+    def _answer(self, **arguments: Any) -> Response:
+        with self.breaker.guarding() if self.about.store else nullcontext():
+            return _respond(self.function(**arguments))
+
+    def _answered_before(self, value: Any) -> Reply | None:
+        if not self.about.idempotent or g.request_key is None:
+            return None
+        routes: Replaying = self.function.__self__  # type: ignore[attr-defined]  # endpoints are methods
+        with self.breaker.guarding():
+            return routes.replay(g.request_key, value)
 
 
 def _respond(reply: Reply) -> Response:
@@ -171,11 +206,15 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
         ) from None
 
 
-def _read_body(about: Endpoint, model: type[BaseModel], limits: Limits) -> BaseModel:
+def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
     if about.idempotent:
         g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, value)
+    return value
+
+
+def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
     if not isinstance(value, dict):
         raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
     try:

@@ -32,7 +32,7 @@ _IDEMPOTENCY_KEY: Document = {
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 257, "pattern": "^[\\x21\\x23-\\x7e]{1,255}$"},
     "description": "The same key with the same body is answered as the first time, with Idempotency-Replayed: true, "
-    "and does nothing again.",
+    "and does nothing again. Tasks of a batch that were refused for now (queue full, unique_key held) are tried again.",
 }
 
 _LAST_EVENT_ID: Document = {

@@ -8,16 +8,19 @@ again goes on. The ids of its tasks are made from a seed that is kept with the k
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from shared import keys
 from shared.errors import KeyBelongsToAnother, RequestInProgress
 from shared.queues import Submitted, read_submitted, submit_arguments
-from shared.redis_client import translated
+from shared.redis_client import raw, text, translated
 from shared.tasks import spelled
 
 if TYPE_CHECKING:
@@ -44,11 +47,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A request of several steps that is ours to carry out."""
+    """A request of several steps that is ours to carry out; `fresh` when nobody has begun it before."""
 
     request: Request
     who: str
     seed: str
+    fresh: bool = True
 
     def task_id(self, number: int | str) -> str:
         """The id of its task at this place, the same whoever carries the request out."""
@@ -75,6 +79,21 @@ class Idempotency:
         _check(what, b"1")
         return read_submitted(task_id, said), what == "again"
 
+    def first_task(self, request: Request) -> Submitted | None:
+        """What the first request with this key was told of its task, if it was this one."""
+        task_id, said = self._kept(request, "task", "answer")
+        return read_submitted(text(task_id), _as_told(json.loads(said))) if task_id and said else None
+
+    def first_answer(self, request: Request) -> bytes | None:
+        """The answer to a request of several steps, if it was this one and has ended."""
+        seed, answer = self._kept(request, "seed", "answer")
+        return zlib.decompress(raw(answer)) if seed and answer else None
+
+    def _kept(self, request: Request, *fields: str) -> list[bytes | str | None]:
+        with translated():
+            mark, *kept = self.scripts.redis.hmget(keys.idempotency(request.digest), "fingerprint", *fields)
+        return kept if mark and text(mark) == request.fingerprint else [None] * len(fields)
+
     def begin(self, request: Request) -> Begun | bytes:
         """A request of several steps: ours to carry out from here, or the answer that it had the first time.
 
@@ -94,16 +113,24 @@ class Idempotency:
         with translated():
             self.scripts.request_end(begun.request.digest, begun.who, zlib.compress(answer))
 
+    def pause(self, begun: Begun) -> None:
+        """Whoever sends the request again goes on with it at once: some of it may be taken then."""
+        with suppress(RequestInProgress):
+            self._begin(begun.request, begun.who, begun.seed, silence=timedelta(0))
+
     def forget(self, begun: Begun) -> None:
-        """The request was refused as a whole: its key is free again."""
+        """The request was refused as a whole: its key is free again, unless some of it was stored before."""
+        if not begun.fresh:
+            self.pause(begun)
+            return
         with translated():
             self.scripts.request_end(begun.request.digest, begun.who, b"")
 
-    def _begin(self, request: Request, who: str, seed: str) -> Begun | bytes:
+    def _begin(self, request: Request, who: str, seed: str, silence: timedelta = SILENCE) -> Begun | bytes:
         with translated():
-            what, about = self.scripts.request_begin(request.digest, request.fingerprint, who, SILENCE, self.keep, seed)
+            what, about = self.scripts.request_begin(request.digest, request.fingerprint, who, silence, self.keep, seed)
         _check(what, about)
-        return zlib.decompress(about) if what == "again" else Begun(request, who, about.decode())
+        return zlib.decompress(about) if what == "again" else Begun(request, who, text(about), text(about) == seed)
 
 
 def task_id(seed: str, number: int | str) -> str:
@@ -111,6 +138,11 @@ def task_id(seed: str, number: int | str) -> str:
     head, _, rest = seed.partition("-")
     digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()
     return head + spelled(int.from_bytes(digest[:10]), 80)
+
+
+def _as_told(said: Any) -> bytes | list[bytes]:
+    """What `submit.lua` said, out of JSON."""
+    return said.encode() if isinstance(said, str) else [each.encode() for each in said]
 
 
 def _check(what: str, about: bytes) -> None:

@@ -16,9 +16,12 @@ from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.ndjson import Lines
 from shared.errors import StoreUnavailable
-from shared.idempotency import Begun, Idempotency, new_seed, seed_of, task_id
+from shared.idempotency import Begun, Idempotency, Request, new_seed, seed_of, task_id
 from shared.queues import CHUNK
 from shared.tasks import NewTask
+
+_REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
+_FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}
 
 
 class BatchSubmission:
@@ -66,9 +69,23 @@ class BatchSubmission:
         except Refusal:
             self.idempotency.forget(begun)
             raise
-        if not any(_unavailable(item) for item in answer["items"]):
-            self.idempotency.end(begun, without_ids(answer, begun))
+        self._keep(begun, answer)
         return _reply(answer)
+
+    def replay(self, request: Request, body: Any) -> Reply | None:
+        """The answer that this request had before, for one that would be refused by now."""
+        kept = self.idempotency.first_answer(request)
+        return None if kept is None else _reply(with_ids(kept), REPLAYED)
+
+    def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
+        """Keeps an answer that stands; where time may mend a refusal, whoever sends it again goes on."""
+        refused = {item["problem"]["type"] for item in answer["items"] if "problem" in item}
+        if refused & _REDIS_AWAY:
+            return
+        if refused & _FOR_NOW:
+            self.idempotency.pause(begun)
+        else:
+            self.idempotency.end(begun, without_ids(answer, begun))
 
     def _stream(self, lines: Lines, start: int) -> Reply:
         identity = Identity(seed_of(g.request_key) if g.request_key else new_seed())
@@ -118,11 +135,6 @@ class BatchSubmission:
 
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
     return Reply(content=answer, status=207 if answer["refused"] else 202, headers=headers or {})
-
-
-def _unavailable(item: Mapping[str, Any]) -> bool:
-    """It was not stored because Redis went away: sending the request again is to store it."""
-    return "problem" in item and item["problem"]["status"] == 503
 
 
 def without_ids(answer: Mapping[str, Any], begun: Begun) -> bytes:

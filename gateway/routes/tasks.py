@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from flask import g
 
@@ -13,7 +14,7 @@ from gateway.catalogue import Catalogue
 from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.submissions import Submissions, refusal_of
-from shared.idempotency import Idempotency
+from shared.idempotency import Idempotency, Request
 from shared.queues import Queues, Submitted
 from shared.records import Filter, Page, Records
 from shared.retry import RetryPolicy
@@ -70,10 +71,14 @@ class Tasks:
             raise refusal
         if stored.stored and not again:
             self.intake.count(task)
-        g.task_id = stored.id
-        answer = {"task_id": stored.id, "status": stored.state, "type": task.type, "priority": task.queue}
-        headers = {"Location": f"/tasks/{stored.id}", **(REPLAYED if again else {})}
-        return Reply(content=answer, status=200 if stored.existing else 202, headers=headers)
+        return _accepted(stored, task.type, task.queue, again)
+
+    def replay(self, request: Request, body: Any) -> Reply | None:
+        """The answer that this request had before, for one that would be refused by now: its type may be gone."""
+        stored = self.idempotency.first_task(request)
+        if stored is None:
+            return None
+        return _accepted(stored, body["type"], body.get("priority") or self.intake.default_priority, again=True)
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
         """What became of the task, and whether that is what the first request with the same key was told."""
@@ -179,6 +184,13 @@ class Tasks:
             state = self.records.wait(task_id, max(0.0, min(left, WAIT_STEP)))
             if state.ended or left <= WAIT_STEP or self.stopping.is_set():
                 return state
+
+
+def _accepted(stored: Submitted, task_type: str, queue: str, again: bool) -> Reply:
+    g.task_id = stored.id
+    answer = {"task_id": stored.id, "status": stored.state, "type": task_type, "priority": queue}
+    headers = {"Location": f"/tasks/{stored.id}", **(REPLAYED if again else {})}
+    return Reply(content=answer, status=200 if stored.existing else 202, headers=headers)
 
 
 def task_list(read: Callable[[], Page]) -> Reply:

@@ -22,8 +22,9 @@ from shared.idempotency import SILENCE, Begun, Idempotency, Request, task_id
 from shared.queues import CHUNK, Queues
 from shared.redis_client import text
 from shared.scripts import Scripts, digest, source
+from shared.settings import Settings
 from tests.harness import System, wait_until
-from tests.integration.gateway.conftest import MakeGateway
+from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, free_port, serves
 from tests.integration.housekeeping.relay import Relay
@@ -246,6 +247,61 @@ def test_a_batch_cut_off_in_the_middle_goes_on_where_it_stopped(
     assert whole.get_json()["accepted"] == CHUNK * 3
     assert gateway.redis.zcard(keys.TASKS) == CHUNK * 3
     assert same(whole, post(gateway.http, body, path="/tasks/batch"))
+
+
+def test_what_a_batch_was_refused_for_now_is_tried_again_and_the_rest_is_not(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_queue_length=2)
+    held = gateway.submit(priority="low", unique_key="one")
+    items = [
+        {**NEW, "item": "a"},
+        NEW,
+        {**NEW, "depends_on": [3]},
+        NEW,
+        {**NEW, "priority": "low", "unique_key": "one"},
+    ]
+    body = {"tasks": items}
+    first = post(gateway.http, body, path="/tasks/batch").get_json()
+    problems = [each.get("problem", {}).get("type") for each in first["items"]]
+    assert problems == [None, None, "/problems/missing-parent", "/problems/queue-full", "/problems/not-unique"]
+    gateway.start()
+    gateway.complete(held)
+    second = post(gateway.http, body, path="/tasks/batch")
+    assert (second.status_code, second.get_json()["accepted"]) == (202, 5)
+    assert "Idempotency-Replayed" not in second.headers
+    ids = [each["task_id"] for each in second.get_json()["items"]]
+    assert ids[:2] == [each["task_id"] for each in first["items"][:2]]
+    assert gateway.redis.zcard(keys.TASKS) == 6
+    assert same(second, post(gateway.http, body, path="/tasks/batch"))
+    problem(post(gateway.http, {"tasks": [NEW]}, path="/tasks/batch"), 422, "idempotency-key-reused")
+
+
+def test_a_repeat_that_is_refused_as_a_whole_leaves_what_is_stored_under_its_key(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_queue_length=1)
+    body = {"tasks": [NEW, NEW]}
+    assert post(gateway.http, body, path="/tasks/batch").get_json()["accepted"] == 1
+    gateway.redis.delete(keys.TYPES)
+    bare = make_gateway(types=(), max_queue_length=1)
+    problem(post(bare.http, body, path="/tasks/batch"), 503, "no-task-types")
+    gateway.start()
+    assert post(make_gateway().http, body, path="/tasks/batch").get_json()["accepted"] == 2
+    assert gateway.redis.zcard(keys.TASKS) == 2
+
+
+@pytest.mark.parametrize(("path", "body"), [("/tasks", {**NEW, "priority": "low"}), ("/tasks/batch", {"tasks": [NEW]})])
+@pytest.mark.parametrize("gone", ["type", "all types", "priority"])
+def test_a_repeat_has_its_answer_also_when_it_would_be_refused_by_now(
+    make_gateway: MakeGateway, path: str, body: Any, gone: str
+) -> None:
+    first = post(make_gateway().http, body, path=path)
+    assert first.status_code == 202
+    redis = make_gateway().redis
+    if gone != "priority":
+        redis.delete(keys.TYPES)
+    types = () if gone == "all types" else TYPES[1:] if gone == "type" else TYPES
+    later = make_gateway(types=types, queues={"normal": 1} if gone == "priority" else Settings().queues)
+    again = post(later.http, body, path=path)
+    assert same(first, again)
+    assert again.headers["Idempotency-Replayed"] == "true"
 
 
 def test_ids_made_from_a_seed_look_like_all_others_and_differ() -> None:
