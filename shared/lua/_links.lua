@@ -186,6 +186,9 @@ local function condition(parents, parent)
   return 'end'
 end
 
+-- Whether a task in this state still wants the results of its parents: a dead letter does, it may be retried.
+local function keeps(state) return state ~= 'gone' and (state == 'failed' or not ENDED[state]) end
+
 -- One child learns how one parent ended.
 local function tell(id, parent, state)
   local key = children_key(parent)
@@ -194,7 +197,12 @@ local function tell(id, parent, state)
     redis.call('ZREM', key, id)
     return
   end
-  local verdict = v[1] ~= 'blocked' and 'past' or judge(state, condition(v[3], parent), v[4])
+  -- Children that were told before this one may have ended it: then it has let go of its parents already.
+  if v[1] ~= 'blocked' then
+    if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end
+    return
+  end
+  local verdict = judge(state, condition(v[3], parent), v[4])
   if verdict == 'hold' then
     redis.call('ZADD', key, '-' .. NOW, id)
   elseif verdict == 'cancel' then
@@ -239,8 +247,7 @@ moved = function(id, from, to)
     if from == 'blocked' then redis.call('ZREM', line_key(v[2]), id) end
     recount(v[2], from, to)
   end
-  -- A dead letter may be retried, and then it wants the results of its parents again.
-  if v[3] and ENDED[to] and to ~= 'failed' then let_go(id, v[3]) end
+  if v[3] and not keeps(to) then let_go(id, v[3]) end
   if v[4] and ENDED[to] then settle(id) end
   if v[5] and ENDED[to] then tell_outside(id, to, v[5]) end
 end
@@ -257,10 +264,17 @@ local function forsake(id)
   if v[4] and redis.call('EXISTS', children_key(id)) == 1 then owe('task:' .. id) end
 end
 
--- Whether a completed task has to be kept although its time is over, because a child has not had its result yet.
+-- Whether a completed task has to be kept although its time is over, because a child has not had its result yet. What
+-- children that have ended left behind is put away here.
 local function needed(id)
   local v = fields(id, 'children')
-  return v and v[1] and redis.call('EXISTS', children_key(id)) == 1
+  if not (v and v[1]) then return false end
+  local key = children_key(id)
+  for _, child in ipairs(redis.call('ZRANGE', key, 0, 19)) do
+    if keeps(state_of(child)) then return true end
+    redis.call('ZREM', key, child)
+  end
+  return redis.call('EXISTS', key) == 1
 end
 
 -- Instead of going to its queue, a task of a batch that has no room gets in the line of its batch. To be asked after it

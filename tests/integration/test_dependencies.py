@@ -182,6 +182,28 @@ def test_the_tip_of_a_diamond_runs_once_when_both_sides_have(family: Family) -> 
     assert not family.redis.keys("taskqueue:children:*"), "nobody is kept for anybody any more"
 
 
+def test_a_child_that_is_cancelled_with_its_other_parent_is_not_kept_for(family: Family) -> None:
+    [top] = family.submit()
+    left = family.child(top)
+    family.clock.advance(timedelta(seconds=1))
+    tip = family.child(left, top)
+    family.run(top, "failed")
+    assert (family.state(left), family.state(tip)) == (S.CANCELLED, S.CANCELLED)
+    assert not family.redis.keys("taskqueue:children:*"), "left was told first, and took the tip with it"
+
+
+def test_children_that_ended_do_not_keep_a_parent_for_ever(family: Family) -> None:
+    [parent] = family.submit()
+    child = family.child(parent)
+    family.run(parent)
+    family.run(child)
+    family.redis.zadd(keys.children(parent), {child: 0, "gone": 0})
+    family.clock.advance(timedelta(days=2))
+    family.scripts.prune("completed", 86_400_000_000, 10)
+    with pytest.raises(TaskNotFound):
+        family.state(parent)
+
+
 def test_a_child_with_a_time_of_its_own_waits_for_that_too(family: Family) -> None:
     [parent] = family.submit()
     child = family.child(parent, delay=timedelta(minutes=1))
