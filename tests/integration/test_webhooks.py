@@ -89,7 +89,7 @@ def test_each_secret_signs_so_that_secrets_can_be_changed(system: System, receiv
 def test_a_failure_a_cancel_and_an_expiry_are_told_with_their_reason(system: System, receiver: Receiver) -> None:
     failed = system.submit("fail", retry={"max_retries": 0}, webhook=to(receiver))
     cancelled = system.submit("echo", "1", delay=timedelta(hours=1), webhook=to(receiver))
-    expired = system.submit("echo", "1", expires_in=timedelta(milliseconds=1), webhook=to(receiver))
+    expired = system.submit("echo", "1", expires_in=timedelta(microseconds=1), webhook=to(receiver))
     child = system.submit("echo", "1", parents=(Parent(task_id=cancelled, on=On.SUCCESS),), webhook=to(receiver))
     system.queues.cancel(cancelled, "not needed")
     late = system.submit("echo", "1", parents=(Parent(task_id=cancelled, on=On.SUCCESS),), webhook=to(receiver))

@@ -10,6 +10,7 @@ from flask import Flask
 from redis import Redis
 from werkzeug.test import TestResponse
 
+from shared import keys
 from shared.scripts import Scripts
 from shared.settings import Settings
 
@@ -55,6 +56,11 @@ class Gateway:
     def retry_later(self, task_id: str, seconds: float = 5) -> None:
         error = {"type": "ValueError", "message": "not yet", "traceback": "Traceback ..."}
         self._report(task_id, "retrying", error=error, delay_us=int(seconds * 1_000_000))
+
+    def make_due(self, task_id: str, queue: str = "normal") -> None:
+        """The pause before its next attempt is over, and it is taken to its queue."""
+        self.redis.zadd(keys.retrying(queue), {task_id: 1}, xx=True)
+        assert self.scripts.promote(queue, 10)[0] == 1
 
     def _report(
         self, task_id: str, kind: str, *, error: Any = None, delay_us: int = 0, payload: bytes | str = ""

@@ -125,9 +125,9 @@ def test_no_more_than_max_running_are_let_into_the_queue(gateway: Gateway) -> No
     first, second = gateway.start()
     gateway.complete(first)
     assert counts(gateway, batch) == {"completed": 1, "running": 1, "pending": 1, "blocked": 2}
-    gateway.retry_later(second, 0.001)
+    gateway.retry_later(second)
     assert counts(gateway, batch) == {"completed": 1, "retrying": 1, "pending": 2, "blocked": 1}
-    gateway.scripts.promote("normal", 10)
+    gateway.make_due(second)
     assert counts(gateway, batch) == {"completed": 1, "pending": 2, "blocked": 2}, "its turn comes again"
     assert gateway.redis.zrange(keys.batch_line(batch), 0, 0) == [second.encode()], "before the others"
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.app import create_app
 from shared import keys
+from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -137,7 +138,7 @@ def test_a_poll_too_many_is_answered_at_once(make_gateway: MakeGateway) -> None:
     task_id = gateway.submit()
     first = threading.Thread(target=lambda: gateway.app.test_client().get(f"/tasks/{task_id}/result?wait=20"))
     first.start()
-    time.sleep(0.2)
+    wait_until(lambda: gateway.redis.info("clients")["blocked_clients"], "it waits")
     begun = time.monotonic()
     assert gateway.http.get(f"/tasks/{task_id}/result?wait=30").status_code == 202
     assert time.monotonic() - begun < 5

@@ -106,6 +106,14 @@ def serves(gateway: Running) -> bool:
         return False
 
 
+def refuses(gateway: Running) -> bool:
+    try:
+        gateway.connect().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def status_of(raw: bytes) -> int:
     return int(raw.split(b" ", 2)[1])
 
@@ -335,18 +343,21 @@ def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_what_runs_is_finished_and_then_all_processes_are_gone(mortal: Running, how: signal.Signals) -> None:
+def test_what_runs_is_finished_and_then_all_processes_are_gone(
+    mortal: Running, redis_client: Redis, how: signal.Signals
+) -> None:
     task_id = json.loads(mortal.ask("POST", "/tasks", NEW)[2])["task_id"]
     pids = [mortal.process.pid, *mortal.workers]
     answers: list[Answer] = []
     poll = threading.Thread(target=lambda: answers.append(mortal.ask("GET", f"/tasks/{task_id}/result?wait=30")))
     poll.start()
-    time.sleep(0.3)
+    wait_until(lambda: redis_client.info("clients")["blocked_clients"], "the poll waits")
     with mortal.connect() as connection:
-        connection.sendall(HEAD + f"Content-Length: {len(NEW)}\r\n\r\n".encode() + NEW[:5])
-        time.sleep(0.1)
+        connection.sendall(HEAD + f"Expect: 100-continue\r\nContent-Length: {len(NEW)}\r\n\r\n".encode())
+        assert b"100 Continue" in connection.recv(4096)
+        connection.sendall(NEW[:5])
         mortal.process.send_signal(how)
-        time.sleep(0.3)
+        wait_until(lambda: refuses(mortal), "nobody is let in any more")
         connection.sendall(NEW[5:])
         raw = connection.recv(4096)
     assert status_of(raw) == 202

@@ -24,7 +24,7 @@ from shared.task_types import TaskType, TaskTypes
 from shared.tasks import TaskState
 from tests.harness import System, wait_until
 from tests.integration.gateway.driving import QUEUES
-from tests.integration.gateway.test_server import Running, start
+from tests.integration.gateway.test_server import Running, refuses, start
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -208,7 +208,7 @@ def test_a_gateway_that_stops_says_how_far_it_came(mortal: Running) -> None:
         while b'"index":0' not in file.readline():
             pass
         mortal.process.terminate()
-        time.sleep(0.5)
+        wait_until(lambda: refuses(mortal), "nobody is let in any more")
         connection.sendall(b"%x\r\n%b\r\n" % (len(line(2)), line(2)))
         rest = file.read()
     assert b"this gateway stops" in rest
