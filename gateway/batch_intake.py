@@ -3,13 +3,13 @@ whom."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway import errors
 from gateway.errors import Refusal
-from gateway.ordering import cycle_through, in_order
+from gateway.ordering import circles, in_order
 from gateway.schemas import BatchTermsBody
 from gateway.submissions import Submissions, refusal_of
 from shared.batches import Batches, BatchTerms
@@ -142,24 +142,21 @@ def _ordered(tasks: Mapping[int, NewTask], places: Mapping[str, int], refused: d
         at: [places[each.task_id] for each in task.parents if each.task_id in places] for at, task in tasks.items()
     }
     order = in_order(needs)
-    for at in tasks.keys() - set(order):
-        refused[at] = {"problem": problem(_left_out(at, needs))}
+    left_out = tasks.keys() - set(order)
+    wrong = dict.fromkeys(left_out, "names a task of this batch that was refused, or depends on one that was")
+    for circle in circles(sorted(left_out), needs):
+        for turn, at in enumerate(circle):
+            wrong[at] = f"goes in a circle: {_shown(circle, turn)}"
+    for at, text in wrong.items():
+        refused[at] = {"problem": problem(errors.invalid([errors.field_error(("depends_on",), text)]))}
     return Plan([(at, tasks[at]) for at in order], refused)
 
 
-def _left_out(at: int, needs: Mapping[int, Collection[int]]) -> Refusal:
-    if way := cycle_through(at, needs):
-        text = f"goes in a circle: {_shown(way)}"
-    else:
-        text = "names a task of this batch that was refused, or depends on one that was"
-    return errors.invalid([errors.field_error(("depends_on",), text)])
-
-
-def _shown(way: Sequence[int], most: int = 12) -> str:
-    shown = [str(each) for each in way]
-    if len(shown) > most:
-        shown = [*shown[: most - 2], "…", shown[-1]]
-    return " → ".join(shown)
+def _shown(circle: Sequence[int], turn: int, most: int = 11) -> str:
+    """Once around, from the place of this turn back to it."""
+    size = len(circle)
+    steps = [str(circle[(turn + step) % size]) for step in range(size if size <= most else most - 1)]
+    return " → ".join([*steps, *(["…"] if size > most else []), str(circle[turn])])
 
 
 def accepted(items: Iterable[Mapping[str, Any]]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 
 def in_order(needs: Mapping[int, Collection[int]]) -> list[int]:
-    """The places so that each comes behind all that it needs, else as they were; those of a cycle are left out.
+    """The places so that each comes behind all that it needs, else as they were; those of a circle are left out.
 
     What needs a place that is not among the keys is left out too, and so is what needs that.
     """
@@ -28,24 +28,22 @@ def in_order(needs: Mapping[int, Collection[int]]) -> list[int]:
     return order
 
 
-def cycle_through(place: int, needs: Mapping[int, Iterable[int]]) -> list[int]:
-    """A way along the needs from a place back to itself; empty when there is none."""
-    came_from: dict[int, int] = {}
-    ahead = deque([place])
-    while ahead:
-        here = ahead.popleft()
-        for each in needs.get(here, ()):
-            if each == place:
-                return _way(place, here, came_from)
-            if each not in came_from:
-                came_from[each] = here
-                ahead.append(each)
-    return []
+def circles(left_out: Iterable[int], needs: Mapping[int, Collection[int]]) -> list[list[int]]:
+    """Circles among the places that `in_order` left out: at least one in each knot of them, and no place in two.
 
-
-def _way(start: int, end: int, came_from: Mapping[int, int]) -> list[int]:
-    way = [start]
-    while end != start:
-        way.append(end)
-        end = came_from[end]
-    return [start, *reversed(way)]
+    From every place one goes on to one that it needs, until there is none or one has been there before: that takes as
+    many steps as there are places, however long the circles are.
+    """
+    stuck = dict.fromkeys(left_out)
+    found: list[list[int]] = []
+    visited: set[int] = set()
+    for start in stuck:
+        way: dict[int | None, int] = {}
+        place: int | None = start
+        while place is not None and place not in visited:
+            visited.add(place)
+            way[place] = len(way)
+            place = next((each for each in needs[place] if each in stuck), None)
+        if place in way:
+            found.append([each for each in way if each is not None][way[place] :])
+    return found

@@ -250,6 +250,13 @@ def test_circles_and_what_hangs_on_them_are_refused_and_the_rest_is_not(gateway:
     ]
 
 
+def test_a_long_circle_is_shown_in_short(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(depends_on=[(n + 1) % 500]) for n in range(500)])
+    assert (answer.json["accepted"], answer.json["refused"]) == (0, 500)
+    shown = answer.json["items"][495]["problem"]["detail"]
+    assert shown == "depends_on: goes in a circle: 495 → 496 → 497 → 498 → 499 → 0 → 1 → 2 → 3 → 4 → … → 495"
+
+
 def test_two_tasks_of_one_name_are_one_too_many(gateway: Gateway) -> None:
     answer = submit(gateway, [task(item="a"), task(item="a")])
     assert answer.json["items"][1]["problem"]["detail"] == "item: is the name of task 0 already"
