@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.errors import KeyBelongsToAnother, RequestInProgress
-from shared.queues import Submitted, read_submitted, submit_arguments
+from shared.queues import Submitted, is_plain, read_submitted, submit_arguments
 from shared.redis_client import raw, text, translated
 from shared.tasks import spelled
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from collections.abc import Sequence
+
+    from shared.scripts import Argument, Scripts
     from shared.tasks import NewTask
 
 SILENCE = timedelta(seconds=10)
@@ -73,11 +75,15 @@ class Idempotency:
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
         with translated():
-            what, task_id, said = self.scripts.submit_once(
-                request.digest, request.fingerprint, self.keep, self.limit, submit_arguments(task)
-            )
+            what, task_id, said = self._store(request, submit_arguments(task))
         _check(what, b"1")
         return read_submitted(task_id, said), what == "again"
+
+    def _store(self, request: Request, task: Sequence[Argument]) -> tuple[str, str, bytes | list[bytes]]:
+        """What `submit_once.lua` says; a task that nothing ties to others takes the short way."""
+        about = (request.digest, request.fingerprint, self.keep, self.limit)
+        short = self.scripts.submit_one_once(*about, task[:-1]) if is_plain(task) else None
+        return short or self.scripts.submit_once(*about, task)
 
     def first_task(self, request: Request) -> Submitted | None:
         """What the first request with this key was told of its task, if it was this one."""

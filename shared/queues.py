@@ -97,7 +97,7 @@ class Queues:
 
     def _store(self, tasks: list[tuple[Argument, ...]]) -> list[bytes | list[bytes]]:
         """What `submit.lua` says of each; a task alone that nothing ties to others takes the short way."""
-        if len(tasks) == 1 and _is_plain(tasks[0]):
+        if len(tasks) == 1 and is_plain(tasks[0]):
             state = self.scripts.submit_one(self.max_length, tasks[0][:-1])
             if state is not None:
                 return [state]
@@ -219,7 +219,7 @@ def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
         yield chunk
 
 
-def _is_plain(arguments: Sequence[Argument]) -> bool:
+def is_plain(arguments: Sequence[Argument]) -> bool:
     """Whether a task has no unique key, limit key, tenant, parents, batch or the like."""
     extra, terms = arguments[7:9]
     return not terms and not str(extra).startswith('["links",')

@@ -90,6 +90,7 @@ _PARTS |= {
 _STEPS = {
     "submit": ("cancel",),
     "submit_once": ("cancel", "submit"),
+    "submit_one_once": ("submit_one",),
     "schedule_fire": ("cancel", "submit"),
 }
 """Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
@@ -200,6 +201,13 @@ class Scripts:
         """Stores a task under the key of its request: stored, again, busy or other; its id; what `submit.lua` said."""
         what, task_id, said = self.call_copied("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
         return what.decode(), task_id.decode(), said
+
+    def submit_one_once(
+        self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
+    ) -> tuple[str, str, bytes | list[bytes]] | None:
+        """The same for a task that nothing ties to others; None where limits have a say, as with `submit_one`."""
+        reply = self.call_copied("submit_one_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
+        return (reply[0].decode(), reply[1].decode(), reply[2]) if reply else None
 
     def request_begin(
         self, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str

@@ -1,13 +1,18 @@
 -- Stores one new task that nothing ties to others, as `submit.lua` does, and hands it to an idle worker if there is one.
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
--- call, most of all on a server that was idle.
+-- call, most of all on a server that was idle. Limits of other types and tenants of other queues are not in its way.
 -- ARGV: now, then as for `submit.lua` with one task, up to its extra fields.
--- Returns its state or "full"; nothing where limits or tenants have a say: then nothing was stored, `submit.lua` is to.
+-- Returns its state or "full"; nothing where a limit of its type or tenants have a say: then nothing was stored,
+--   `submit.lua` is to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
-if redis.call('EXISTS', 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair') > 0 then return false end
+local LIMITS, DUE, FAIR, own_limit = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair', 'type:' .. task_type
+if redis.call('EXISTS', LIMITS, DUE, FAIR) > 0 and (redis.call('HEXISTS', LIMITS, own_limit) == 1 or
+  redis.call('ZSCORE', DUE, own_limit) or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
 local known = redis.call('HGET', job_key(id), 'state')
 if known then return known end
-if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) >= limit then return 'full' end
+if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) + redis.call('ZCARD', 'taskqueue:aside:' .. queue) >= limit then
+  return 'full'
+end
 
 local function moment(text)
   if text == '' then return nil end

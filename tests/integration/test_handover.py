@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from redis import Redis
@@ -10,6 +11,8 @@ from redis.client import PubSub
 
 from shared import keys
 from shared.errors import StoreRefused
+from shared.idempotency import Idempotency, Request
+from shared.limits import Limit, Limits
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
@@ -182,6 +185,39 @@ def test_a_paused_queue_is_not_handed_over(idle: Idle, redis_client: Redis) -> N
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
     assert redis_client.zcard(keys.STANDING) == 1
+
+
+def submit_with_key(redis: Redis, key: str) -> tuple[str, bool]:
+    """A task as the client sends it; its id, and whether it was there before."""
+    task = NewTask(id=new_task_id(), type="noop", data="null", queue="normal")
+    request = Request.of("", key, "/tasks", b"{}")
+    stored, again = Idempotency(Scripts(redis), timedelta(hours=1)).submit(request, task)
+    return stored.id, again
+
+
+def test_a_task_with_the_key_of_a_request_is_handed_over_too_and_once(idle: Idle, redis_client: Redis) -> None:
+    task_id, again = submit_with_key(redis_client, "k")
+    assert state(redis_client, task_id) is TaskState.RUNNING
+    assert not again
+    assert submit_with_key(redis_client, "k") == (task_id, True)
+    assert [held.id.decode() for held in idle.received()] == [task_id]
+    assert redis_client.zcard(keys.TASKS) == 1
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_limits_of_other_types_are_not_in_the_way_of_a_handover(
+    idle: Idle, redis_client: Redis, with_key: bool
+) -> None:
+    limits = Limits(Scripts(redis_client))
+    limits.put("type:another", Limit(concurrency=1))
+    task_id = submit_with_key(redis_client, "1")[0] if with_key else submit(redis_client)[0]
+    assert state(redis_client, task_id) is TaskState.RUNNING
+    idle.received()
+    idle.link.exchange(4, [])
+    limits.put("type:noop", Limit(concurrency=1))
+    for key in ("2", "3"):
+        task_id = submit_with_key(redis_client, key)[0] if with_key else submit(redis_client)[0]
+        assert state(redis_client, task_id) is TaskState.PENDING
 
 
 def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) -> None:

@@ -1,0 +1,17 @@
+-- As `submit_once.lua`, for one task that nothing ties to others: it goes the short way of `submit_one.lua`, to an idle
+-- worker if there is one.
+-- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
+--   submit_one.lua wants.
+-- Returns what `submit_once.lua` does; nothing where that one is to store it.
+local key = 'taskqueue:idempotency:' .. ARGV[2]
+local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
+if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
+if v[1] and not v[3] then return {'busy', '', ''} end
+if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end
+local said = submit_one({ARGV[1], unpack(ARGV, 5)})
+if not said then return false end
+if said ~= 'full' then
+  redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer', cjson.encode(said))
+  redis.call('PEXPIRE', key, ARGV[4])
+end
+return {'stored', ARGV[6], said}
