@@ -76,14 +76,14 @@ class BatchIntake:
         """Stores some tasks, and says what became of each."""
         with self.submissions.tracing.storing(len(tasks)):
             stored = self.queues.submit(tasks)
-        return [self._said(task, each) for task, each in zip(tasks, stored, strict=True)]
+        self.submissions.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
+        return [_said(task, each) for task, each in zip(tasks, stored, strict=True)]
 
-    def _said(self, task: NewTask, stored: Submitted) -> Item:
-        if refusal := refusal_of(task, stored):
-            return {"problem": problem(refusal)}
-        if stored.stored:
-            self.submissions.count(task)
-        return {"task_id": stored.id, "status": stored.state}
+
+def _said(task: NewTask, stored: Submitted) -> Item:
+    if refusal := refusal_of(task, stored):
+        return {"problem": problem(refusal)}
+    return {"task_id": stored.id, "status": stored.state}
 
 
 @dataclass(slots=True)

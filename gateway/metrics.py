@@ -56,14 +56,14 @@ class Metrics:
         """The families that are ours, which no other part may add to."""
         return frozenset({"task_submissions", "taskqueue_http_request_duration_seconds"})
 
-    def submitted(self, priority: str, task_type: str) -> None:
-        """A task was stored. Its type was published by a worker, but nobody knows how many types one may publish."""
+    def submitted(self, priority: str, task_type: str, number: int = 1) -> None:
+        """Tasks were stored. Their type was published by a worker, but nobody knows how many types one may publish."""
         if task_type not in self.types:
             if len(self.types) >= MOST_TYPES:
                 task_type = "other"
             else:
                 self.types.add(task_type)
-        self.submissions.labels(priority, task_type).inc()
+        self.submissions.labels(priority, task_type).inc(number)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """A request was answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -69,12 +70,15 @@ class Submissions:
         self.catalogue.find(body.type).check(body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, task_id, parents, batch)
+        if not self.tracing.on:
+            return task.joining(trace_parent)
         with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
             return task.joining(travelling)
 
-    def count(self, task: NewTask) -> None:
-        """One more task was accepted."""
-        self.metrics.submitted(task.queue, task.type)
+    def count(self, *tasks: NewTask) -> None:
+        """These tasks were accepted."""
+        for (queue, task_type), number in Counter((task.queue, task.type) for task in tasks).items():
+            self.metrics.submitted(queue, task_type, number)
 
     def _task(
         self, body: NewTaskBody, task_id: str | None, parents: tuple[Parent, ...], batch: BatchPlace | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -179,7 +179,8 @@ class Queues:
 def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
     """What `submit.lua` said of a task."""
     if isinstance(said, bytes):
-        return _of_word(task_id, said.decode())
+        plain = _STATES.get(said)
+        return Submitted(id=task_id, state=plain) if plain else _of_word(task_id, said.decode())
     what, holder, state = (part.decode() for part in said)
     return Submitted(
         id=holder,
@@ -187,6 +188,9 @@ def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
         existing=what == "existing",
         conflict=what == "conflict",
     )
+
+
+_STATES = {state.encode(): state for state in TaskState}
 
 
 def _of_word(task_id: str, said: str) -> Submitted:
@@ -246,32 +250,38 @@ def _moment(after: timedelta | None, at: datetime | None) -> str:
     return str(instant_us(at)) if at is not None else ""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Made once: making one takes longer than what it encodes."""
+
+
 def _extra(task: NewTask) -> str:
-    pairs: Iterable[tuple[str, str]] = (
-        *_ties(task),
-        ("timeout", str(task.timeout.total_seconds()) if task.timeout else ""),
-        ("retry", json.dumps(task.retry) if task.retry else ""),
-        ("meta", json.dumps(task.meta) if task.meta else ""),
-        ("limit_key", task.limit_key or ""),
-        ("fair_key", task.fair_key or ""),
-    )
-    flat = [part for name, value in pairs if value for part in (name, value)]
-    return json.dumps(flat, separators=(",", ":")) if flat else ""
+    found = _ties(task)
+    if task.timeout:
+        found += "timeout", str(task.timeout.total_seconds())
+    if task.retry:
+        found += "retry", json.dumps(task.retry)
+    if task.meta:
+        found += "meta", json.dumps(task.meta)
+    if task.limit_key:
+        found += "limit_key", task.limit_key
+    if task.fair_key:
+        found += "fair_key", task.fair_key
+    return _ENCODER.encode(found) if found else ""
 
 
-def _ties(task: NewTask) -> list[tuple[str, str]]:
+def _ties(task: NewTask) -> list[str]:
     """What ties a task to others; `links` first, by which the scripts see that there is something."""
-    found: list[tuple[str, str]] = []
+    found: list[str] = []
     if task.parents:
-        found.append(("parents", json.dumps([[each.task_id, each.on] for each in task.parents])))
-        found.append(("on_parent_failure", task.on_parent_failure))
+        found += "parents", json.dumps([[each.task_id, each.on] for each in task.parents])
+        found += "on_parent_failure", task.on_parent_failure
     if task.batch:
-        found += [("batch", task.batch.batch_id), ("batch_index", str(task.batch.index))]
+        found += "batch", task.batch.batch_id, "batch_index", str(task.batch.index)
     if task.after_batch:
-        found.append(("after_batch", task.after_batch))
+        found += "after_batch", task.after_batch
     if task.webhook:
-        found.append(("webhook", _hook(task.webhook)))
-    return [("links", "1"), *found] if found else found
+        found += "webhook", _hook(task.webhook)
+    return ["links", "1", *found] if found else found
 
 
 def _hook(webhook: Webhook) -> str:

@@ -15,7 +15,7 @@
 -- the same.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
-local by_queue, room, answer, created, woken = {}, {}, {}, 0, 0
+local by_queue, listed, room, answer, created, woken = {}, {}, {}, {}, 0, 0
 
 local function moment(text)
   if text == '' then return nil end
@@ -32,43 +32,55 @@ local function has_room(queue)
   return room[queue] >= 0
 end
 
-local function enqueue_later(queue, id)
-  local batch = by_queue[queue]
-  if not batch then
-    batch = {ids = {}, scores = {}}
-    by_queue[queue] = batch
+-- What goes into the same index from many tasks is written together at the end.
+local function list_later(key, score, id)
+  local list = listed[key]
+  if not list then
+    list = {}
+    listed[key] = list
   end
-  batch.ids[#batch.ids + 1] = id
-  batch.scores[#batch.scores + 1] = num(now + created)
-  batch.scores[#batch.scores + 1] = id
+  list[#list + 1] = score
+  list[#list + 1] = id
 end
 
--- Puts those that may run now in line.
+local function enqueue_later(queue, id, score)
+  local ids = by_queue[queue]
+  if not ids then
+    ids = {}
+    by_queue[queue] = ids
+  end
+  ids[#ids + 1] = id
+  list_later('taskqueue:pending:' .. queue, score, id)
+end
+
+-- Puts those that may run now in line, and all of them into their indexes.
 local function enqueue_all()
-  for queue, batch in pairs(by_queue) do
+  for queue, ids in pairs(by_queue) do
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-    for at = 1, #batch.ids, 1000 do
-      local last = math.min(at + 999, #batch.ids)
-      redis.call('RPUSH', 'rq:queue:' .. queue, unpack(batch.ids, at, last))
-      redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(batch.scores, 2 * at - 1, 2 * last))
+    for at = 1, #ids, 1000 do
+      redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids, at, math.min(at + 999, #ids)))
     end
-    woken = woken + #batch.ids
+    woken = woken + #ids
   end
-  by_queue = {}
+  for key, list in pairs(listed) do
+    for at = 1, #list, 1000 do redis.call('ZADD', key, unpack(list, at, math.min(at + 999, #list))) end
+  end
+  by_queue, listed = {}, {}
 end
 
-local function index(id, task_type, tags, created_at)
-  redis.call('ZADD', TASKS, created_at, id)
-  redis.call('ZADD', 'taskqueue:tasks:type:' .. task_type, created_at, id)
+local function index(id, task_type, tags, score)
+  list_later(TASKS, score, id)
+  list_later('taskqueue:tasks:type:' .. task_type, score, id)
   if tags ~= '' then
-    for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, created_at, id) end
+    for _, tag in ipairs(cjson.decode(tags)) do list_later('taskqueue:tasks:tag:' .. tag, score, id) end
   end
 end
 
 -- What ties a task to others, out of its extra fields; nil for most tasks.
 local function ties_of(extra)
   if string.sub(extra, 1, 9) ~= '["links",' then return nil end
-  local list, ties = cjson.decode(extra), {}
+  local list = cjson.decode(extra)
+  local ties = {fields = list}
   for at = 1, #list, 2 do ties[list[at]] = list[at + 1] end
   if ties.parents then ties.parents = cjson.decode(ties.parents) end
   return ties
@@ -147,8 +159,6 @@ end
 
 -- Ties it to the others, who are told by nobody else.
 local function tie(id, state, ties)
-  if ties.waits then redis.call('HSET', job_key(id), 'waits', ties.waits) end
-  if ties.reason then redis.call('HSET', job_key(id), 'cancel', ties.reason, 'ended_at', stamp) end
   if ties.parents and not ties.reason then
     for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
   end
@@ -170,28 +180,41 @@ local function group_for(task_type, terms)
   return terms and terms.fair and ''
 end
 
-local function put_in_line(id, queue, task_type, terms)
+local function put_in_line(id, queue, task_type, terms, score)
   local group = group_for(task_type, terms)
-  if not group then return enqueue_later(queue, id) end
+  if not group then return enqueue_later(queue, id, score) end
   enter_line(id, queue, group, terms and terms.fair or '', num(now + created))
   if group == '' or tonumber(waiting[group]) <= now then woken = woken + 1 end
 end
 
-local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
-  local state = begin(id, queue, due, ties)
-  redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
-    'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
-  if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
-  if tags ~= '' then redis.call('HSET', job_key(id), 'tags', tags) end
-  if extra ~= '' then redis.call('HSET', job_key(id), unpack(cjson.decode(extra))) end
-  if expires then
-    redis.call('HSET', job_key(id), 'expires_at', num(expires))
-    if state ~= 'cancelled' then watch_deadline(id, num(expires)) end
+-- Names and values in turns of what not every record has.
+local function more_fields(due, expires, tags, extra, ties)
+  local more = ties and ties.fields or extra ~= '' and cjson.decode(extra) or {}
+  local function add(name, value)
+    more[#more + 1] = name
+    more[#more + 1] = value
   end
-  index(id, task_type, tags, num(now + created))
+  if due and due > now then add('due_at', num(due)) end
+  if tags ~= '' then add('tags', tags) end
+  if expires then add('expires_at', num(expires)) end
+  if ties and ties.waits then add('waits', ties.waits) end
+  if ties and ties.reason then
+    add('cancel', ties.reason)
+    add('ended_at', stamp)
+  end
+  return more
+end
+
+local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
+  local state, score = begin(id, queue, due, ties), num(now + created)
+  local more = more_fields(due, expires, tags, extra, ties)
+  redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
+    'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(more))
+  if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
+  index(id, task_type, tags, score)
   created = created + 1
   if state == 'scheduled' then enter_due(id, state, queue, due)
-  elseif state == 'pending' then put_in_line(id, queue, task_type, terms)
+  elseif state == 'pending' then put_in_line(id, queue, task_type, terms, num(now + created))
   elseif state == 'blocked' then block(id, queue)
   else enter_ended(id, state, queue) end
   if ties then tie(id, state, ties) end
@@ -233,7 +256,9 @@ end
 local function take(at)
   local id, queue = ARGV[at], ARGV[at + 1]
   local ties = ties_of(ARGV[at + 7])
-  local known = ties and answered(id, ties, ARGV[at + 3]) or redis.call('HGET', job_key(id), 'state')
+  local known = ties and answered(id, ties, ARGV[at + 3])
+  -- Of a task of a batch it is known by now that there is none.
+  if not known and not (ties and ties.batch) then known = redis.call('HGET', job_key(id), 'state') end
   if known then return known end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, ties) end
