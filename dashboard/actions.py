@@ -19,7 +19,7 @@ from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueu
 from shared.limits import read_limit
 from shared.queues import Queues
 from shared.redis_client import translated
-from shared.schedules import read_declared, task_now
+from shared.schedules import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.tasks import WEBHOOK_TYPE, TaskState, new_task_id
@@ -259,7 +259,7 @@ class Actions:
 def _demand_own(task_type: str) -> None:
     """Raises Refused for a webhook's delivery: with anybody's data it would be signed as ours."""
     if task_type == WEBHOOK_TYPE:
-        raise Refused(f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours")
+        raise Refused(NOT_TO_BE_SCHEDULED)
 
 
 def _given(reason: str) -> str:

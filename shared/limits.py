@@ -50,6 +50,10 @@ class Limit:
                 return f"{self.count:g}/{'' if many == 1 else f'{many:g}'}{unit}"
         return f"{self.count:g}/{self.per * 1000:g}ms"
 
+    def __str__(self) -> str:
+        parts = {"concurrency": self.concurrency, "rate": self.rate, "burst": self.burst if self.rate else None}
+        return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "no limit"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitState:
@@ -146,13 +150,32 @@ class Limits:
         with translated():
             return self.scripts.limit_delete(name)
 
-    def declare(self, handlers: Mapping[str, Limit | None], settings: Mapping[str, Limit]) -> None:
-        """What handlers (None: no limit) and settings say, the latter first; holds where nothing is set by hand."""
+    def declare(
+        self, handlers: Mapping[str, Limit | None], settings: Mapping[str, Limit], *, first: bool = True
+    ) -> dict[str, Limit]:
+        """What handlers (None: no limit) and settings say, the latter first; holds where nothing is set by hand.
+
+        Who says so for the first time has their way; what is only repeated fills in what is not there. Returns the
+        limits that somebody else has declared otherwise since.
+        """
         stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
         stored |= {check_name(name): _stored(limit, source="settings") for name, limit in settings.items()}
-        if stored:
-            with translated():
-                self.scripts.limit_declare(stored)
+        if not stored:
+            return {}
+        with translated():
+            others = self.scripts.limit_declare(stored, first)
+        return {name: _limit_of(json.loads(said) if said else {}) for name, said in others.items()}
+
+    def share(self, name: str, limit: Limit | None) -> None:
+        """Sets (None: removes) a limit that the product finds by itself, where nobody has set or declared one."""
+        current = self.get(name)
+        if current and (current.source != "share" or current.limit == limit):
+            return
+        with translated():
+            if limit:
+                self.scripts.limit_put(name, _stored(limit, source="share"))
+            elif current:
+                self.scripts.limit_delete(name)
 
 
 def _stored(limit: Limit, **about: Any) -> str:
@@ -160,13 +183,16 @@ def _stored(limit: Limit, **about: Any) -> str:
     return json.dumps({name: value for name, value in fields.items() if value is not None}, sort_keys=True)
 
 
+def _limit_of(fields: Mapping[str, Any]) -> Limit:
+    return Limit(**{each: fields.get(each) for each in ("concurrency", "count", "per", "burst")})
+
+
 def _state(row: tuple[bytes, bytes, int, int, bytes, bytes]) -> LimitState:
     name, stored, running, waiting, tokens, due = row
     fields = json.loads(stored)
-    limit = Limit(**{each: fields.get(each) for each in ("concurrency", "count", "per", "burst")})
     return LimitState(
         name=text(name),
-        limit=limit,
+        limit=_limit_of(fields),
         source=fields.get("source", "?"),
         set_at=instant(fields["at"]) if "at" in fields else None,
         by=fields.get("by", ""),

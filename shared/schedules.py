@@ -29,6 +29,8 @@ LONGEST_INTERVAL = timedelta(days=366)
 MOST_COUNTED = 10_000
 """Missed times that are counted one by one; a schedule of every second that slept for a week has 600,000."""
 
+NOT_TO_BE_SCHEDULED = f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours"
+
 
 class Missed(StrEnum):
     """What becomes of due times that passed long ago, because no housekeeper ran."""
@@ -292,7 +294,7 @@ def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queu
     if not isinstance(entry.get("type"), str):
         raise ValueError("type is required: the name of a task type")
     if entry["type"] == WEBHOOK_TYPE:
-        raise ValueError(f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours")
+        raise ValueError(NOT_TO_BE_SCHEDULED)
     fields = {key: value for key, value in entry.items() if value is not None and key != "priority"}
     queue = entry.get("priority") or default_queue
     queue = default_queue if queue == "default" else queue

@@ -343,9 +343,11 @@ class Scripts:
         """Removes a limit; whether it was there."""
         return bool(self.call("limit_delete", name))
 
-    def limit_declare(self, limits: Mapping[str, str]) -> int:
-        """Takes note of declared limits ("" for none); how many changed."""
-        return int(self.call("limit_declare", *(part for pair in limits.items() for part in pair)))
+    def limit_declare(self, limits: Mapping[str, str], first: bool) -> dict[str, str]:
+        """Takes note of declared limits ("" for none); those that somebody else has declared otherwise since."""
+        others = self.call("limit_declare", "1" if first else "", *(part for pair in limits.items() for part in pair))
+        said = [each.decode() for each in others]
+        return dict(zip(said[::2], said[1::2], strict=True))
 
     def limit_read(self, *names: str) -> list[tuple[bytes, bytes, int, int, bytes, bytes]]:
         """Limits as `limit_read.lua` shows them; all when none is named."""

@@ -16,7 +16,8 @@ from shared.clock import instant, instant_us
 from shared.errors import ScheduleNotFound
 from shared.queues import submit_arguments
 from shared.redis_client import raw, text, translated
-from shared.schedules import Schedule, Step, following, plan, read_spec, task_for
+from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
+from shared.tasks import WEBHOOK_TYPE
 
 if TYPE_CHECKING:
     from shared.locks import Permit
@@ -47,11 +48,12 @@ class StoredSchedule:
 
 @dataclass(slots=True)
 class Fired:
-    """What one round did: tasks made, due times passed over, skipped for an overlap, and how late (seconds)."""
+    """What one round did: tasks made, due times passed over, skipped for an overlap, refused, how late (seconds)."""
 
     tasks: int = 0
     missed: int = 0
     overlaps: int = 0
+    refused: int = 0
     lateness: list[float] = field(default_factory=list)
 
 
@@ -161,12 +163,21 @@ class Timetable:
             except (ValueError, TypeError, KeyError) as error:
                 log.error("schedule %s cannot be read and is passed over: %s", name, error)
                 continue
+            if schedule.type == WEBHOOK_TYPE:
+                fired.refused += self._refuse(schedule, revision)
+                continue
             try:
                 for step in plan(schedule, instant(int(due)), instant(now_us), grace):
                     if not self._take(permit, schedule, revision, step, now_us, fired):
                         break
             except ResponseError as error:
                 log.error("schedule %s: its task cannot be made: %s", name, error)
+
+    def _refuse(self, schedule: Schedule, revision: str) -> bool:
+        """Pauses a schedule of webhooks, which nobody can store any more: an earlier version let them in."""
+        note = json.dumps({"reason": NOT_TO_BE_SCHEDULED})
+        log.error("schedule %s is paused: %s", schedule.name, NOT_TO_BE_SCHEDULED)
+        return self.scripts.schedule_pause(schedule.name, revision, note, "")
 
     def _take(self, permit: Permit, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired) -> bool:
         """One step; whether the next one may follow."""

@@ -18,11 +18,11 @@ SECRET = "whsec_" + base64.b64encode(b"a secret of at least 24 bytes").decode()
 
 @dataclass
 class Receiver:
-    """What has come so far: headers and bodies. `answers` are used up one by one; then it is 204."""
+    """What has come so far: headers and bodies. `answers` (status, headers, body) are used up one by one; then 204."""
 
     port: int = 0
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -49,11 +49,12 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            status, headers = receiver.answers.pop(0) if receiver.answers else (204, {})
+            status, headers, said = receiver.answers.pop(0) if receiver.answers else (204, {}, b"")
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            self.wfile.write(said)
 
         def log_message(self, *about: object) -> None:
             pass

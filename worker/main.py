@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -21,12 +21,13 @@ from shared import keys, logs
 from shared.collector import announce
 from shared.errors import TaskQueueError
 from shared.first_contact import exit_if_unusable
-from shared.limits import Limits
+from shared.limits import Limit, Limits
 from shared.probe import Check, Probe
 from shared.redis_client import connect
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
-from shared.task_types import TaskTypes
+from shared.task_types import TaskType, TaskTypes
+from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
 from shared.workers import RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
@@ -62,6 +63,7 @@ class Heartbeat:
     completed: int = 0
     said_draining: bool = False
     stopped: bool = False
+    overruled: set[tuple[str, Limit]] = field(default_factory=set)
     nudged: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> threading.Thread:
@@ -99,9 +101,17 @@ class Heartbeat:
         if types:
             # Every time: Redis may have come back empty. After the sign of life, because a full one does not take it.
             self.types.publish(types.values())
-            handlers = {f"type:{name}": each.limit for name, each in types.items()}
-            self.limits.declare(handlers, self.engine.settings.declared_limits())
+            self._declare(types.values())
             self.published = types
+
+    def _declare(self, types: Iterable[TaskType]) -> None:
+        """The limits of our handlers and settings; what another version says since we started is told once."""
+        # How many webhooks go out at a time is for housekeeping to say, which knows all workers.
+        handlers = {f"type:{each.name}": each.limit for each in types if each.name != WEBHOOK_TYPE}
+        others = self.limits.declare(handlers, self.engine.settings.declared_limits(), first=not self.published)
+        for name, limit in others.items() - self.overruled:
+            log.warning("limit %s: a worker that started later declares %s, and that holds", name, limit)
+            self.overruled.add((name, limit))
 
     def holdings(self) -> Holdings:
         """What this worker has right now; asked by the heartbeat, and by whoever reads the metrics."""

@@ -7,17 +7,21 @@ to the name. So a name that means something else a moment later changes nothing.
 from __future__ import annotations
 
 import http.client
+import io
 import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any, BinaryIO
 
-from shared.outside import NotAllowed, Outside, Target
+from shared.outside import NotAllowed, Outside, Target, is_public
 
-TIMEOUT = 10.0
-"""Seconds that connecting, and each wait for a part of the answer, may take."""
+WITHIN = 10.0
+"""Seconds from the first try to connect to the answer, however it comes: one that drips in must not hold us up."""
+CONNECT_WITHIN = 5.0
+"""Seconds that one address of several may take to be reached."""
 MOST_READ = 4096
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -25,7 +29,10 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back: the beginning of the body is enough to see what went wrong."""
+    """What came back: the beginning of the body is enough to see what went wrong.
+
+    A host inside says nothing that the sender of a task should read: its body is left out.
+    """
 
     status: int
     address: str
@@ -53,20 +60,24 @@ def addresses_of(target: Target, outside: Outside, ask: Resolve = resolve) -> li
     return found
 
 
-def post(target: Target, addresses: Sequence[str], body: bytes, headers: Mapping[str, str]) -> Answer:
-    """Sends a POST to the first address that takes a connection. Raises OSError or http.client.HTTPException."""
+def post(
+    target: Target, addresses: Sequence[str], body: bytes, headers: Mapping[str, str], within: float = WITHIN
+) -> Answer:
+    """Sends a POST to the first address that takes a connection. Raises OSError or http.client.HTTPException.
+
+    A TimeoutError, too, when all of it takes longer than `within` seconds.
+    """
     began = time.monotonic()
-    connection = _connected(target, addresses)
+    connection = _connected(target, addresses, began + within)
     try:
         connection.request("POST", target.path, body, {"Host": target.authority, "Connection": "close", **headers})
         reply = connection.getresponse()
-        # One read, because an answer that drips in must not hold us up.
-        text = reply.read1(MOST_READ).decode("utf-8", "replace")
+        shown = is_public(ip_address(connection.reached))
         return Answer(
             status=reply.status,
             address=connection.reached,
             seconds=round(time.monotonic() - began, 3),
-            body=text,
+            body=reply.read1(MOST_READ).decode("utf-8", "replace") if shown else "",
             retry_after=reply.headers.get("Retry-After", ""),
         )
     finally:
@@ -79,17 +90,66 @@ class _To(http.client.HTTPConnection):
     reached = ""
 
 
-def _connected(target: Target, addresses: Sequence[str]) -> _To:
+class _Hurried:
+    """A socket of which all waits together end at a moment."""
+
+    def __init__(self, sock: socket.socket, end: float) -> None:
+        self.sock = sock
+        self.end = end
+
+    def hurry(self) -> None:
+        """The next wait ends at the moment."""
+        self.sock.settimeout(_left(self.end))
+
+    def sendall(self, data: bytes) -> None:
+        self.hurry()
+        self.sock.sendall(data)
+
+    def makefile(self, *_: Any) -> BinaryIO:
+        return io.BufferedReader(_Arriving(self))
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class _Arriving(io.RawIOBase):
+    """What a hurried socket receives."""
+
+    def __init__(self, hurried: _Hurried) -> None:
+        self.hurried = hurried
+        self.raw = hurried.sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self.hurried.hurry()
+        return self.raw.readinto(buffer)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the answer took too long")
+    return left
+
+
+def _connected(target: Target, addresses: Sequence[str], end: float) -> _To:
     failure = OSError(f"{target.host} has no address")
     for each in addresses:
         try:
-            sock = socket.create_connection((each, target.port), TIMEOUT)
+            sock = socket.create_connection((each, target.port), min(CONNECT_WITHIN, _left(end)))
         except OSError as error:
             failure = error
             continue
         if target.secure:
+            sock.settimeout(_left(end))
             sock = ssl.create_default_context().wrap_socket(sock, server_hostname=target.host)
-        connection = _To(target.host, target.port, timeout=TIMEOUT)
-        connection.sock, connection.reached = sock, each
+        connection = _To(target.host, target.port)
+        connection.sock, connection.reached = _Hurried(sock, end), each
         return connection
     raise failure

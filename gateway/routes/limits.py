@@ -39,7 +39,7 @@ class LimitView(View):
     concurrency: int | None
     rate: str | None
     burst: float | None
-    source: str = Field(description="Who says so: api, settings or handler.")
+    source: str = Field(description="Who says so: api, settings, handler, or share for what housekeeping sets.")
     set_at: datetime | None
     running: int = Field(description="Tasks that run under it.")
     waiting: int = Field(description="Pending tasks that stand aside for it.")

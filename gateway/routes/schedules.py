@@ -18,8 +18,8 @@ from gateway.metrics import Metrics
 from gateway.schemas import Body, Tag, View
 from shared import strict_json
 from shared.queues import Queues
-from shared.schedules import Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
-from shared.tasks import new_task_id
+from shared.schedules import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
+from shared.tasks import WEBHOOK_TYPE, new_task_id
 from shared.telemetry import Tracing, subject_of
 from shared.timetable import StoredSchedule, Timetable
 
@@ -228,11 +228,14 @@ class ScheduleRoutes:
         "/schedules/{name}/run",
         tag="schedules",
         answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
-        problems=(errors.NOT_FOUND, errors.QUEUE_FULL),
+        problems=(errors.NOT_FOUND, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
     )
     def run(self, name: str) -> Reply:
         """Runs it now, beside its due times, also while it is paused."""
-        task = task_now(self.timetable.get(name).schedule, new_task_id())
+        schedule = self.timetable.get(name).schedule
+        if schedule.type == WEBHOOK_TYPE:
+            raise Refusal(errors.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
+        task = task_now(schedule, new_task_id())
         with self.tracing.sending(subject_of(task), g.trace_parent) as travelling:
             [stored] = self.queues.submit([task.joining(travelling)])
         if stored.state is None:

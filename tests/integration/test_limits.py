@@ -13,7 +13,7 @@ from redis import Redis
 
 from shared import keys
 from shared.clock import FakeClock
-from shared.limits import Limits, read_limit
+from shared.limits import Limit, Limits, read_limit
 from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.redis_client import text
@@ -245,6 +245,25 @@ def test_what_is_set_by_hand_stands_above_what_is_declared(store: Store, limits:
     assert (found.limit.concurrency, found.source) == (5, "handler")
     limits.declare({"type:slow": None}, {})
     assert limits.get("type:slow") is None
+
+
+def test_of_two_versions_the_one_that_started_last_has_its_way(store: Store, limits: Limits) -> None:
+    old, new = (
+        {"type:slow": Limit(concurrency=5), "type:free": None},
+        {"type:slow": None, "type:free": Limit(concurrency=1)},
+    )
+    assert limits.declare(old, {}) == {}
+    assert limits.declare(new, {}) == {}
+    for _ in range(2):
+        assert limits.declare(old, {}, first=False) == {"type:slow": Limit(), "type:free": Limit(concurrency=1)}
+        assert limits.declare(new, {}, first=False) == {}
+        assert [(each.name, each.limit.concurrency) for each in limits.all()] == [("type:free", 1)]
+    limits.delete("type:free")
+    limits.declare(new, {}, first=False)
+    assert limits.get("type:free"), "removed by hand, it comes back with a sign of life"
+    store.redis.delete(keys.LIMITS, keys.LIMITS_DECLARED)
+    limits.declare(new, {}, first=False)
+    assert limits.get("type:free"), "it is there again when Redis came back empty"
 
 
 def test_a_limit_tells_who_runs_and_who_waits(store: Store, limits: Limits) -> None:

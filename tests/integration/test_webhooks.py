@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,9 +17,11 @@ from redis import Redis
 from shared import keys
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.locks import Permit
+from shared.outside import Outside
 from shared.tasks import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
+from worker.outside_call import post
 
 S = TaskState
 QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}
@@ -113,6 +118,45 @@ def test_only_the_ends_that_were_asked_for_are_told(system: System, receiver: Re
     assert [each["task_id"] for each in receiver.bodies()] == [loud]
 
 
+def test_what_a_host_inside_answers_is_not_shown(system: System, receiver: Receiver) -> None:
+    receiver.answers = [(500, {"Content-Length": "6"}, b"secret")]
+    system.start_worker()
+    dead = delivered(system, system.submit("echo", "1", webhook=to(receiver, max_retries=0)))
+    assert "answered 500" in str(dead.summary.error)
+    assert "secret" not in str(dead)
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
+def test_an_answer_that_drips_in_is_not_waited_for(before: bytes) -> None:
+    with dripping(before) as port:
+        outside = Outside.of((), (), ("127.0.0.0/8",))
+        target = outside.read(f"http://127.0.0.1:{port}/")
+        with pytest.raises(TimeoutError):
+            post(target, ["127.0.0.1"], b"{}", {}, within=0.5)
+
+
+@contextmanager
+def dripping(before: bytes) -> Iterator[int]:
+    """A receiver whose answer never ends, a byte now and then; the port."""
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(before)
+                while not stop.wait(0.02):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            stop.set()
+            thread.join()
+
+
 def test_a_large_result_is_left_out_and_that_is_said(system: System, receiver: Receiver) -> None:
     system.start_worker()
     delivered(system, system.submit("echo", f'"{"x" * 100_000}"', webhook=to(receiver)))
@@ -121,7 +165,11 @@ def test_a_large_result_is_left_out_and_that_is_said(system: System, receiver: R
 
 
 def test_an_unwell_receiver_is_tried_again_with_the_same_id_and_content(system: System, receiver: Receiver) -> None:
-    receiver.answers = [(500, {}), (503, {"Retry-After": "0"}), (302, {"Location": receiver.url + "/elsewhere"})]
+    receiver.answers = [
+        (500, {}, b""),
+        (503, {"Retry-After": "0"}, b""),
+        (302, {"Location": receiver.url + "/elsewhere"}, b""),
+    ]
     system.start_worker()
     system.start_housekeeper()
     done = delivered(system, system.submit("echo", "1", webhook=to(receiver)))

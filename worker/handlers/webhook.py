@@ -52,7 +52,7 @@ class News(BaseModel):
     reason: str | None = None
 
 
-@task(WEBHOOK_TYPE, timeout=45, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
+@task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
 def webhook(data: News) -> dict[str, Any]:
     """Tells a receiver outside how a task ended. Made by Task Queue itself, see `webhook` of POST /tasks."""
     return deliver(data, *_settings())
@@ -114,7 +114,7 @@ def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes])
 def _judge(url: str, answer: Answer) -> None:
     if 200 <= answer.status < 300:
         return
-    said = f"{url} answered {answer.status}: {answer.body[:200]!r}"
+    said = f"{url} answered {answer.status}" + (f": {answer.body[:200]!r}" if answer.body else "")
     if answer.status == _GONE:
         raise GiveUp(said)
     if 300 <= answer.status < 400:

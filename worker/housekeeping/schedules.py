@@ -38,5 +38,6 @@ class Schedules(Collector):
             ("fired", "Tasks made from due times of schedules.", self.total.tasks),
             ("missed", "Due times of schedules that passed without a task.", self.total.missed),
             ("overlaps", "Due times skipped because the last task had not ended.", self.total.overlaps),
+            ("refused", "Schedules paused because nobody may submit tasks of their type.", self.total.refused),
         ):
             yield CounterMetricFamily(f"taskqueue_schedule_{name}", text, value)

@@ -1,4 +1,4 @@
-"""timeout: ends attempts whose lease ran out, and drops workers that have fallen silent."""
+"""timeout: ends attempts whose lease ran out, drops workers that have fallen silent, shares out those that live."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
+from shared.limits import Limits
 from shared.locks import HeldLock
 from shared.scripts import Reaped, Scripts
 from shared.telemetry import Subject, Tracing
 from shared.traceparent import is_sampled, read_traceparent, trace_id
 from shared.workers import Workers
+from worker.housekeeping.delivery_share import DeliveryShare
 from worker.housekeeping.jobs import until_done
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Timeout:
     ) -> None:
         self.scripts = scripts
         self.workers = workers
+        self.share = DeliveryShare(Limits(scripts), workers)
         self.queues = queues
         self.interval = interval
         self.max_crashes = max_crashes
@@ -44,6 +47,7 @@ class Timeout:
     def run(self, held: HeldLock) -> int:
         ended = until_done(held, lambda: self._reap(held), BATCH, ROUNDS)
         self.workers.reap(self.queues)
+        self.share.keep()
         return ended
 
     def _reap(self, held: HeldLock) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shared.schedules import Schedule
 from shared.task_types import TaskType
 from shared.tasks import WEBHOOK_TYPE
+from shared.timetable import Timetable
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.receiver import SECRET
@@ -58,6 +60,13 @@ def test_nobody_submits_a_delivery_of_their_own(gateway: Gateway, path: str) -> 
     assert "unknown-task-type" in answer.text
     assert not gateway.redis.exists("taskqueue:tasks")
     assert WEBHOOK_TYPE not in gateway.http.get("/types").text
+
+
+def test_a_stored_schedule_of_webhooks_is_not_run_by_hand(gateway: Gateway) -> None:
+    forged = Schedule(name="forged", type=WEBHOOK_TYPE, queue="normal", interval=60)
+    Timetable(gateway.scripts).put(forged)
+    problem(gateway.http.post("/schedules/forged/run"), 422, "unknown-task-type")
+    assert not gateway.redis.exists("taskqueue:tasks")
 
 
 def test_a_task_shows_its_deliveries_and_they_are_sent_again(gateway: Gateway) -> None:

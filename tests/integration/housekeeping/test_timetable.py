@@ -18,7 +18,7 @@ from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.rq_schedules import ScheduleEntries
 from shared.schedules import Missed, Overlap, Schedule, task_now
-from shared.tasks import TaskState, new_task_id
+from shared.tasks import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.timetable import Fired, Timetable
 from tests.integration.housekeeping.conftest import Machine
 
@@ -182,6 +182,24 @@ def test_putting_the_same_again_changes_nothing_and_another_spec_starts_anew(mac
     assert timetable.get("tick").due == due
     assert timetable.put(schedule(interval=120)) == "changed"
     assert timetable.get("tick").due == instant(machine.clock.now_us) + timedelta(seconds=120)
+
+
+def test_a_schedule_of_webhooks_that_an_earlier_version_stored_is_paused_instead_of_fired(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    timetable.put(schedule("forged", type=WEBHOOK_TYPE))
+    timetable.put(schedule())
+    machine.advance(60)
+    fired = fire(machine)
+    assert (fired.tasks, fired.refused) == (1, 1)
+    assert [task[:4] for task in tasks(machine)] == ["tick"]
+    paused = timetable.get("forged").paused
+    assert paused is not None
+    assert "webhooks only" in paused["reason"]
+    machine.advance(60)
+    assert fire(machine).refused == 0
+    timetable.resume("forged")
+    machine.advance(60)
+    assert fire(machine).refused == 1
 
 
 def test_a_paused_schedule_makes_nothing_and_does_not_make_up_for_it(machine: Machine) -> None:

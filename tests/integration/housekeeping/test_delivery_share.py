@@ -1,0 +1,102 @@
+"""Webhooks' deliveries occupy half of the executors at most, also where nobody has set a limit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shared import keys
+from shared.limits import Limit, Limits
+from shared.queues import Queues
+from shared.tasks import WEBHOOK_TYPE, NewTask, new_task_id
+from shared.workers import WorkerInfo, Workers
+from tests.integration.housekeeping.conftest import Machine
+from worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare
+
+
+class Share:
+    """Housekeeping's share, on a clock of the test."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.limits = Limits(machine.scripts)
+        self.workers = Workers(machine.scripts.redis)
+        self.now = 0.0
+        self.share = DeliveryShare(self.limits, self.workers, lambda: self.now)
+
+    def after_a_look(self) -> Limit | None:
+        self.now += EVERY
+        self.share.keep()
+        found = self.limits.get(NAME)
+        return found.limit if found else None
+
+    def work(self, name: str, executors: int, state: str = "idle") -> None:
+        self.workers.announce(
+            WorkerInfo(
+                name=name,
+                host="h",
+                pid=1,
+                version="2",
+                queues=("normal",),
+                executors=executors,
+                started_at=datetime.now(UTC),
+                state=state,
+            )
+        )
+
+    def submit(self, task_type: str, count: int = 1) -> list[str]:
+        new = [NewTask(id=new_task_id(), type=task_type, data="{}", queue="normal") for _ in range(count)]
+        Queues(self.machine.scripts, {"normal": 1}).submit(new)
+        return [task.id for task in new]
+
+
+@pytest.fixture
+def share(machine: Machine) -> Share:
+    return Share(machine)
+
+
+def test_while_there_are_deliveries_half_of_the_executors_are_theirs(share: Share) -> None:
+    share.work("a", 4)
+    assert share.after_a_look() is None
+    share.submit(WEBHOOK_TYPE)
+    assert share.after_a_look() == Limit(concurrency=2)
+    share.work("b", 3)
+    share.work("c", 8, "draining")
+    assert share.after_a_look() == Limit(concurrency=3)
+    share.machine.scripts.redis.delete(keys.tasks_of_type(WEBHOOK_TYPE))
+    assert share.after_a_look() is None
+
+
+def test_receivers_that_do_not_answer_leave_room_for_other_tasks(share: Share) -> None:
+    share.work("a", 4)
+    share.submit(WEBHOOK_TYPE, 10)
+    [other] = share.submit("noop")
+    share.after_a_look()
+    reply = share.machine.scripts.call("claim", "a", "t", 9_000_000, 4, 1 << 20, "normal", 4)
+    claimed = [(row[0].decode(), row[2].decode()) for row in reply[3]]
+    assert [kind for _, kind in claimed].count(WEBHOOK_TYPE) == 2
+    assert (other, "noop") in claimed
+
+
+def test_one_executor_alone_delivers_too_and_looks_are_few(share: Share) -> None:
+    share.work("a", 1)
+    share.submit(WEBHOOK_TYPE)
+    assert share.after_a_look() == Limit(concurrency=1)
+    share.work("a", 8)
+    share.share.keep()
+    found = share.limits.get(NAME)
+    assert found
+    assert (found.limit, found.source) == (Limit(concurrency=1), "share")
+
+
+def test_what_people_or_settings_say_stands(share: Share) -> None:
+    share.work("a", 4)
+    share.submit(WEBHOOK_TYPE)
+    share.after_a_look()
+    share.limits.put(NAME, Limit(concurrency=7))
+    assert share.after_a_look() == Limit(concurrency=7)
+    share.limits.delete(NAME)
+    assert share.after_a_look() == Limit(concurrency=2)
+    share.limits.declare({}, {NAME: Limit(concurrency=9)})
+    assert share.after_a_look() == Limit(concurrency=9)
