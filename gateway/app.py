@@ -17,7 +17,8 @@ from gateway import errors, middleware
 from gateway.batch_intake import BatchIntake
 from gateway.breaker import Breaker
 from gateway.catalogue import Catalogue
-from gateway.endpoints import Limits, register
+from gateway.door import Door
+from gateway.endpoints import Guards, Limits, register
 from gateway.events import Announcer
 from gateway.metrics import Metrics
 from gateway.openapi import document
@@ -27,6 +28,7 @@ from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
 from gateway.routes.events import EventRoutes, Outlook
 from gateway.routes.health import HealthRoutes
+from gateway.routes.keys import KeyRoutes
 from gateway.routes.limits import LimitRoutes
 from gateway.routes.locks import LockRoutes
 from gateway.routes.metrics import MetricsRoutes
@@ -37,6 +39,8 @@ from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
 from gateway.sources import Sources
 from gateway.submissions import Submissions
+from shared.api_keys import Keyring
+from shared.audit import Audit
 from shared.batches import Batches
 from shared.dead_letters import DeadLetters
 from shared.idempotency import Idempotency
@@ -100,6 +104,7 @@ def _problem(error: Exception) -> Response:
 
 
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
+    ring = Keyring(settings.api_keys, settings.api_keys_file)
     scripts = Scripts(redis, replicas=settings.submit_replicas)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
@@ -131,6 +136,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         QueueRoutes(queues, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockDesk(scripts)),
+        KeyRoutes(ring, redis),
         ScheduleRoutes(
             Timetable(scripts, settings.max_queue_length),
             queues,
@@ -139,13 +145,13 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             tracing,
             settings.default_priority,
         ),
-        HealthRoutes(settings, redis, queues, workers, version()),
+        HealthRoutes(settings, redis, queues, workers, version(), ring.required),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )
-    limits, breaker = _limits(settings), Breaker()
-    declared = [each for part in routes for each in register(app, part, limits, breaker)]
-    documentation = Documentation(document(declared, version()))
-    register(app, documentation, limits, breaker)
+    guards = Guards(limits=_limits(settings), breaker=Breaker(), door=Door(ring, scripts), audit=Audit(redis))
+    declared = [each for part in routes for each in register(app, part, guards)]
+    register(app, Documentation(document(declared, version(), ring.required)), guards)
+    app.extensions["door"] = guards.door
 
 
 def _limits(settings: Settings) -> Limits:

@@ -8,6 +8,7 @@ file.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -18,15 +19,22 @@ from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
 from gateway import errors, ndjson, wording
+from gateway.door import actor
 from gateway.errors import Kind, Refusal
 from gateway.ndjson import Lines
 from shared import strict_json
+from shared.api_keys import Scope
+from shared.errors import StoreUnavailable
 from shared.idempotency import Request
 
 if TYPE_CHECKING:
     from flask import Flask
 
     from gateway.breaker import Breaker
+    from gateway.door import Door
+    from shared.audit import Audit
+
+log = logging.getLogger(__name__)
 
 JSON = "application/json"
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
@@ -48,6 +56,14 @@ class Answer:
     """What a line is like, when a request of lines is answered with this."""
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody did, and to what: `about` has the names of the path's parameters in braces."""
+
+    what: str
+    about: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """What an endpoint takes, answers and refuses."""
@@ -65,6 +81,10 @@ class Endpoint:
     """Whether its body may also come as a stream of lines; it is handed over unread, as `ndjson.Lines`."""
     events: bool = False
     """Whether it answers with a stream of events, and honours the header Last-Event-ID."""
+    scope: Scope | None = Scope.ADMIN
+    """What a key must be for; None: everybody may. `endpoint` says read for a GET that names none."""
+    act: Act | None = None
+    """What the audit record says of it."""
     idempotent: bool = False
     """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None. Its class can
     `replay` what such a request was answered."""
@@ -82,6 +102,18 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
+    noted: str = ""
+    """What the audit record adds, where the caller gave no reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guards:
+    """What stands before every endpoint, and the record of what was done behind it."""
+
+    limits: Limits
+    breaker: Breaker
+    door: Door
+    audit: Audit
 
 
 class Replaying(Protocol):
@@ -101,7 +133,11 @@ class Limits:
 
 
 def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
-    """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`."""
+    """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`.
+
+    One that does not say what it takes is for admins, so that what somebody forgets is not open; a GET is for readers.
+    """
+    about.setdefault("scope", Scope.READ if method == "GET" else Scope.ADMIN)
 
     def declare(function: F) -> F:
         function.endpoint = Endpoint(method=method, path=path, **about)  # type: ignore[attr-defined]
@@ -116,12 +152,12 @@ def endpoints_of(routes: object) -> list[tuple[Endpoint, Callable[..., Reply]]]:
     return [(method.endpoint, method) for method in methods if hasattr(method, "endpoint")]
 
 
-def register(app: Flask, routes: object, limits: Limits, breaker: Breaker) -> list[tuple[Endpoint, str]]:
+def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint, str]]:
     """Adds an object's endpoints to the app; what was added, with what each docstring says."""
     added = []
     for about, function in endpoints_of(routes):
         rule = re.sub(r"{(\w+_id)}", r"<id:\1>", about.path).replace("{name}", "<name:name>")
-        view = _View(about, function, limits, breaker)
+        view = _View(about, function, guards)
         app.add_url_rule(rule, f"{about.method} {about.path}", view, methods=[about.method])
         added.append((about, function.__doc__ or ""))
     return added
@@ -133,40 +169,57 @@ class _View:
 
     about: Endpoint
     function: Callable[..., Reply]
-    limits: Limits
-    breaker: Breaker
+    guards: Guards
 
     def __call__(self, **arguments: Any) -> Response:
+        self.guards.door.admit(self.about.scope)
+        if self.about.store:
+            self.guards.door.charge(self.guards.breaker)
         lines = self.about.lines and request.mimetype == ndjson.MEDIA_TYPE
         _check_accept(ndjson.MEDIA_TYPE if lines else self.about.produces)
         if self.about.query is not None:
-            arguments["query"] = _read_query(self.about.query, self.limits)
+            arguments["query"] = _read_query(self.about.query, self.guards.limits)
         if lines:
-            return self._answer(body=_read_lines(self.about, self.limits), **arguments)
+            return self._answer(body=_read_lines(self.about, self.guards.limits), **arguments)
         if self.about.body is None:
             return self._answer(**arguments)
         return self._answer_to(self.about.body, arguments)
 
     def _answer_to(self, model: type[BaseModel], arguments: Mapping[str, Any]) -> Response:
         """A repeat has its answer also when what it asks for would be refused by now."""
-        value = _body_as_sent(self.about, self.limits)
+        value = _body_as_sent(self.about, self.guards.limits)
         try:
-            return self._answer(body=_checked(model, value, self.limits), **arguments)
+            return self._answer(body=_checked(model, value, self.guards.limits), **arguments)
         except Refusal as refusal:
             if refusal.kind in _CHECKS and (first := self._answered_before(value)):
                 return _respond(first)
             raise
 
     def _answer(self, **arguments: Any) -> Response:
-        with self.breaker.guarding() if self.about.store else nullcontext():
-            return _respond(self.function(**arguments))
+        with self.guards.breaker.guarding() if self.about.store else nullcontext():
+            reply = self.function(**arguments)
+            if self.about.act is not None:
+                _record(self.guards.audit, self.about.act, arguments, reply)
+            return _respond(reply)
 
     def _answered_before(self, value: Any) -> Reply | None:
         if not self.about.idempotent or g.request_key is None:
             return None
         routes: Replaying = self.function.__self__  # type: ignore[attr-defined]  # endpoints are methods
-        with self.breaker.guarding():
+        with self.guards.breaker.guarding():
             return routes.replay(g.request_key, value)
+
+
+def _record(audit: Audit, act: Act, arguments: Mapping[str, Any], reply: Reply) -> None:
+    """Writes down what was done, and by whom. Where Redis goes away just now, the log has it: done stays done."""
+    given = arguments.get("body") or arguments.get("query")
+    reason = getattr(given, "reason", None) or reply.noted
+    who, about = actor(), act.about.format(**arguments)
+    log.info(act.what, extra={"who": who, "about": about, "reason": reason or None})
+    try:
+        audit.record(who, act.what, about, reason)
+    except StoreUnavailable as error:
+        log.warning("the audit record lacks this", extra={"what": act.what, "about": about, "why": str(error)})
 
 
 def _respond(reply: Reply) -> Response:
@@ -247,7 +300,7 @@ def request_key(header: str | None, path: str, value: Any) -> Request | None:
             "the header Idempotency-Key must be 1 to 255 printable ASCII characters, with or without quotation marks",
         )
     content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    # Who asks is part of it as soon as callers have names: one's key must not tell what another has sent.
+    # Who asks is part of it where callers have names: one's key must not tell what another has sent.
     return Request.of(g.get("client", ""), match[1] or match[2], path, content)
 
 

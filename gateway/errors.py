@@ -72,6 +72,13 @@ NOT_FOUND = Kind("not-found", 404, "Not found", "What the path names (a task, ba
 FOREIGN = Kind(
     "another-site", 403, "Another site", "A page of another site sent this, or the header Host names another machine."
 )
+KEY_MISSING = Kind(
+    "key-required", 401, "Key required", "Send `Authorization: Bearer KEY` with a key that this gateway knows."
+)
+KEY_UNKNOWN = Kind(
+    "key-unknown", 401, "Key unknown", "The key is not one of this gateway's, or not any more: ask for a new one."
+)
+SCOPE = Kind("scope-missing", 403, "Scope missing", "The key is good, but not for this: ask for one with this scope.")
 METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this address.")
 NOT_ACCEPTABLE = Kind("not-acceptable", 406, "Not acceptable", "The header Accept rules out what this address answers.")
 CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in `task_status`, does not allow this.")
@@ -114,6 +121,7 @@ NO_PARENT = Kind(
     "missing-parent", 422, "Missing parent", "A task that it depends on does not exist, or its retention is over."
 )
 QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after the time in Retry-After, or another priority.")
+RATE = Kind("rate-limited", 429, "Rate limited", "The key may send no more for now: try again after Retry-After.")
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
 INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
@@ -133,7 +141,7 @@ KINDS = {
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY, FOREIGN,
+        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE,
     )
 }  # fmt: skip
 

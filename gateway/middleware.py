@@ -124,6 +124,8 @@ def _write_line(status: int, seconds: float) -> None:
         "status": status,
         "ms": round(seconds * 1000, 2),
     }
+    if client := g.get("client"):
+        about["client"] = client
     task_id = g.get("task_id") or (request.view_args or {}).get("task_id")
     if task_id:
         about["task_id"] = task_id

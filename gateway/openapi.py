@@ -19,11 +19,20 @@ Declared = Sequence[tuple[Endpoint, str]]
 _REF = "#/components/schemas/{model}"
 _EVERYWHERE = (errors.FOREIGN, errors.NOT_ACCEPTABLE, errors.INTERNAL)
 _WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALID)
+_WITH_SCOPE = (errors.KEY_MISSING, errors.KEY_UNKNOWN, errors.SCOPE)
 _WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
 _PATH_PARAMETERS: Mapping[str, Document] = {
     "task_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
     "batch_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
     "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
+}
+
+_SCHEME = "key"
+_SECURITY: Document = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, where this gateway has keys: `submit` takes tasks; `read` shows everything; `operate` "
+    "reads, retries, cancels, pauses and limits; `admin` does everything, also what cannot be undone.",
 }
 
 _IDEMPOTENCY_KEY: Document = {
@@ -51,12 +60,12 @@ _EVENT: Document = {
 }
 
 
-def document(declared: Declared, version: str) -> Document:
-    """The whole document."""
+def document(declared: Declared, version: str, keys: bool) -> Document:
+    """The whole document; `keys` is whether callers need one."""
     definitions = _definitions(declared)
     paths: dict[str, Document] = {}
     for about, text in declared:
-        paths.setdefault(about.path, {})[about.method.lower()] = _operation(about, text, definitions)
+        paths.setdefault(about.path, {})[about.method.lower()] = _operation(about, text, definitions, keys)
     queries = {about.query.__name__ for about, _ in declared if about.query}
     return {
         "openapi": "3.1.0",
@@ -67,7 +76,10 @@ def document(declared: Declared, version: str) -> Document:
             "dead-letter queue), cancelled or expired.",
         },
         "paths": paths,
-        "components": {"schemas": {name: each for name, each in definitions.items() if name not in queries}},
+        "components": {
+            "schemas": {name: each for name, each in definitions.items() if name not in queries},
+            "securitySchemes": {_SCHEME: _SECURITY},
+        },
     }
 
 
@@ -82,6 +94,9 @@ def problems_of(about: Endpoint) -> list[Kind]:
         kinds.update((errors.BAD_REQUEST, errors.IN_PROGRESS, errors.KEY_REUSED))
     if about.store:
         kinds.update(_WITH_STORE)
+    if about.scope:
+        kinds.update(_WITH_SCOPE)
+        kinds.update((errors.RATE,) if about.store else ())
     if "{" in about.path:
         kinds.add(errors.NO_SUCH_PATH)
     return sorted(kinds, key=lambda kind: (kind.status, kind.slug))
@@ -100,7 +115,7 @@ def _definitions(declared: Declared) -> dict[str, Document]:
     return dict(found["$defs"])
 
 
-def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) -> Document:
+def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], keys: bool) -> Document:
     summary, _, rest = " ".join(text.split()).partition(". ")
     operation: Document = {
         "tags": [about.tag],
@@ -113,12 +128,20 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document]) 
             *([_LAST_EVENT_ID] if about.events else []),
         ],
         "responses": _responses(about),
+        "security": _security(about, keys),
     }
     if rest:
         operation["description"] = rest
     if about.body:
         operation["requestBody"] = {"required": True, "content": _taken(about, about.body)}
     return operation
+
+
+def _security(about: Endpoint, keys: bool) -> list[Document]:
+    """The scope that a key must have; where keys are not needed, nothing is as good."""
+    if about.scope is None:
+        return []
+    return [{_SCHEME: [about.scope]}, *([] if keys else [{}])]
 
 
 def _taken(about: Endpoint, body: type[BaseModel]) -> Document:

@@ -36,6 +36,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from shared import listening
+from shared.api_keys import Keyring
+from shared.errors import SettingsError
 from shared.first_contact import exit_if_unusable
 from shared.redis_client import connect
 from shared.settings import Settings, exit_with
@@ -54,14 +56,16 @@ DRAIN_SECONDS = 20
 
 def serve(settings: Settings) -> None:
     """Listens and serves until SIGTERM or SIGINT; what runs then is finished. Exits with status 2 when it cannot."""
-    refuse_open_door(settings)
+    ring = _keys_or_exit(settings)
+    refuse_open_door(settings, ring)
     listener = listening.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
     exit_if_unusable(settings.store_url)
     folder = _metrics_folder()
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:
         address = f"http://{listening.shown(settings.bind_host, listener)}"
-        log.info("listening", extra={"address": address, "processes": processes(settings)})
+        keys = "required" if ring.required else "none: whoever reaches this address may do everything"
+        log.info("listening", extra={"address": address, "processes": processes(settings), "api_keys": keys})
         gateway.run()
     finally:
         # A process that gunicorn started comes by here too when it ends, and the others still need the folder.
@@ -69,13 +73,22 @@ def serve(settings: Settings) -> None:
             gateway.clean_up()
 
 
-def refuse_open_door(settings: Settings) -> None:
-    """There are no keys or users yet, so other machines are let in only when somebody said so."""
-    if not settings.allow_anonymous and not listening.is_loopback(settings.bind_host):
-        exit_with(
-            f"BIND_HOST={settings.bind_host} would let anyone in, as there are no keys or users: "
-            "bind to 127.0.0.1, or set ALLOW_ANONYMOUS=true if the network is trusted"
-        )
+def refuse_open_door(settings: Settings, ring: Keyring) -> None:
+    """Other machines are let in with a key, or when somebody said that they need none."""
+    if ring.required or settings.allow_anonymous or listening.is_loopback(settings.bind_host):
+        return
+    exit_with(
+        f"BIND_HOST={settings.bind_host} would let anyone in, as there are no API keys: bind to 127.0.0.1, set "
+        "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line), or set ALLOW_ANONYMOUS=true if "
+        "the network is trusted"
+    )
+
+
+def _keys_or_exit(settings: Settings) -> Keyring:
+    try:
+        return Keyring(settings.api_keys, settings.api_keys_file)
+    except SettingsError as error:
+        exit_with(f"these settings are wrong:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 
 
 def processes(settings: Settings) -> int:

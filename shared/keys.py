@@ -321,6 +321,15 @@ AUDIT = "taskqueue:audit"
 DASHBOARD_SECRET = "taskqueue:dashboard:secret"  # noqa: S105  # the name of a key
 """string, owner: the dashboard; for ever. Signs its cookies, the same in every process, unless a setting does."""
 
+
+def api_key(key_id: str) -> str:
+    """hash, owner: key_use; a year after the last request. When a key of the REST API was last used; its rate's tokens.
+
+    used, tokens, at. Nothing here lets anybody in: who may is in `API_KEYS` and its file (`shared/api_keys.py`).
+    """
+    return f"taskqueue:api-key:{key_id}"
+
+
 BULKS = "taskqueue:bulks"
 """zset, owner: bulk_actions; the latest 100. Actions on many dead letters at once, by when they were begun."""
 

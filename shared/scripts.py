@@ -261,6 +261,11 @@ class Scripts:
         """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
         return int(self.call("settle", limit, permit.lock, permit.token))
 
+    def key_use(self, key_id: str, per_second: float, burst: float, wanted: int) -> tuple[int, float]:
+        """Notes that an API key is used, and takes tokens of its rate: how many, and seconds until there is one."""
+        granted, wait_us = self.call("key_use", key_id, f"{per_second:.9f}", f"{burst:.6f}", wanted)
+        return int(granted), int(wait_us) / 1_000_000
+
     # --- batches ---
 
     def batch_open(self, batch_id: str, name: str, max_running: str, stop_on_error: str, then: str) -> bool:

@@ -132,6 +132,12 @@ class Settings(BaseModel):
     allow_anonymous: bool = _at(
         "allow_anonymous", False, "Allows listening on other addresses than loopback without keys or users."
     )
+    api_keys: Names = _at(
+        "gateway.api_keys", (), "Who may call the REST API: lines of `taskqueue keys create`, with commas between them."
+    )
+    api_keys_file: str = _at(
+        "gateway.api_keys_file", "", "File with more keys, one a line; it is read again when it changes."
+    )
     gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
     gateway_processes: int = _at(
         "gateway.processes", 0, "Processes of a gateway; 0: one per processor, at most four.", ge=0, le=64
@@ -593,7 +599,7 @@ def _explain(item: Any, sources: Mapping[str, str]) -> str:
         return text
     name = sources.get(location[0], location[0].upper())
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
-    shown = "" if re.search("password|url|secret", location[0]) else f", got {item['input']!r}"
+    shown = "" if re.search("password|url|secret|api_keys", location[0]) else f", got {item['input']!r}"
     return f"{name}{inner}: {text}{shown}"
 
 

@@ -24,8 +24,10 @@ async function send(event) {
   const form = event.target;
   const shown = form.querySelector("output");
   const body = form.querySelector("textarea");
-  const request = { method: form.dataset.method };
+  const request = { method: form.dataset.method, headers: {} };
   if (body) Object.assign(request, { body: body.value, headers: { "Content-Type": "application/json" } });
+  const key = document.getElementById("key");
+  if (key && key.value) request.headers.Authorization = `Bearer ${key.value.trim()}`;
   shown.textContent = "…";
   try {
     const answer = await fetch(address(form), request);

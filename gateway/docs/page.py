@@ -16,7 +16,9 @@ def render(document: dict[str, Any]) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["kind"] = kind
     template = environment.from_string((files("gateway.docs") / "page.html").read_text())
-    return template.render(info=document["info"], tags=_by_tag(document), schemas=document["components"]["schemas"])
+    tags = _by_tag(document)
+    keys = any(_scope(operation["security"]) for each in document["paths"].values() for operation in each.values())
+    return template.render(info=document["info"], tags=tags, keys=keys, schemas=document["components"]["schemas"])
 
 
 def kind(schema: dict[str, Any]) -> str:
@@ -55,7 +57,8 @@ def _shown(method: str, path: str, operation: dict[str, Any], document: dict[str
         "parameters": operation["parameters"],
         "body": body,
         "example": json.dumps(example, indent=2) if example is not None else "",
-        "curl": _curl(method.upper(), path, example),
+        "scope": _scope(operation["security"]),
+        "curl": _curl(method.upper(), path, example, bool(_scope(operation["security"]))),
         "answers": _answers(operation),
     }
 
@@ -69,9 +72,19 @@ def _body(operation: dict[str, Any], document: dict[str, Any]) -> tuple[str, Any
     return name, examples[0] if examples else dict.fromkeys(schema.get("required", ()), "…")
 
 
-def _curl(method: str, path: str, example: Any) -> str:
+def _scope(security: list[dict[str, list[str]]]) -> str:
+    """What a key must be for; "" where none is needed."""
+    if not security or {} in security:
+        return ""
+    [[scope]] = security[0].values()
+    return scope
+
+
+def _curl(method: str, path: str, example: Any, key: bool) -> str:
     parts = ["curl"] if method == "GET" else [f"curl -X {method}"]
     parts.append(f"http://localhost:8000{path}")
+    if key:
+        parts.append("-H 'Authorization: Bearer KEY'")
     if example is not None:
         parts += ["-H 'Content-Type: application/json'", f"-d '{json.dumps(example)}'"]
     return " ".join(parts)

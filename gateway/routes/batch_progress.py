@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gateway import errors, present, schemas
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import bad_cursor
+from shared.api_keys import Scope
 from shared.batches import Batches
 
 
@@ -68,6 +69,8 @@ class BatchRoutes:
         "DELETE",
         "/batches/{batch_id}",
         tag="batches",
+        scope=Scope.OPERATE,
+        act=Act("cancelled batch", "{batch_id}"),
         query=schemas.CancelQuery,
         answers={202: Answer(description="None of its tasks starts any more.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
@@ -84,6 +87,8 @@ class BatchRoutes:
         "POST",
         "/batches/{batch_id}/retry",
         tag="batches",
+        scope=Scope.OPERATE,
+        act=Act("retried failures of batch", "{batch_id}"),
         answers={202: Answer(description="Its dead letters go back step by step.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
     )

@@ -15,6 +15,7 @@ from gateway.batch_stream import BatchStream
 from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.ndjson import Lines
+from shared.api_keys import Scope
 from shared.errors import StoreUnavailable
 from shared.idempotency import Begun, Idempotency, Request, new_seed, seed_of, task_id
 from shared.queues import CHUNK
@@ -36,6 +37,7 @@ class BatchSubmission:
         "POST",
         "/tasks/batch",
         tag="batches",
+        scope=Scope.SUBMIT,
         body=schemas.BatchBody,
         query=schemas.BatchQuery,
         lines=True,

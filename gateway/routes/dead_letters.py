@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gateway import errors, schemas
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
+from shared.api_keys import Scope
 from shared.dead_letters import DeadLetters
 from shared.tasks import TaskState
 
@@ -36,6 +37,8 @@ class DeadLetterRoutes:
         "POST",
         "/dlq/failed-tasks/{task_id}/retry",
         tag="dead letters",
+        scope=Scope.OPERATE,
+        act=Act("retried", "{task_id}"),
         answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
         problems=PROBLEMS,
     )
@@ -49,6 +52,8 @@ class DeadLetterRoutes:
         "DELETE",
         "/dlq/failed-tasks/{task_id}",
         tag="dead letters",
+        scope=Scope.ADMIN,
+        act=Act("deleted", "{task_id}"),
         answers={200: Answer(description="The task is gone.", model=schemas.Removed)},
         problems=PROBLEMS,
     )

@@ -1,4 +1,6 @@
-"""The API about itself: an index, the OpenAPI document, a page to read and try it, and what each problem means."""
+"""The API about itself: an index, the OpenAPI document, a page to read and try it, and what each problem means.
+
+It tells nothing about this installation, so nobody needs a key for it."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Documentation:
         self.document = document
         self.page = page.render(document).encode()
 
-    @endpoint("GET", "/", tag=_TAG, answers={200: Answer(description="Where things are.")}, store=False)
+    @endpoint("GET", "/", tag=_TAG, answers={200: Answer(description="Where things are.")}, store=False, scope=None)
     def index(self) -> Reply:
         """Says where things are."""
         info = self.document["info"]
@@ -37,13 +39,20 @@ class Documentation:
             }
         )
 
-    @endpoint("GET", "/openapi.json", tag=_TAG, answers={200: Answer(description="OpenAPI 3.1.")}, store=False)
+    @endpoint(
+        "GET", "/openapi.json", tag=_TAG, answers={200: Answer(description="OpenAPI 3.1.")}, store=False, scope=None
+    )
     def openapi(self) -> Reply:
         """Gives the OpenAPI document."""
         return Reply(content=self.document)
 
     @endpoint(
-        "GET", "/docs", tag=_TAG, answers={200: Answer(description="A page.", media_type="text/html")}, store=False
+        "GET",
+        "/docs",
+        tag=_TAG,
+        answers={200: Answer(description="A page.", media_type="text/html")},
+        store=False,
+        scope=None,
     )
     def docs(self) -> Reply:
         """Shows the documentation as a page that needs nothing from anywhere else."""
@@ -51,24 +60,40 @@ class Documentation:
             content=self.page, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
         )
 
-    @endpoint("GET", "/docs/{name}", tag=_TAG, answers={200: Answer(description="", media_type="*/*")}, store=False)
+    @endpoint(
+        "GET",
+        "/docs/{name}",
+        tag=_TAG,
+        answers={200: Answer(description="", media_type="*/*")},
+        store=False,
+        scope=None,
+    )
     def asset(self, name: str) -> Reply:
         """Gives the page's style and script."""
         if name not in _ASSETS:
             raise Refusal(errors.NO_SUCH_PATH, "there is no such file")
         return Reply(content=(files("gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
 
-    @endpoint("GET", "/favicon.ico", tag=_TAG, answers={200: Answer(description="", media_type="*/*")}, store=False)
+    @endpoint(
+        "GET",
+        "/favicon.ico",
+        tag=_TAG,
+        answers={200: Answer(description="", media_type="*/*")},
+        store=False,
+        scope=None,
+    )
     def favicon(self) -> Reply:
         """Gives the icon that browsers ask for unasked."""
         return Reply(content=(files("gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
-    @endpoint("GET", "/problems", tag=_TAG, answers={200: Answer(description="All kinds.")}, store=False)
+    @endpoint("GET", "/problems", tag=_TAG, answers={200: Answer(description="All kinds.")}, store=False, scope=None)
     def problems(self) -> Reply:
         """Lists the kinds of problem."""
         return Reply(content={"items": [_explained(slug) for slug in KINDS], "next_cursor": None})
 
-    @endpoint("GET", "/problems/{name}", tag=_TAG, answers={200: Answer(description="A kind.")}, store=False)
+    @endpoint(
+        "GET", "/problems/{name}", tag=_TAG, answers={200: Answer(description="A kind.")}, store=False, scope=None
+    )
     def problem(self, name: str) -> Reply:
         """Explains the `type` of a problem."""
         if name not in KINDS:

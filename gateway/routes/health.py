@@ -25,12 +25,16 @@ NEARLY_FULL = 0.9
 class HealthRoutes:
     """Health, for people and for orchestrators."""
 
-    def __init__(self, settings: Settings, redis: Redis, queues: Queues, workers: Workers, version: str) -> None:
+    def __init__(
+        self, settings: Settings, redis: Redis, queues: Queues, workers: Workers, version: str, keys: bool
+    ) -> None:
+        """`keys`: callers need one, so strangers are told only what orchestrators have to know."""
         self.settings = settings
         self.redis = redis
         self.queues = queues
         self.workers = workers
         self.version = version
+        self.keys = keys
 
     @endpoint(
         "GET",
@@ -67,6 +71,7 @@ class HealthRoutes:
         "GET",
         "/health/live",
         tag="health",
+        scope=None,
         answers={200: Answer(description="The process answers.", model=schemas.Alive)},
         store=False,
     )
@@ -78,6 +83,7 @@ class HealthRoutes:
         "GET",
         "/health/ready",
         tag="health",
+        scope=None,
         answers={
             200: Answer(description="Tasks are taken.", model=schemas.Health),
             503: Answer(description="Tasks are not taken; `notes` says why.", model=schemas.Health),
@@ -86,7 +92,12 @@ class HealthRoutes:
     )
     def ready(self) -> Reply:
         """Says whether this instance should get requests: Redis answers, takes writes and evicts nothing."""
-        return self.health()
+        answer = self.health()
+        if self.keys and isinstance(answer.content, schemas.Health):
+            reachable = schemas.StoreHealth(reachable=answer.content.redis.reachable)
+            about: dict[str, Any] = {"redis": reachable, "workers": None, "queues": None, "notes": []}
+            answer.content = answer.content.model_copy(update=about)
+        return answer
 
     def _look(self) -> schemas.Health:
         info = self._info()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from gateway import errors
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.door import actor
+from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.schemas import Body, View
+from shared.api_keys import Scope
 from shared.limits import Limits, LimitState, read_limit
-
-log = logging.getLogger(__name__)
-
-BY = "the REST API"
 
 
 class LimitBody(Body):
@@ -85,12 +82,28 @@ class LimitRoutes:
         """Shows the limit of a task type."""
         return self._show(f"type:{name}")
 
-    @endpoint("PUT", "/limits/types/{name}", tag="limits", body=LimitBody, answers=_PUT)
+    @endpoint(
+        "PUT",
+        "/limits/types/{name}",
+        tag="limits",
+        scope=Scope.OPERATE,
+        act=Act("set limit", "type:{name}"),
+        body=LimitBody,
+        answers=_PUT,
+    )
     def put_of_type(self, name: str, body: LimitBody) -> Reply:
         """Sets the limit of a task type. Tasks that run already count."""
         return self._put(f"type:{name}", body)
 
-    @endpoint("DELETE", "/limits/types/{name}", tag="limits", answers=_GONE, problems=(errors.NOT_FOUND,))
+    @endpoint(
+        "DELETE",
+        "/limits/types/{name}",
+        tag="limits",
+        scope=Scope.OPERATE,
+        act=Act("removed limit", "type:{name}"),
+        answers=_GONE,
+        problems=(errors.NOT_FOUND,),
+    )
     def delete_of_type(self, name: str) -> Reply:
         """Removes the limit of a task type. One that its handler or the settings declare holds again."""
         return self._delete(f"type:{name}")
@@ -100,12 +113,28 @@ class LimitRoutes:
         """Shows the limit of tasks with a limit_key."""
         return self._show(f"key:{name}")
 
-    @endpoint("PUT", "/limits/keys/{name}", tag="limits", body=LimitBody, answers=_PUT)
+    @endpoint(
+        "PUT",
+        "/limits/keys/{name}",
+        tag="limits",
+        scope=Scope.OPERATE,
+        act=Act("set limit", "key:{name}"),
+        body=LimitBody,
+        answers=_PUT,
+    )
     def put_of_key(self, name: str, body: LimitBody) -> Reply:
         """Sets the limit of tasks with a limit_key, whatever their type."""
         return self._put(f"key:{name}", body)
 
-    @endpoint("DELETE", "/limits/keys/{name}", tag="limits", answers=_GONE, problems=(errors.NOT_FOUND,))
+    @endpoint(
+        "DELETE",
+        "/limits/keys/{name}",
+        tag="limits",
+        scope=Scope.OPERATE,
+        act=Act("removed limit", "key:{name}"),
+        answers=_GONE,
+        problems=(errors.NOT_FOUND,),
+    )
     def delete_of_key(self, name: str) -> Reply:
         """Removes the limit of tasks with a limit_key. One that the settings declare holds again."""
         return self._delete(f"key:{name}")
@@ -119,16 +148,16 @@ class LimitRoutes:
     def _put(self, name: str, body: LimitBody) -> Reply:
         try:
             limit = read_limit(body.model_dump(exclude_none=True))
-            new = self.limits.put(name, limit, BY)
+            new = self.limits.put(name, limit, actor())
         except ValueError as error:
             raise errors.invalid([errors.field_error((), str(error))]) from None
-        log.info("limit set", extra={"limit": name, "concurrency": limit.concurrency, "rate": limit.rate})
-        return Reply(content=self._show(name).content, status=201 if new else 200)
+        many = "any number" if limit.concurrency is None else limit.concurrency
+        noted = f"at once: {many}, rate: {limit.rate or 'any'}"
+        return Reply(content=self._show(name).content, status=201 if new else 200, noted=noted)
 
     def _delete(self, name: str) -> Reply:
         if not self.limits.delete(name):
             raise _unknown(name)
-        log.info("limit removed", extra={"limit": name})
         return Reply(content=LimitRemoved(name=name, removed=True))
 
 

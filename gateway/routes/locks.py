@@ -8,13 +8,13 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from gateway import errors
+from gateway.door import actor
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.schemas import Body, View
 from shared import keys
+from shared.api_keys import Scope
 from shared.locks import LEADER, LockDesk, LockInfo
-
-BY = "the REST API"
 
 
 class LockView(View):
@@ -88,6 +88,7 @@ class LockRoutes:
         "DELETE",
         "/admin/locks/{name}",
         tag="locks",
+        scope=Scope.ADMIN,
         body=UnlockBody,
         answers={200: Answer(description="The lock is free.", model=Unlocked)},
         problems=(errors.NOT_FOUND, errors.LOCK_CHANGED),
@@ -95,20 +96,21 @@ class LockRoutes:
     def unlock(self, name: str, body: UnlockBody) -> Reply:
         """Takes a lock from its holder. The holder stops within a renewal, and its writes are refused at once."""
         self._find(name)
-        owner = self.desk.force(name, body.fencing_token, BY, body.reason)
+        owner = self.desk.force(name, body.fencing_token, actor(), body.reason)
         return Reply(content=Unlocked(name=name, unlocked=True, owner=owner))
 
     @endpoint(
         "POST",
         "/admin/leader/step-down",
         tag="locks",
+        scope=Scope.ADMIN,
         body=StepDownBody,
         answers={200: Answer(description="It leads no longer.", model=Unlocked)},
         problems=(errors.LOCK_CHANGED,),
     )
     def step_down(self, body: StepDownBody) -> Reply:
         """Ends the leader's term. Another housekeeper leads next; this one may lead again after ten seconds."""
-        owner = self.desk.step_down(BY, body.reason)
+        owner = self.desk.step_down(actor(), body.reason)
         return Reply(content=Unlocked(name=LEADER, unlocked=True, owner=owner))
 
     def _find(self, name: str) -> LockInfo:

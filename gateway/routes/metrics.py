@@ -21,6 +21,8 @@ class MetricsRoutes:
         "GET",
         "/metrics",
         tag="metrics",
+        # As at every other part: counts, and names of types and queues; no data, no ids, no callers.
+        scope=None,
         answers={200: Answer(description="Metrics in the text format of Prometheus.", media_type=CONTENT_TYPE_LATEST)},
         store=False,
     )

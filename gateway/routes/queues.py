@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from gateway import errors, present, schemas, wording
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.door import actor
+from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
+from shared.api_keys import Scope
 from shared.queues import Queues
-
-log = logging.getLogger(__name__)
 
 
 class QueueRoutes:
@@ -28,6 +26,8 @@ class QueueRoutes:
         "POST",
         "/queues/{name}/pause",
         tag="queues",
+        scope=Scope.OPERATE,
+        act=Act("paused queue", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The queue is paused.", model=schemas.QueueView)},
         problems=(errors.NOT_FOUND,),
@@ -35,14 +35,15 @@ class QueueRoutes:
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a queue: workers take nothing more from it, what runs goes on, submissions are still taken."""
         queue = self._queue(name)
-        self.queues.pause(queue, body.reason)
-        log.info("queue paused", extra={"queue": queue, "reason": body.reason})
+        self.queues.pause(queue, body.reason, actor())
         return self._show(queue)
 
     @endpoint(
         "POST",
         "/queues/{name}/resume",
         tag="queues",
+        scope=Scope.OPERATE,
+        act=Act("resumed queue", "{name}"),
         answers={200: Answer(description="The queue is open.", model=schemas.QueueView)},
         problems=(errors.NOT_FOUND,),
     )
@@ -50,7 +51,6 @@ class QueueRoutes:
         """Lets workers take tasks from a queue again."""
         queue = self._queue(name)
         self.queues.resume(queue)
-        log.info("queue resumed", extra={"queue": queue})
         return self._show(queue)
 
     def _queue(self, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -12,18 +11,17 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gateway import errors, schemas
 from gateway.catalogue import Catalogue
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas import Body, Tag, View
 from shared import strict_json
+from shared.api_keys import Scope
 from shared.queues import Queues
 from shared.schedules import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
 from shared.tasks import WEBHOOK_TYPE, new_task_id
 from shared.telemetry import Tracing, subject_of
 from shared.timetable import StoredSchedule, Timetable
-
-log = logging.getLogger(__name__)
 
 SHOWN = 5
 """Due times that a schedule is shown with."""
@@ -170,6 +168,8 @@ class ScheduleRoutes:
         "PUT",
         "/schedules/{name}",
         tag="schedules",
+        scope=Scope.ADMIN,
+        act=Act("changed schedule", "{name}"),
         body=ScheduleBody,
         answers={
             200: Answer(description="It was there; it is as the body says now.", model=ScheduleView),
@@ -187,19 +187,22 @@ class ScheduleRoutes:
         "DELETE",
         "/schedules/{name}",
         tag="schedules",
+        scope=Scope.ADMIN,
+        act=Act("deleted schedule", "{name}"),
         answers={200: Answer(description="The schedule is gone; its tasks stay.", model=ScheduleRemoved)},
         problems=(errors.NOT_FOUND,),
     )
     def delete(self, name: str) -> Reply:
         """Removes a schedule. One that the configuration file declares comes back with the next housekeeper."""
         self.timetable.delete(name)
-        log.info("schedule removed", extra={"schedule": name})
         return Reply(content=ScheduleRemoved(name=name, removed=True))
 
     @endpoint(
         "POST",
         "/schedules/{name}/pause",
         tag="schedules",
+        scope=Scope.OPERATE,
+        act=Act("paused schedule", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
         problems=(errors.NOT_FOUND,),
@@ -207,26 +210,28 @@ class ScheduleRoutes:
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a schedule. Times that pass meanwhile are not made up for."""
         stored = self.timetable.pause(name, body.reason)
-        log.info("schedule paused", extra={"schedule": name, "reason": body.reason})
         return Reply(content=_view(stored))
 
     @endpoint(
         "POST",
         "/schedules/{name}/resume",
         tag="schedules",
+        scope=Scope.OPERATE,
+        act=Act("resumed schedule", "{name}"),
         answers={200: Answer(description="The schedule goes on.", model=ScheduleView)},
         problems=(errors.NOT_FOUND,),
     )
     def resume(self, name: str) -> Reply:
         """Lets a schedule go on, with its next time from now."""
         stored = self.timetable.resume(name)
-        log.info("schedule resumed", extra={"schedule": name})
         return Reply(content=_view(stored))
 
     @endpoint(
         "POST",
         "/schedules/{name}/run",
         tag="schedules",
+        scope=Scope.OPERATE,
+        act=Act("ran schedule now", "{name}"),
         answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
     )
@@ -243,7 +248,7 @@ class ScheduleRoutes:
             raise Refusal(errors.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)
         self.metrics.submitted(task.queue, task.type)
         answer = {"task_id": task.id, "status": stored.state}
-        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"})
+        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"}, noted=task.id)
 
 
 def _schedule(name: str, body: ScheduleBody, default_priority: str) -> Schedule:

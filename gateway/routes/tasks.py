@@ -11,9 +11,10 @@ from flask import g
 
 from gateway import errors, present, schemas
 from gateway.catalogue import Catalogue
-from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
+from gateway.endpoints import REPLAYED, Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.submissions import Submissions, refusal_of
+from shared.api_keys import Scope
 from shared.idempotency import Idempotency, Request
 from shared.queues import Queues, Submitted
 from shared.records import Filter, Page, Records
@@ -52,6 +53,7 @@ class Tasks:
         "POST",
         "/tasks",
         tag="tasks",
+        scope=Scope.SUBMIT,
         body=schemas.NewTaskBody,
         answers={
             200: Answer(
@@ -124,6 +126,8 @@ class Tasks:
         "POST",
         "/tasks/{task_id}/redeliver",
         tag="tasks",
+        scope=Scope.OPERATE,
+        act=Act("redelivered", "{task_id}"),
         answers={202: Answer(description="It is on its way again.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.CONFLICT),
     )
@@ -137,6 +141,8 @@ class Tasks:
         "DELETE",
         "/tasks/{task_id}",
         tag="tasks",
+        scope=Scope.OPERATE,
+        act=Act("cancelled", "{task_id}"),
         query=schemas.CancelQuery,
         answers={
             200: Answer(description="The task is cancelled.", model=schemas.TaskStatus),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from shared.cli import operations, tasks
+from shared.cli import keys, operations, tasks
 from shared.cli.output import Output
 from shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from shared.client.client import DEFAULT_URL
@@ -19,6 +19,8 @@ _EPILOG = """\
 statuses: 0 done · 1 the task did not complete, or some of a batch were refused · 2 the command line is wrong ·
 3 refused: nothing was changed · 4 not in time · 5 no gateway answers, or it cannot do it now · 130 Ctrl-C
 (doctor: 0 all is well, 1 something is doubtful, 2 something is wrong)
+
+An API key is taken from TASKQUEUE_API_KEY, where no list of processes shows it.
 """
 
 
@@ -77,4 +79,5 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     tasks.add_commands(commands)
     operations.add_commands(commands)
+    keys.add_commands(operations.add_group(commands, "keys", "API keys: create, list, revoke"))
     return top

@@ -34,15 +34,16 @@ _LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time"
 
 def add_commands(commands: Any) -> None:
     """Adds them to the parser."""
-    _add_dead_letters(_group(commands, "dlq", "dead letters: list, retry, delete"))
-    _add_queues(_group(commands, "queues", "queues: list, pause, resume"))
-    _add_schedules(_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
-    _add_locks(_group(commands, "locks", "locks of housekeeping: list, unlock"))
+    _add_dead_letters(add_group(commands, "dlq", "dead letters: list, retry, delete"))
+    _add_queues(add_group(commands, "queues", "queues: list, pause, resume"))
+    _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
+    _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
     doctor = commands.add_parser("doctor", help="look at a system from this machine: settings, Redis, workers, …")
     doctor.set_defaults(run=examine)
 
 
-def _group(commands: Any, name: str, text: str) -> Any:
+def add_group(commands: Any, name: str, text: str) -> Any:
+    """Where commands that belong together go."""
     group = commands.add_parser(name, help=text)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

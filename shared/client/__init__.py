@@ -27,6 +27,7 @@ from shared.client.feed import BatchFeed
 from shared.client.problems import (
     ClientError,
     Conflict,
+    NotAllowed,
     NotFound,
     NotInTime,
     Problem,
@@ -50,6 +51,7 @@ __all__ = [
     "Ended",
     "Error",
     "Lock",
+    "NotAllowed",
     "NotFound",
     "NotInTime",
     "Options",

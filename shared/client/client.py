@@ -29,6 +29,8 @@ LONGEST_WAIT = 30.0
 class Client:
     """Talks to the gateway at `url` (else TASKQUEUE_URL, else localhost:8000). May be used by several threads.
 
+    `api_key` (else TASKQUEUE_API_KEY) is sent with every request, where the gateway asks for one.
+
     A request may take `timeout` seconds, and is tried again, where that is safe, for `patience` seconds.
     """
 
@@ -38,14 +40,17 @@ class Client:
         *,
         timeout: float = 10.0,
         patience: float = 30.0,
+        api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
+        key = api_key or os.environ.get("TASKQUEUE_API_KEY")
+        sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         self.transport = Transport(
-            address, timeout=timeout, patience=patience, headers=headers, tls=tls, sleep=sleep, clock=clock
+            address, timeout=timeout, patience=patience, headers=sent, tls=tls, sleep=sleep, clock=clock
         )
         self.batches = Batches(self.transport)
         self.dead_letters = DeadLetters(self.transport)

@@ -58,6 +58,10 @@ class Conflict(Problem):
     """What is there already does not allow it (409)."""
 
 
+class NotAllowed(Problem):
+    """The API key is missing or not known (401), or is not for this (403)."""
+
+
 class Refused(Problem):
     """What was sent is wrong, and would be refused again (400, 413, 415, 422)."""
 
@@ -66,7 +70,7 @@ class Unavailable(Problem):
     """It cannot be done now, but may be later (429, 503)."""
 
 
-_KINDS = {404: NotFound, 409: Conflict, 429: Unavailable, 503: Unavailable}
+_KINDS = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 409: Conflict, 429: Unavailable, 503: Unavailable}
 
 
 def problem(status: int, body: bytes | Mapping[str, Any]) -> Problem:

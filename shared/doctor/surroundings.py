@@ -34,7 +34,7 @@ def _doors(settings: Settings) -> list[Finding]:
         doubtful(
             "settings",
             f"whoever reaches {settings.bind_host} is let in (ALLOW_ANONYMOUS=true)",
-            "keep its ports on a network that you trust, behind something that asks who comes",
+            "set API_KEYS, DASHBOARD_USERS and ALLOW_ANONYMOUS=false, or keep its ports on a network that you trust",
         )
     ]
 

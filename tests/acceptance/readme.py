@@ -29,12 +29,12 @@ def settings_table() -> str:
 def endpoints_table(openapi: dict[str, Any]) -> str:
     """Every endpoint of the gateway."""
     rows = [
-        f"| `{method.upper()} {path}` | {operation['summary'].rstrip('.')} |"
+        f"| `{method.upper()} {path}` | {_scope(operation)} | {operation['summary'].rstrip('.')} |"
         for path, operations in openapi["paths"].items()
         for method, operation in operations.items()
         if isinstance(operation, dict) and "summary" in operation
     ]
-    return "\n".join(["| endpoint | does |", "|---|---|", *rows])
+    return "\n".join(["| endpoint | scope | does |", "|---|---|---|", *rows])
 
 
 def metrics_table(exposition: str) -> str:
@@ -68,6 +68,10 @@ def exercise(api: httpx.Client) -> None:
         api.post("/tasks", json={"type": "process", "data": data, "max_retries": 1}).raise_for_status()
     done = api.post("/tasks", json={"type": "calculate", "data": "1/0", "max_retries": 0}).json()["task_id"]
     api.get(f"/tasks/{done}/result", params={"wait": 10}).raise_for_status()
+
+
+def _scope(operation: dict[str, Any]) -> str:
+    return ", ".join(f"`{scope}`" for way in operation["security"] for scopes in way.values() for scope in scopes)
 
 
 def _shown(value: object) -> str:

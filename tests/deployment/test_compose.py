@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import stat
 import subprocess
@@ -13,6 +14,7 @@ import yaml
 
 import dashboard.serve
 import gateway.serve
+from shared.api_keys import Keyring, Scope, new_key
 from shared.settings import Settings, load
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
@@ -106,6 +108,19 @@ def test_every_container_is_confined_bounded_watched_and_comes_back(service: str
 def test_images_are_named_with_their_version(service: str) -> None:
     image = services()[service]["image"]
     assert image == "taskqueue:local" or re.search(r":v?\d", image), image
+
+
+def test_keys_and_users_from_the_env_file_reach_their_parts_and_then_nobody_is_anonymous() -> None:
+    key, _ = new_key("shop", [Scope.SUBMIT, Scope.READ], "100/s")
+    chosen = {**PASSWORDS, "API_KEYS": key.line, "DASHBOARD_USERS": "ann:admin:x", "ALLOW_ANONYMOUS": "false"}
+    done = compose_file.read(environment=chosen)
+    assert done.returncode == 0, done.stderr
+    told = {name: each.get("environment", {}) for name, each in json.loads(done.stdout)["services"].items()}
+    gateway = load({**IMAGE, **told["gateway"]})
+    assert Keyring(gateway.api_keys).all() == [key]
+    assert not gateway.allow_anonymous
+    assert [name for name, environment in told.items() if "API_KEYS" in environment] == ["gateway"]
+    assert not Keyring(settings_of("gateway").api_keys).required, "without any, whoever is on this machine may do all"
 
 
 def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:

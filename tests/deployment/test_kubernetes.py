@@ -186,7 +186,7 @@ def test_no_secret_is_in_the_files_and_none_has_a_default() -> None:
             if reference:
                 assert reference["name"] == "task-queue"
                 assert not reference.get("optional"), f"{name} would start without its {reference['key']}"
-            elif re.search("PASSWORD|SECRET|USERS|AUTH|KEY|TOKEN", variable["name"]):
+            elif re.search("(PASSWORD|SECRET|USERS|AUTH|KEYS?|TOKEN)$", variable["name"]):
                 pytest.fail(f"{name}: {variable['name']} must come from a secret")
 
 
@@ -196,9 +196,16 @@ def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None
         for workload in workloads().values()
         for variable in workload.container.get("env", [])
         if "secretKeyRef" in variable.get("valueFrom", {})
+    } | {
+        item["key"]
+        for workload in workloads().values()
+        for volume in workload.pod.get("volumes", [])
+        for item in volume.get("secret", {}).get("items", [])
     }
     for readme in (ROOT / "README.md", K8S / "README.md"):
-        command = re.search(r"kubectl create secret generic task-queue .*?\n```", readme.read_text(), re.DOTALL)
+        command = re.search(
+            r"kubectl create secret generic task-queue --namespace.*?\n```", readme.read_text(), re.DOTALL
+        )
         assert command, readme
         assert set(re.findall(r"--from-literal=([\w-]+)=", command[0])) == wanted
 
@@ -254,10 +261,22 @@ def test_the_image_carries_the_version_of_the_code(workload: Workload) -> None:
     assert workload.container["image"].endswith(f"taskqueue:{version}")
 
 
-def test_only_those_whom_people_sign_in_to_or_a_policy_keeps_let_everybody_in() -> None:
-    anonymous = {name for name in OURS if load(workloads()[name].environment()).allow_anonymous}
-    assert anonymous == {"gateway"}
+def test_nobody_gets_in_without_a_key_or_a_password() -> None:
+    assert not [name for name in OURS if load(workloads()[name].environment()).allow_anonymous]
     assert "DASHBOARD_USERS" in workloads()["dashboard"].environment()
+
+
+def test_the_gateway_reads_its_keys_from_a_mounted_secret_and_is_not_restarted_when_they_change() -> None:
+    workload = workloads()["gateway"]
+    path = Path(load(workload.environment()).api_keys_file)
+    [mount] = [each for each in workload.container["volumeMounts"] if each["mountPath"] == str(path.parent)]
+    assert mount["readOnly"]
+    assert "subPath" not in mount, "what is mounted so is never changed"
+    [volume] = [each for each in workload.pod["volumes"] if each["name"] == mount["name"]]
+    assert volume["secret"]["secretName"] == "task-queue"
+    assert volume["secret"]["items"] == [{"key": "api-keys", "path": path.name}]
+    assert not volume["secret"].get("optional")
+    assert volume["secret"]["defaultMode"] == 0o440
 
 
 # --- stopping ---

@@ -27,7 +27,7 @@ def test_kubernetes_runs_what_compose_runs(name: str) -> None:
 def test_a_part_is_told_the_same_unless_there_is_a_reason(name: str) -> None:
     reasons = {
         "REDIS_PASSWORD",  # each has its own
-        "ALLOW_ANONYMOUS",  # compose publishes on loopback; here the dashboard has users
+        "ALLOW_ANONYMOUS",  # compose publishes on loopback; here are keys and users
         "DASHBOARD_USERS",
         "DRAIN_GRACE",  # a pod may take longer to go
     }

@@ -12,7 +12,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from shared.settings import load
+from gateway.app import create_app
+from shared.redis_client import connect
+from shared.settings import Settings, load
 from tests.deployment.manifests import K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.harness import ROOT
@@ -100,14 +102,17 @@ def test_from_outside_people_come_by_https_only(tmp_path_factory: pytest.TempPat
     assert load(told).dashboard_https
 
 
-def test_the_api_is_not_shown_to_the_outside_without_asking_who_is_there() -> None:
+def test_what_the_outside_sees_of_the_api_asks_for_a_key_or_tells_nothing() -> None:
     manifests = yaml.safe_load_all((K8S / "overlays" / "ingress" / "ingress.yaml").read_text())
     found = {(each["kind"], each["metadata"]["name"]): each for each in manifests}
-    middleware = found["Ingress", "gateway"]["metadata"]["annotations"][
-        "traefik.ingress.kubernetes.io/router.middlewares"
-    ]
-    assert middleware == "task-queue-gateway-users@kubernetescrd"
-    assert found["Middleware", "gateway-users"]["spec"]["basicAuth"]["secret"] == "gateway-users"
+    [rule] = found["Ingress", "gateway"]["spec"]["rules"]
+    passed_on = tuple(way["path"] for way in rule["http"]["paths"])
+    operations = create_app(Settings(), connect("redis://127.0.0.1:1")).test_client().get("/openapi.json").get_json()
+    for path, methods in operations["paths"].items():
+        inside = path == "/metrics"
+        assert path.startswith(passed_on) != inside, path
+        for operation in methods.values():
+            assert operation["security"] or path in ("/metrics", "/health/live", "/health/ready")
 
 
 # --- files that are applied by themselves ---

@@ -18,10 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 
 from gateway.intake import Parser, Server
+from shared.api_keys import Scope, new_key
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.task_types import TaskType, TaskTypes
 from tests.harness import ROOT, System, alive, running_system, wait_until
@@ -138,6 +140,40 @@ def test_it_does_not_listen_to_everybody_unless_told_to() -> None:
     assert ended.returncode == 2
     assert "ALLOW_ANONYMOUS=true" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_with_keys_it_listens_to_everybody_and_lets_in_whoever_has_one(system: System, tmp_path: Path) -> None:
+    key, text = new_key("shop", [Scope.READ])
+    (tmp_path / "keys").write_text(key.line)
+    port = free_port()
+    system.start(
+        "gateway",
+        BIND_HOST="0.0.0.0",
+        GATEWAY_PORT=str(port),
+        GATEWAY_PROCESSES="2",
+        API_KEYS_FILE=str(tmp_path / "keys"),
+    )
+
+    def status(path: str, **headers: str) -> int:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=10).status_code
+        except httpx.TransportError:
+            return 0
+
+    wait_until(lambda: status("/health/live") == 200, "the gateway answers")
+    assert status("/tasks") == 401
+    assert status("/tasks", Authorization=f"Bearer {text}") == 200
+    assert '"api_keys": "required"' in system.logs()
+    assert text not in system.logs()
+
+
+@pytest.mark.parametrize("content", ["", "nonsense"])
+def test_a_file_without_good_keys_is_a_mistake_that_names_it(content: str, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(content)
+    ended = start_and_wait(API_KEYS_FILE=str(tmp_path / "keys"), GATEWAY_PORT=str(free_port()))
+    assert ended.returncode == 2
+    assert "API_KEYS_FILE: " in ended.stderr
+    assert "taskqueue keys create" in ended.stderr
 
 
 def test_a_taken_port_is_one_line_that_says_what_to_do() -> None:

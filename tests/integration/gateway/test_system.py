@@ -260,7 +260,7 @@ def test_every_address_is_documented_with_every_problem(gateway: Gateway, openap
     documented = {(path, method) for path, operations in openapi["paths"].items() for method in operations}
     assert declared == documented
     submit = openapi["paths"]["/tasks"]["post"]["responses"]
-    assert set(submit) == {"200", "202", "400", "403", "406", "409", "413", "415", "422", "429", "500", "503"}
+    assert set(submit) == {"200", "202", "400", "401", "403", "406", "409", "413", "415", "422", "429", "500", "503"}
 
 
 def test_answers_fit_their_documented_schemas(gateway: Gateway, openapi: Any) -> None:

@@ -1,0 +1,69 @@
+"""The API keys: whose they are, what they are for, and when each was last used. They are made and removed elsewhere."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+from redis import Redis
+
+from gateway.endpoints import Answer, Reply, endpoint
+from gateway.schemas import View
+from shared import keys
+from shared.api_keys import ApiKey, Keyring, Scope
+from shared.clock import instant
+from shared.redis_client import translated
+
+
+class KeyView(View):
+    """An API key, of which nobody can tell the secret."""
+
+    id: str
+    client: str = Field(description="Whose it is: the name in the log and in the audit record.")
+    scopes: list[Scope]
+    rate: str | None = Field(description="Requests in a time; null: any number.")
+    expires_at: datetime | None
+    last_used_at: datetime | None = Field(description="To a minute; null: not within a year.")
+
+
+class KeyList(View):
+    """The keys by client."""
+
+    items: list[KeyView]
+    next_cursor: str | None = None
+
+
+class KeyRoutes:
+    """What this gateway was told of keys, and what Redis remembers of their use."""
+
+    def __init__(self, ring: Keyring, redis: Redis) -> None:
+        self.ring = ring
+        self.redis = redis
+
+    @endpoint(
+        "GET",
+        "/admin/keys",
+        tag="keys",
+        scope=Scope.ADMIN,
+        answers={200: Answer(description="All keys.", model=KeyList)},
+    )
+    def all(self) -> Reply:
+        """Lists the API keys: whose each is, what it is for, and when it was last used."""
+        found = self.ring.all()
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in found:
+                pipeline.hget(keys.api_key(each.id), "used")
+            used = pipeline.execute(raise_on_error=False)
+        return Reply(content=KeyList(items=[_view(key, at) for key, at in zip(found, used, strict=True)]))
+
+
+def _view(key: ApiKey, used: Any) -> KeyView:
+    return KeyView(
+        id=key.id,
+        client=key.client,
+        scopes=list(key.scopes),
+        rate=key.rate.text if key.rate else None,
+        expires_at=key.expires_at,
+        last_used_at=instant(int(used)) if isinstance(used, bytes) and used.isdigit() else None,
+    )

@@ -1,0 +1,280 @@
+"""API keys of the gateway: who may call it, and what for.
+
+A key is `tq_ID_SECRET`; a line for each says whose it is and what it may do:
+
+    ID:CLIENT:SCOPES:HASH[:rate=100/s][:expires=2027-01-31]
+
+**Why in the settings and in a file, not in Redis.** Every part reaches Redis, handlers too, and so does whoever finds a
+hole in one of them. Whoever writes to Redis must not be able to let himself in here, so what decides is where only the
+gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis has what
+may be lost or forged without harm: when a key was last used, and the tokens of its rate.
+
+**Why one SHA-256.** The secret has 160 random bits, which nobody guesses however fast he may try; a hash that is slow
+on purpose protects passwords, and would cost each request some 50 ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from shared.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How long a change of the file may go unnoticed."""
+_KEY = re.compile(r"tq_([a-z0-9]{4,16})_[0-9a-f]{40}")
+_ID = re.compile(r"[a-z0-9]{4,16}")
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_NOBODY = bytes(32)
+
+
+class Scope(StrEnum):
+    """What a key is for."""
+
+    SUBMIT = "submit"
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+_MAY_TOO = {Scope.OPERATE: {Scope.READ}, Scope.ADMIN: set(Scope)}
+"""Whoever operates has to see what; whoever submits need not see what others have sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """So many requests in so many seconds, all of them at once if they like."""
+
+    count: float
+    per: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key without its secret."""
+
+    id: str
+    client: str
+    scopes: tuple[Scope, ...]
+    digest: bytes
+    rate: Rate | None = None
+    expires_at: datetime | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return any(scope is each or scope in _MAY_TOO.get(each, ()) for each in self.scopes)
+
+    def expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+    @property
+    def line(self) -> str:
+        """As `read_key` reads it."""
+        parts = [self.id, self.client, "+".join(self.scopes), self.digest.hex()]
+        if self.rate:
+            parts.append(f"rate={self.rate.text}")
+        if self.expires_at:
+            parts.append(f"expires={_spelled(self.expires_at)}")
+        return ":".join(parts)
+
+
+def new_key(
+    client: str, scopes: Iterable[Scope], rate: str | None = None, expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """A new key, and the text that its owner sends, which nobody can find out later. Raises ValueError."""
+    key_id = "".join(secrets.choice("abcdefghijkmnpqrstuvwxyz23456789") for _ in range(8))
+    text = f"tq_{key_id}_{secrets.token_hex(20)}"
+    key = ApiKey(
+        id=key_id,
+        client=client,
+        scopes=tuple(dict.fromkeys(scopes)),
+        digest=hashlib.sha256(text.encode()).digest(),
+        rate=_rate(rate) if rate else None,
+        expires_at=expires_at,
+    )
+    return read_key(key.line), text
+
+
+def read_key(line: str) -> ApiKey:
+    """The key of a line. Raises ValueError, which says nothing of the hash."""
+    key_id, _, rest = line.partition(":")
+    client, _, rest = rest.partition(":")
+    scopes, _, rest = rest.partition(":")
+    digest, *options = rest.split(":")
+    if not _ID.fullmatch(key_id) or not _HASH.fullmatch(digest):
+        raise ValueError("is no key: `taskqueue keys create CLIENT SCOPE` makes one")
+    if not _CLIENT.fullmatch(client):
+        raise ValueError(f"{client[:40]!r} is no name of a client: letters, digits, . _ and -, at most 64")
+    known = _options(options)
+    return ApiKey(
+        id=key_id,
+        client=client,
+        scopes=tuple(_scope(each) for each in scopes.split("+")),
+        digest=bytes.fromhex(digest),
+        rate=_rate(known["rate"]) if "rate" in known else None,
+        expires_at=read_moment(known["expires"]) if "expires" in known else None,
+    )
+
+
+def read_keys(lines: Iterable[str]) -> dict[str, ApiKey]:
+    """Keys by id. Raises SettingsError with everything that is wrong, a line each."""
+    found: dict[str, ApiKey] = {}
+    mistakes = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            key = read_key(line)
+        except ValueError as error:
+            mistakes.append(f"key {number}: {error}")
+            continue
+        if key.id in found:
+            mistakes.append(f"key {number}: {key.id} is there twice")
+        found[key.id] = key
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return found
+
+
+def read_moment(text: str) -> datetime:
+    """A day or a moment; UTC where it says nothing else. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"expires must be like 2027-01-31 or 20270131T120000Z, got {text[:40]!r}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def key_lines(text: str) -> list[str]:
+    """The lines of a file that are keys."""
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+class Keyring:
+    """The keys of the settings and of the file."""
+
+    def __init__(
+        self,
+        lines: Iterable[str] = (),
+        path: str = "",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Raises SettingsError with everything that is wrong."""
+        self.path = path
+        self.clock = clock
+        self.now = now
+        self.given = _named("API_KEYS", lambda: read_keys(lines))
+        self.state = _state(path)
+        self.keys = _named("API_KEYS_FILE", self._read)
+        self.look_at = clock() + LOOK_SECONDS
+        if path and not self.keys:
+            raise SettingsError(f"API_KEYS_FILE: {path} holds no key: `taskqueue keys create CLIENT SCOPE` makes one")
+
+    @property
+    def required(self) -> bool:
+        """Whether callers need a key. A file that becomes empty lets nobody in, instead of everybody."""
+        return bool(self.path or self.given)
+
+    def find(self, text: str) -> ApiKey | None:
+        """The key that this is, if it is one and its time is not over. Takes as long whichever part of it is wrong."""
+        self._look_again()
+        match = _KEY.fullmatch(text)
+        key = self.keys.get(match[1]) if match else None
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
+        right = hmac.compare_digest(digest, key.digest if key else _NOBODY)
+        return key if right and key and not key.expired(self.now()) else None
+
+    def all(self) -> list[ApiKey]:
+        """By client, then by id."""
+        self._look_again()
+        return sorted(self.keys.values(), key=lambda key: (key.client, key.id))
+
+    def _look_again(self) -> None:
+        if not self.path or self.clock() < self.look_at:
+            return
+        self.look_at = self.clock() + LOOK_SECONDS
+        state = _state(self.path)
+        if state == self.state:
+            return
+        self.state = state
+        try:
+            self.keys = self._read()
+        except SettingsError as error:
+            # Half a file, or none, while it is being replaced: whom it let in before is a better guess than nobody.
+            log.error("the file of API keys cannot be read: the keys of before hold on", extra={"reason": str(error)})
+        else:
+            log.info("API keys read again", extra={"keys": len(self.keys)})
+
+    def _read(self) -> dict[str, ApiKey]:
+        if not self.path:
+            return self.given
+        try:
+            text = Path(self.path).read_text()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise SettingsError(f"{self.path} cannot be read: {reason}") from None
+        found = read_keys(key_lines(text))
+        if twice := found.keys() & self.given.keys():
+            raise SettingsError(f"{', '.join(sorted(twice))} is in API_KEYS, too")
+        return {**self.given, **found}
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """Changes when the file does, also when it is replaced behind a link, as Kubernetes does."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _named(name: str, read: Callable[[], dict[str, ApiKey]]) -> dict[str, ApiKey]:
+    try:
+        return read()
+    except SettingsError as error:
+        raise SettingsError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
+
+
+def _scope(name: str) -> Scope:
+    try:
+        return Scope(name)
+    except ValueError:
+        known = ", ".join(Scope)
+        raise ValueError(f"{name[:40]!r} is no scope: there are {known}, several of them joined by +") from None
+
+
+def _options(parts: Iterable[str]) -> Mapping[str, str]:
+    options = dict(part.partition("=")[::2] for part in parts)
+    for name in options:
+        if name not in ("rate", "expires"):
+            raise ValueError(f"{name[:40]!r} is not known here: known are rate=100/s and expires=2027-01-31")
+    return options
+
+
+def _rate(text: str) -> Rate:
+    # Only here, because it brings the client of Redis along, and the command `taskqueue` starts without.
+    from shared.limits import read_rate
+
+    count, per = read_rate(text)
+    if count < 1:
+        raise ValueError(f"rate must let at least one request through at a time, got {text[:40]!r}")
+    return Rate(count=count, per=per, text=text)
+
+
+def _spelled(moment: datetime) -> str:
+    """Without colons, which part a line."""
+    utc = moment.astimezone(UTC)
+    return utc.strftime("%Y-%m-%d" if utc == utc.replace(hour=0, minute=0, second=0) else "%Y%m%dT%H%M%SZ")

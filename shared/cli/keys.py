@@ -1,0 +1,117 @@
+"""Commands for API keys: they are made and removed where the gateway's settings are, and listed by the gateway."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from shared.api_keys import Scope, key_lines, new_key, read_keys, read_moment
+from shared.cli.output import Output
+from shared.client import Client
+from shared.errors import SettingsError
+
+_KEYS = {
+    "id": "KEY",
+    "client": "CLIENT",
+    "scopes": "SCOPES",
+    "rate": "RATE",
+    "expires_at": "EXPIRES",
+    "last_used_at": "LAST USED",
+}
+_DAYS = {"h": 1 / 24, "d": 1, "w": 7, "y": 365}
+
+
+def add_commands(group: Any) -> None:
+    """Adds them to the parser."""
+    create = group.add_parser("create", help="make a key; its line is for API_KEYS or a file of keys")
+    create.add_argument("client", help="whose key it is: the name in the log and in the audit record")
+    create.add_argument("scopes", nargs="+", choices=list(Scope), metavar="SCOPE", help=", ".join(Scope))
+    create.add_argument("--rate", help="requests in a time, such as 100/s or 1000/m")
+    create.add_argument("--expires", metavar="WHEN", help="after 12h, 90d, 1y, or on 2027-01-31")
+    create.add_argument("--file", metavar="PATH", help="the file of keys to add the line to; else it is printed")
+    create.set_defaults(run=create_key)
+    lists = group.add_parser("list", help="those that the gateway knows, and when each was last used")
+    lists.set_defaults(run=list_keys)
+    revoke = group.add_parser("revoke", help="take a key out of a file of keys")
+    revoke.add_argument("id", help="the first part of the key, between the two _")
+    revoke.add_argument("--file", metavar="PATH", required=True)
+    revoke.set_defaults(run=revoke_key)
+
+
+def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """The line goes to a file or to standard output; the key, which nobody can find out later, is said once."""
+    expires_at = _moment(wanted.expires) if wanted.expires else None
+    key, text = new_key(wanted.client, [Scope(each) for each in wanted.scopes], wanted.rate, expires_at)
+    if wanted.file:
+        _add(Path(wanted.file), key.line)
+    if out.as_json:
+        out.value({"id": key.id, "client": key.client, "key": text, "line": key.line})
+    elif wanted.file:
+        print(f"key {key.id} of {key.client} is in {wanted.file}; keep this, it is shown once:", file=sys.stderr)
+        print(text)
+    else:
+        print(f"the key, shown this once: {text}\nits line, for API_KEYS or a file of keys:", file=sys.stderr)
+        print(key.line)
+    return 0
+
+
+def list_keys(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    items = client.transport.ask("GET", "/admin/keys").document["items"]
+    out.table(_KEYS, items if out.as_json else map(_row, items))
+    return 0
+
+
+def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """The gateway notices within a second."""
+    path = Path(wanted.file)
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if line.strip().partition(":")[0] != wanted.id]
+    if len(kept) == len(lines):
+        raise ValueError(f"{path} has no key {wanted.id}")
+    _write(path, "".join(f"{line}\n" for line in kept))
+    out.value({"id": wanted.id, "revoked": True})
+    return 0
+
+
+def _add(path: Path, line: str) -> None:
+    """Puts a line into a file, which is made if need be. Raises ValueError when what is there is no file of keys."""
+    text = path.read_text() if path.exists() else ""
+    try:
+        read_keys([*key_lines(text), line])
+    except SettingsError as error:
+        raise ValueError(f"{path}: {error}") from None
+    _write(path, f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step, so that a gateway never reads half of it; for its owner alone, unless it was open to others."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w") as new:
+            new.write(text)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _row(item: Mapping[str, Any]) -> dict[str, Any]:
+    times = {
+        name: datetime.fromisoformat(item[name]) if item[name] else None for name in ("expires_at", "last_used_at")
+    }
+    return {**item, **times, "scopes": "+".join(item["scopes"])}
+
+
+def _moment(text: str) -> datetime:
+    if match := re.fullmatch(r"(\d+)([hdwy])", text):
+        return (datetime.now(UTC) + timedelta(days=int(match[1]) * _DAYS[match[2]])).replace(microsecond=0)
+    return read_moment(text)

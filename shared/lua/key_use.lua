@@ -1,0 +1,21 @@
+-- A request with an API key: notes when the key was used, and takes tokens of its rate. A process takes a few at a time
+-- and asks again when it has used them up, so that not every request comes here.
+-- ARGV: now, id of the key, tokens a second, how many there are at most, how many are wanted (0: only note the use).
+-- Returns {how many were taken, microseconds until there is one}.
+local key = 'taskqueue:api-key:' .. ARGV[2]
+local rate, most, wanted = tonumber(ARGV[3]) / 1000000, tonumber(ARGV[4]), tonumber(ARGV[5])
+local granted, wait = 0, 0
+-- Somebody has put something else here: what it is worth is forgotten, the key goes on working.
+if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+if wanted > 0 then
+  local v = redis.call('HMGET', key, 'tokens', 'at')
+  local since = math.max(0, now - (tonumber(v[2]) or now))
+  local tokens = math.min(most, (tonumber(v[1]) or most) + since * rate)
+  if not (tokens > -1) then tokens = 0 end
+  granted = math.min(wanted, math.floor(tokens + 0.000001))
+  if granted < 1 then wait = math.ceil((1 - tokens) / rate) end
+  redis.call('HSET', key, 'tokens', string.format('%.6f', tokens - granted), 'at', NOW)
+end
+redis.call('HSET', key, 'used', NOW)
+redis.call('PEXPIRE', key, '31622400000')
+return {granted, wait}
