@@ -18,6 +18,7 @@ local function give_back(id, token, enqueued)
   if v[5] then
     redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
     enter_ended(id, 'cancelled', queue)
+    count('cancelled', 1)
     if v[7] then moved(id, 'running', 'cancelled') end
     return
   end

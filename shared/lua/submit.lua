@@ -216,7 +216,10 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   if state == 'scheduled' then enter_due(id, state, queue, due)
   elseif state == 'pending' then put_in_line(id, queue, task_type, terms, num(now + created))
   elseif state == 'blocked' then block(id, queue)
-  else enter_ended(id, state, queue) end
+  else
+    enter_ended(id, state, queue)
+    count(state, 1)
+  end
   if ties then tie(id, state, ties) end
   if ties and ties.webhook and ENDED[state] then tell_outside(id, state, ties.webhook) end
   return state

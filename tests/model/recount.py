@@ -1,0 +1,221 @@
+"""What is really in Redis, read key by key in one step, and held against the model: a full recount."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from redis import Redis
+
+from shared import keys
+from shared.tasks import RQ_STATUS, WAITING, TaskState
+from tests.model.reference import Model, Task
+
+S = TaskState
+QUEUES = ("high", "normal")
+_EVERYTHING = """
+local readers = {
+  hash = function(key) return redis.call('HGETALL', key) end,
+  zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  list = function(key) return redis.call('LRANGE', key, 0, -1) end,
+  set = function(key) return redis.call('SMEMBERS', key) end,
+  string = function(key) return {redis.call('GET', key)} end,
+  stream = function(key) return {redis.call('XLEN', key)} end,
+}
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  found[#found + 1] = {key, kind, readers[kind](key)}
+end
+return found
+"""
+_SHAPES: Mapping[str, Callable[[list[Any]], Any]] = {
+    "hash": lambda flat: dict(zip(flat[::2], flat[1::2], strict=True)),
+    "zset": lambda flat: {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)},
+    "set": set,
+}
+PASSING = re.compile(r"taskqueue:(bell|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues")
+"""Keys that belong to no task: rings, what the last claim took, counts of a minute, orders to workers."""
+
+
+class Store:
+    """One look at everything."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.found: dict[str, Any] = {}
+        for key, kind, flat in redis.eval(_EVERYTHING, 0):
+            values = [part.decode() if isinstance(part, bytes) else part for part in flat]
+            self.found[key.decode()] = _SHAPES.get(kind.decode(), list)(values)
+
+    def members(self, key: str) -> set[str]:
+        return set(self.found.get(key, ()))
+
+    def record(self, task_id: str) -> dict[str, str]:
+        return dict(self.found.get(keys.rq_job(task_id), {}))
+
+    def tickets(self, queue: str) -> list[str]:
+        """The ids that lead to tasks, in their order, each once."""
+        return list(dict.fromkeys(self.found.get(keys.rq_queue(queue), [])))
+
+    def aside(self, queue: str) -> set[str]:
+        return self.members(keys.aside(queue))
+
+    def without_passing(self) -> dict[str, Any]:
+        return {key: value for key, value in self.found.items() if not PASSING.fullmatch(key)}
+
+
+def check(store: Store, model: Model, lost_tickets: set[str]) -> None:
+    """Every task in its one state and place, every count what a recount gives, and no key that nobody owns."""
+    assert {key[7:] for key in store.found if key.startswith("rq:job:")} == set(model.tasks)
+    for task in model.tasks.values():
+        _check_record(store.record(task.id), task, task.id in store.aside(task.queue))
+    _check_indexes(store, model)
+    for queue in QUEUES:
+        _check_queue(store, model, queue, lost_tickets)
+    _check_limits(store, model)
+    _check_batches(store, model)
+    _check_causes(store, model)
+    _check_counts(store, model)
+    _check_owners(store, model)
+
+
+def _check_record(record: dict[str, str], task: Task, aside: bool) -> None:
+    assert record["state"] == task.state, (task, record)
+    assert record["status"] == ("deferred" if aside else RQ_STATUS[task.state]), (task, record)
+    assert record["origin"] == task.queue
+    numbers = {name: int(record.get(name, 0)) for name in ("attempt", "failures", "crashes", "losses")}
+    assert numbers == {name: getattr(task, name) for name in numbers}, (task, record)
+    assert record.get("token", "") == task.token, (task, record)
+    if task.state is S.RUNNING:
+        assert (record.get("begun") == task.token) == task.begun, (task, record)
+        assert bool(record.get("cancel")) == task.wish, (task, record)
+    attempts = {int(name[8:]) for name in record if name.startswith("attempt:")}
+    assert attempts == {number for number in task.history if number > max(task.history) - 50}
+    for name in attempts:
+        json.loads(record[f"attempt:{name}"])
+
+
+def _ids(tasks: Iterable[Task]) -> set[str]:
+    return {task.id for task in tasks}
+
+
+def _check_indexes(store: Store, model: Model) -> None:
+    everywhere = {keys.TASKS: set(model.tasks), keys.BLOCKED: _ids(model.of(S.BLOCKED))}
+    everywhere[keys.LEASES] = _ids(model.of(S.RUNNING))
+    everywhere |= {keys.ended(state): _ids(model.of(state)) for state in S if state.ended}
+    everywhere[keys.DEADLINES] = _ids(task for task in model.of(*WAITING) if task.expires is not None)
+    by_type, by_tag = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for task in model.tasks.values():
+        by_type[keys.tasks_of_type(task.type)].add(task.id)
+        for tag in task.tags:
+            by_tag[keys.tasks_with_tag(tag)].add(task.id)
+    for key, expected in {**everywhere, **by_type, **by_tag}.items():
+        assert store.members(key) == expected, key
+    leases = store.found.get(keys.LEASES, {})
+    assert leases == {task.id: task.lease for task in model.of(S.RUNNING)}
+    assert store.found.get(keys.UNIQUE, {}) == model.unique
+
+
+def _check_queue(store: Store, model: Model, queue: str, lost_tickets: set[str]) -> None:
+    def here(*states: S) -> set[str]:
+        return {task.id for task in model.of(*states) if task.queue == queue}
+
+    aside, pending = store.aside(queue), here(S.PENDING)
+    assert aside <= {each for each in pending if model.tasks[each].limit}, "only who waits for a limit stands aside"
+    assert store.members(keys.pending(queue)) == pending - aside
+    assert store.members(keys.scheduled(queue)) == here(S.SCHEDULED)
+    assert store.members(keys.retrying(queue)) == here(S.RETRYING)
+    assert pending - aside <= set(store.tickets(queue)) | lost_tickets, "a task without a ticket"
+    running = {f"{each}:{model.tasks[each].token}" for each in here(S.RUNNING)}
+    mirrors = {
+        keys.rq_started: running,
+        keys.rq_scheduled: here(S.SCHEDULED, S.RETRYING),
+        keys.rq_deferred: here(S.BLOCKED) | aside,
+        keys.rq_finished: here(S.COMPLETED),
+        keys.rq_failed: here(S.FAILED),
+        keys.rq_canceled: here(S.CANCELLED, S.EXPIRED),
+    }
+    for key, expected in mirrors.items():
+        assert store.members(key(queue)) == expected, key(queue)
+
+
+def _check_limits(store: Store, model: Model) -> None:
+    for limit in {task.limit for task in model.tasks.values() if task.limit} | set(model.limits):
+        running = model.running_under(limit) if limit in model.limits else set()
+        assert store.members(keys.slots(f"key:{limit}")) == running, "who runs has its slot, and nobody else"
+    for queue in QUEUES:
+        standing: Counter[str] = Counter()
+        for key, members in store.found.items():
+            if not key.startswith(keys.line(f"{queue}|")):
+                continue
+            group, tenant = key.removeprefix(keys.line(f"{queue}|")).split("|")
+            inside = [each for each in members if each in store.aside(queue)]
+            standing.update(inside)
+            if inside:
+                assert tenant in store.members(keys.turns(f"{queue}|{group}")), "nobody comes to this line"
+                assert group in store.members(keys.LIMITS_DUE), "nobody looks at this limit"
+        assert set(standing) == store.aside(queue)
+        assert set(standing.values()) <= {1}, "a task in two lines"
+
+
+def _check_batches(store: Store, model: Model) -> None:
+    assert store.members(keys.BATCHES) == set(model.batches)
+    for batch in model.batches.values():
+        record = store.found[keys.batch(batch.id)]
+        counts = {state.value: int(record.get(state, 0)) for state in S}
+        states = Counter(batch.states.values())
+        assert counts == {state.value: states[state] for state in S}, (batch, record)
+        assert int(record["total"]) == len(batch.states)
+        assert int(record.get("ended", 0)) == batch.ended
+        assert int(record.get("removed", 0)) == batch.removed
+        assert ("closed" in record) == batch.closed
+        assert ("done_at" in record) == batch.done
+        assert ("stopped" in record) == batch.stopped
+        assert record.get("work") == batch.work
+        assert store.members(keys.batch_items(batch.id)) == set(batch.states)
+        assert store.members(keys.batch_line(batch.id)) == set(batch.line)
+        assert batch.max_running is None or batch.count(S.PENDING, S.RUNNING) <= batch.max_running
+        assert not batch.line or batch.full, "there is room, and somebody waits for it"
+
+
+def _check_causes(store: Store, model: Model) -> None:
+    dead = _ids(model.of(S.FAILED))
+    filed = store.found.get(keys.CAUSE_OF, {})
+    assert set(filed) == dead
+    sizes = Counter(filed.values())
+    assert store.found.get(keys.CAUSES, {}) == sizes
+    for cause in sizes:
+        assert store.members(keys.cause(cause)) == {each for each, its in filed.items() if its == cause}
+
+
+def _check_counts(store: Store, model: Model) -> None:
+    counted: Counter[str] = Counter()
+    for key, values in store.found.items():
+        if key.startswith("taskqueue:throughput:"):
+            counted.update({name: int(value) for name, value in values.items()})
+    assert counted == model.counts
+    assert set(store.found.get(keys.OWED, {})) == set(model.owed)
+
+
+def _check_owners(store: Store, model: Model) -> None:
+    """No key is left of a task that is gone."""
+    owned = {keys.TASKS, keys.BLOCKED, keys.LEASES, keys.DEADLINES, keys.UNIQUE, keys.CAUSES, keys.CAUSE_OF, keys.OWED}
+    owned |= {keys.LIMITS, keys.LIMITS_DUE, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES}
+    owned |= {keys.ended(state) for state in S if state.ended}
+    per_queue = (keys.pending, keys.scheduled, keys.retrying, keys.aside, keys.rq_queue, keys.rq_started)
+    registries = (keys.rq_scheduled, keys.rq_deferred, keys.rq_finished, keys.rq_failed, keys.rq_canceled)
+    owned |= {key(queue) for queue in QUEUES for key in (*per_queue, *registries)}
+    for task in model.tasks.values():
+        owned |= {keys.rq_job(task.id), keys.rq_results(task.id), keys.tasks_of_type(task.type)}
+        owned |= {keys.tasks_with_tag(tag) for tag in task.tags}
+    owned |= {keys.children(each) for each, about in model.children.items() if about}
+    for batch_id in model.batches:
+        owned |= {keys.batch(batch_id), keys.batch_items(batch_id), keys.batch_line(batch_id)}
+    owned |= {keys.cause(each) for each in store.found.get(keys.CAUSES, {})}
+    owned |= {keys.slots(f"key:{limit}") for limit in model.limits}
+    lines = tuple(keys.line(f"{queue}|") for queue in QUEUES) + tuple(keys.turns(f"{queue}|") for queue in QUEUES)
+    left = {key for key in store.without_passing() if key not in owned and not key.startswith(lines)}
+    assert not left, f"keys that nobody owns: {left}"
