@@ -67,7 +67,7 @@ class Workload:
         for source in self.container.get("envFrom", []):
             told |= config_map(source["configMapRef"]["name"])
         for variable in self.container.get("env", []):
-            told[variable["name"]] = variable.get("value", "from-the-cluster")
+            told[variable["name"]] = variable.get("value", "made-up-as-the-cluster-would")
         return told
 
 

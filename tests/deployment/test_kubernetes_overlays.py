@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -125,6 +126,34 @@ def test_an_extra_keeps_to_the_schemas_and_is_for_pods_that_are_there(path: Path
     for manifest in manifests:
         if manifest["kind"] == "NetworkPolicy":
             assert manifest["spec"]["podSelector"]["matchLabels"][NAME] in workloads()
+
+
+def test_webhooks_reach_their_ports_on_the_public_internet_and_nothing_inside() -> None:
+    policy = yaml.safe_load((K8S / "extras" / "webhooks.yaml").read_text())
+    [rule] = policy["spec"]["egress"]
+    assert {port["port"] for port in rule["ports"]} == set(Settings().webhook_ports)
+    blocks = [peer["ipBlock"] for peer in rule["to"]]
+    for inside in (
+        "10.1.2.3",
+        "127.0.0.1",
+        "169.254.169.254",
+        "172.20.0.1",
+        "192.168.1.1",
+        "100.64.0.1",
+        "fd00::1",
+        "::1",
+    ):
+        assert not any(_lets_through(block, inside) for block in blocks), inside
+    for outside in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"):
+        assert any(_lets_through(block, outside) for block in blocks), outside
+
+
+def _lets_through(block: dict[str, Any], address: str) -> bool:
+    """Whether a block of addresses holds this one and does not except it."""
+    ip = ipaddress.ip_address(address)
+    return ip in ipaddress.ip_network(block["cidr"]) and not any(
+        ip in ipaddress.ip_network(each) for each in block.get("except", [])
+    )
 
 
 def test_keda_asks_prometheus_for_waiting_and_running_tasks_and_scales_the_workers() -> None:
