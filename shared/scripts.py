@@ -11,6 +11,7 @@ change nothing.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -100,6 +101,11 @@ _STEPS = {
 def digest(name: str) -> str:
     """What the server calls a script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+
+
+def _nonce() -> str:
+    """By which a script knows a command that is sent again."""
+    return secrets.token_hex(8)
 
 
 def _text_or_number(value: Any) -> Any:
@@ -374,7 +380,8 @@ class Scripts:
 
         `cause` is the span that does it, as a `traceparent`.
         """
-        return [(state.decode(), bool(done)) for state, done in self.call("requeue", cause, *ids)]
+        answers = self.call("requeue", cause, _nonce(), *ids)
+        return [(state.decode(), bool(done)) for state, done in answers]
 
     def purge(self, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
@@ -396,7 +403,7 @@ class Scripts:
 
     def amend(self, task_id: str, call: str, cause: str = "") -> tuple[str, bool]:
         """Sends a dead letter back with other data: the state found and whether it was done. `cause`: as above."""
-        state, done = self.call("amend", task_id, call, cause)
+        state, done = self.call("amend", task_id, call, cause, _nonce())
         return state.decode(), bool(done)
 
     def run_now(self, task_id: str) -> tuple[str, bool]:

@@ -311,8 +311,10 @@ local function cancel_one(id, reason)
 end
 
 -- Sends a dead letter back with all its retries, with other data if there are any. Returns {state found, 1 when done}.
-local function requeue_one(id, data, cause)
-  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt')
+-- `nonce` is that of the command: one that is sent again after a lost answer is told what was done the first time.
+local function requeue_one(id, data, cause, nonce)
+  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back')
+  if v and nonce and v[7] == nonce then return {'failed', 1} end
   local state = v and v[1] or ''
   local queue = v and v[2]
   if not (state == 'failed' and queue and (v[3] or data) and v[4]) then return {state, 0} end
@@ -324,7 +326,7 @@ local function requeue_one(id, data, cause)
     redis.call('HINCRBY', job_key(id), 'amended', 1)
   end
   note_replay(id, v[5], cause or '', v[6])
-  redis.call('HSET', job_key(id), 'token', '')
+  redis.call('HSET', job_key(id), 'token', '', 'sent_back', nonce or '')
   hold_unique_again(id, {start = true, ['end'] = true})
   count('requeued', 1)
   if held_back(id, 'failed', queue, NOW) then return {state, 1} end

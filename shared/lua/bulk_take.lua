@@ -2,17 +2,35 @@
 -- ARGV: now, the action's id, who asks, how long it may be silent in microseconds, how many at most.
 -- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids}.
 -- An action remembers the moment it was begun and takes nothing that failed after it: a task that fails again on its
--- retry is not retried by the same action for ever.
+-- retry is not retried by the same action for ever. Hand-picked ones that failed after it are done with: whoever died
+-- after it had sent them back could not count them any more.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = 'taskqueue:bulk:' .. id
 write_even_when_full()
-local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until')
+local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until', 'picked')
 if not v[1] or not (v[1] == 'running' or v[1] == 'paused') then return {'stop', {}} end
 if v[1] == 'paused' then return {'wait', {}} end
 if v[5] and v[5] ~= who and tonumber(v[6]) > now then return {'wait', {}} end
 redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
 -- Those that could be neither retried nor removed stay in front of their index, so they are stepped over by number.
 local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', tonumber(v[4]) or 0, most)
+while v[7] == '1' and #ids > 0 do
+  local due = {}
+  for _, each in ipairs(ids) do
+    local failed_at = redis.call('ZSCORE', 'taskqueue:failed', each)
+    if failed_at and tonumber(failed_at) > tonumber(v[3]) then
+      redis.call('ZREM', v[2], each)
+      redis.call('HINCRBY', key, 'gone', 1)
+    else
+      due[#due + 1] = each
+    end
+  end
+  if #due > 0 then
+    ids = due
+    break
+  end
+  ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', 0, most)
+end
 if #ids == 0 then
   redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
   return {'stop', {}}

@@ -109,6 +109,22 @@ def test_what_fails_again_is_not_retried_by_the_same_action(system: System) -> N
     assert _failed(system) == len(late)
 
 
+def test_picked_ones_that_failed_again_before_they_were_counted_are_not_retried_twice(system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(5)])
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.RETRY, Selection(ids=tuple(ids)), what="five", by="eve", rate=100)
+    # Whoever did this died before it could write it down, and they have failed again since, with another.
+    system.dead_letters.requeue_many(ids)
+    bury(system, ["no"])
+    found = bulks.get(action)
+    while found and found.open:
+        bulks.step(found, "another", 100)
+        found = bulks.get(action)
+    assert found
+    assert (found.done, found.passed) == (0, 5)
+    assert _failed(system) == 6
+
+
 def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) -> None:
     ids = bury(system, ["no"] * 6)
     system.redis.hdel(keys.rq_job(ids[0]), "data")

@@ -400,6 +400,18 @@ def test_a_dead_letter_is_requeued_once_with_all_its_retries(store: Store) -> No
     assert store.claim(token="t2") == [task_id]
 
 
+def test_a_requeue_that_is_sent_again_after_a_lost_answer_is_told_that_it_was_done(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.report(task_id, "poisoned")
+    command = ("requeue", "", "the command's own", task_id)
+    assert store.scripts.call(*command) == store.scripts.call(*command) == [[b"failed", 1]]
+    assert store.claim(token="t2") == [task_id]
+    store.report(task_id, "poisoned", token="t2")
+    assert store.scripts.call(*command) == [[b"failed", 1]]
+    assert store.records.state(task_id) is TaskState.FAILED
+
+
 def test_only_dead_letters_are_purged(store: Store) -> None:
     dead, waiting = store.submit(2)
     store.claim()
