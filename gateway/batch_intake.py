@@ -15,6 +15,7 @@ from gateway.submissions import Submissions, refusal_of
 from shared.batches import Batches, BatchTerms
 from shared.idempotency import task_id
 from shared.queues import Queues, Submitted
+from shared.stop_points import stop_point
 from shared.tasks import BatchPlace, NewTask, TaskState
 
 Item = dict[str, Any]
@@ -59,6 +60,7 @@ class BatchIntake:
             then=then.id if then else None,
         )
         self.batches.open(identity.batch_id, about)
+        stop_point("gateway.batch-opened")
         if then:
             [stored] = self.queues.submit([then])
             if refusal := refusal_of(then, stored):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shared import keys
 from shared.clock import instant, to_us
 from shared.redis_client import text, translated
+from shared.stop_points import stop_point
 from shared.tasks import TaskState
 
 if TYPE_CHECKING:
@@ -155,8 +156,11 @@ class BulkActions:
                 self.redis.srem(keys.OPEN_BULKS, action.id)
         if what != "work":
             return 0
+        stop_point("dashboard.bulk-taken")
         act = self.dead_letters.requeue_many if action.verb is Verb.RETRY else self.dead_letters.purge_many
-        self._note(action, ids, sum(was_done for _, was_done in act(ids)))
+        done = sum(was_done for _, was_done in act(ids))
+        stop_point("dashboard.bulk-acted")
+        self._note(action, ids, done)
         return len(ids)
 
     def _note(self, action: BulkAction, ids: Sequence[str], done: int) -> None:

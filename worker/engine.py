@@ -20,6 +20,7 @@ from redis.exceptions import ResponseError
 
 from shared.errors import StoreUnavailable
 from shared.settings import Settings
+from shared.stop_points import stop_point
 from worker.crew import Crew
 from worker.executor_process import ExecutorProcess
 from worker.held import Held
@@ -186,6 +187,7 @@ class Engine:
 
     def on_handover(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""
+        stop_point("worker.handover")
         self._on_news(self.link.accept(message))
         self._hand_out()
 
@@ -211,8 +213,10 @@ class Engine:
         if want is None and self.hungry and not self.link.standing:
             want = self._room() or None  # a new standing order, which costs no round trip of its own
         self.liveness.talked_at = now
+        stop_point("worker.before-exchange")
         try:
             news = self.link.exchange(want, extending)
+            stop_point("worker.after-exchange")
         except StoreUnavailable as error:
             self._on_outage(now, error)
             return
@@ -347,6 +351,7 @@ class Engine:
             share = self._share(executor, self._capacity(executor, ahead))
             if share:
                 executor.assign(share)
+        stop_point("worker.handed-out")
         self._next_tick = min(self._next_tick, time.monotonic() + TICK)
 
     def _share(self, executor: ExecutorProcess, most: int) -> list[Held]:
@@ -366,7 +371,9 @@ class Engine:
 
     def _may_start(self, suspect: Held) -> bool:
         try:
-            return self.link.note_begun(suspect)
+            may = self.link.note_begun(suspect)
+            stop_point("worker.suspect-noted")
+            return may
         except StoreUnavailable:
             self.link.releases.append(suspect)
             return False

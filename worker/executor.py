@@ -26,6 +26,7 @@ from shared import logs, telemetry, wire
 from shared.collector import destination_of as collector_of
 from shared.instrumentation import trace_calls, trace_redis
 from shared.settings import Settings, load
+from shared.stop_points import stop_point
 from shared.telemetry import Tracing
 from shared.traceparent import TRACEPARENT, trace_id, unsampled
 from worker import channel
@@ -78,8 +79,11 @@ class Executor:
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
         for clock_offset_us, assignment in self._assignments():
+            stop_point("executor.begin")
             outcome = self.attempt(assignment, clock_offset_us)
+            stop_point("executor.done")
             self._send((channel.OUTCOME, *outcome))
+            stop_point("executor.told")
 
     def _assignments(self) -> Iterator[tuple[int, Assignment]]:
         """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.settings import Settings
+from shared.stop_points import stop_point
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 from worker.crew import Crew
@@ -160,6 +161,7 @@ class Watch:
         else:
             self.metrics.given_back += 1
             self.link.releases.append(held)
+            stop_point("worker.taken-back")
 
     def _let_go(self, now: float) -> None:
         """Stops acting before a lease that could not be extended can end elsewhere."""
@@ -183,6 +185,7 @@ class Watch:
         for held in executor.assigned.values():
             self._on_death(executor, held)
         executor.assigned.clear()
+        stop_point("worker.buried")
         self.crew.lost(executor)
 
     def _on_death(self, executor: ExecutorProcess, held: Held) -> None:

@@ -19,6 +19,7 @@ from shared.api_keys import Scope
 from shared.errors import StoreUnavailable
 from shared.idempotency import Begun, Idempotency, Request, new_seed, seed_of, task_id
 from shared.queues import CHUNK
+from shared.stop_points import stop_point
 from shared.tasks import NewTask
 
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
@@ -66,6 +67,7 @@ class BatchSubmission:
         begun = self.idempotency.begin(g.request_key)
         if isinstance(begun, bytes):
             return _reply(with_ids(begun), REPLAYED)
+        stop_point("gateway.batch-begun")
         try:
             answer = self._submit(body, begun.seed, begun)
         except Refusal:
@@ -119,6 +121,7 @@ class BatchSubmission:
                 if begun and first:
                     self.idempotency.go_on(begun)
                 stored = self.intake.store([task for _, task in chunk])
+                stop_point("gateway.chunk-stored")
             except StoreUnavailable as error:
                 if first == 0:
                     raise

@@ -7,6 +7,7 @@ from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.api_keys import Scope
 from shared.dead_letters import DeadLetters
+from shared.stop_points import stop_point
 from shared.tasks import TaskState
 
 PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
@@ -45,6 +46,7 @@ class DeadLetterRoutes:
     def retry(self, task_id: str) -> Reply:
         """Sends a dead letter back to its queue with all its retries; its attempts stay on record."""
         self.dead_letters.requeue(task_id)
+        stop_point("gateway.requeued")
         answer = {"task_id": task_id, "status": TaskState.PENDING}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task_id}"})
 

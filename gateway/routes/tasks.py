@@ -19,6 +19,7 @@ from shared.idempotency import Idempotency, Request
 from shared.queues import Queues, Submitted
 from shared.records import Filter, Page, Records
 from shared.retry import RetryPolicy
+from shared.stop_points import stop_point
 from shared.tasks import NewTask, TaskState
 
 WAIT_STEP = 1.0
@@ -69,6 +70,7 @@ class Tasks:
         """Submits a task. Once this has answered 202 the task is stored, and will end as one of the final states."""
         with self.intake.checked(body, g.trace_parent) as task:
             stored, again = self._store(task)
+        stop_point("gateway.stored")
         if refusal := refusal_of(task, stored):
             raise refusal
         if stored.stored and not again:
@@ -153,6 +155,7 @@ class Tasks:
     def cancel(self, task_id: str, query: schemas.CancelQuery) -> Reply:
         """Cancels a task: a waiting one at once, a running one by stopping it. One that has ended is a conflict."""
         state = self.queues.cancel(task_id, query.reason)
+        stop_point("gateway.cancelled")
         status = 202 if state is TaskState.RUNNING else 200
         return Reply(content={"task_id": task_id, "status": state}, status=status)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from shared.locks import HeldLock
+from shared.stop_points import stop_point
 
 
 class HousekeepingJob(Protocol):
@@ -31,6 +32,8 @@ def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -
         held.check()
         count = step()
         total += count
+        if count:
+            stop_point("housekeeper.between-batches")
         if count < batch:
             break
     return total

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from shared.errors import LockLost, StepRefused, TaskQueueError
 from shared.locks import HeldLock, Locks
+from shared.stop_points import stop_point
 from shared.telemetry import Tracing
 from worker.housekeeping.jobs import HousekeepingJob
 from worker.housekeeping.lock_metrics import LockMetrics
@@ -86,9 +87,11 @@ class Housekeeper(Collector):
             if self.locks.reachable:
                 record.last_answer = time.monotonic()
             return 0
+        stop_point("housekeeper.locked")
         try:
             return self._run(job, held, record)
         finally:
+            stop_point("housekeeper.unlocking")
             self.turns[job].end(held)
 
     def silent_seconds(self) -> dict[str, float]:

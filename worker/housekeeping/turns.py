@@ -8,6 +8,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from shared.locks import HeldLock, Lock, Locks
+from shared.stop_points import stop_point
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Leadership:
         self.resign()
         held = self.locks.acquire(self.lock)
         if held:
+            stop_point("leader.elected")
             self.elections += 1
             self.term = held.term
             log.info("Instance %s elected as metrics leader", self.instance)

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from shared.errors import LockLost
 from shared.locks import HeldLock
 from shared.scripts import Scripts
+from shared.stop_points import stop_point
 from worker.housekeeping.jobs import until_done
 from worker.housekeeping.lateness import Lateness
 
@@ -59,6 +60,8 @@ class Unlock:
                 count, late_us, _ = self.scripts.promote(queue, BATCH, held.permit)
                 self.lateness.add(late_us / 1_000_000, count)
                 moved += count
+                if count:
+                    stop_point("unlock.between-batches")
                 if count < BATCH:
                     break
         except (LockLost, RedisError, OSError) as error:
