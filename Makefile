@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test fuzz check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help run test fuzz chaos chaos-selftest check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -43,6 +43,15 @@ test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
 fuzz: export FUZZ_EXAMPLES ?= 500
 fuzz: $(VENV)/.dev ## ask every endpoint everything that its schema allows, and what it does not, for some minutes
 	$(PY) -m pytest --timeout 3600 tests/integration/gateway/test_fuzz.py $(ARGS)
+
+# SEEDS are what chance is drawn from, MINUTES how long faults go on for each of them.
+SEEDS ?= 1 2 3 4 5 6 7 8 9 10
+MINUTES ?= 5
+chaos: $(VENV)/.dev ## kill, freeze, cut and flood it all, and check every promise: make chaos SEEDS="1 2" MINUTES=1
+	$(PY) -m tests.faults --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
+
+chaos-selftest: $(VENV)/.dev ## plant a bug for each promise, and see that it is found
+	$(PY) -m tests.faults.selftest $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint, types, and who may import whom
 	$(PY) -m ruff format --check $(SOURCES)

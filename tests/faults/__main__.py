@@ -1,0 +1,71 @@
+"""`python -m tests.faults`: one run for each seed; ends with status 1 when a promise was broken in any of them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.faults import BY_NAME
+from tests.faults.figures import BAR, Figures, figures_of, keep, recoveries_of, shown, table
+from tests.faults.judges import judge, read_back
+from tests.faults.laboratory import QUIET, Laboratory
+from tests.harness import ROOT
+
+RESULTS = ROOT / ".faults"
+
+
+def experiment(
+    folder: Path,
+    seed: int,
+    seconds: float,
+    only: list[str] | None = None,
+    *,
+    pause: float = 0.12,
+    patience: float = QUIET,
+) -> Figures:
+    """One run from start to verdict."""
+    laboratory = Laboratory(folder, seed, only=only or (), pause=pause, patience=patience)
+    try:
+        run = laboratory.work(seconds)
+        case = read_back(run)
+        complaints = judge(case)
+        recoveries = recoveries_of(case)
+        slow = [f"{name}: {took:.1f} s" for name, took in recoveries if took > BAR]
+        if slow:
+            complaints["work goes on soon after a fault"] = slow
+        figures = figures_of(case, complaints, recoveries)
+    finally:
+        left = laboratory.site.close()
+    if left:
+        figures.complaints["no process is left over"] = [f"processes {left} had to be killed"]
+    return figures
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)))
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long faults go on, for each seed")
+    parser.add_argument("--faults", nargs="+", choices=list(BY_NAME), metavar="FAULT", help="these only")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
+    parser.add_argument("--patience", type=float, default=QUIET, help="seconds of quiet in which everything must end")
+    options = parser.parse_args()
+    runs = []
+    for seed in options.seeds:
+        folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-"))
+        print(f"seed {seed}: {options.minutes:g} minutes of faults; logs and ledger in {folder}", flush=True)
+        figures = experiment(folder, seed, options.minutes * 60, options.faults, patience=options.patience)
+        runs.append(figures)
+        print(shown(figures), flush=True)
+        keep(figures, options.results)
+        if figures.clean:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"\n{table(runs)}\n\nfigures: {options.results}")
+    return 0 if all(run.clean for run in runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""What can go wrong, each as a function that begins it and gives back how it ends.
+
+A fault takes something to itself: a part, Redis, or the stored data. Faults that take different things go on together.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.scripts import source
+from tests.faults import kinds
+from tests.faults.clients import call
+from tests.faults.ledger import Ledger
+from tests.faults.site import LEASE, MOST_WAITING, Part, Site, freeze, thaw
+from tests.harness import free_port
+
+Undo = Callable[[], object]
+TOGETHER = 1000
+"""Leases that end in the same moment."""
+
+
+@dataclass
+class Happened:
+    """One fault: what, whose, when it began and ended, and which processes it was about."""
+
+    name: str
+    victim: str
+    begin_ns: int
+    end_ns: int = 0
+    pids: list[int] = field(default_factory=list)
+    frozen: bool = False
+    tasks: list[str] = field(default_factory=list)
+    """The tasks that it was about, when it was about tasks."""
+
+
+@dataclass
+class Scene:
+    """What a fault has to do with: the part that it takes, and how long it is to last."""
+
+    site: Site
+    ledger: Ledger
+    dice: Random
+    seconds: float
+    happened: Happened
+    victim: Part | None = None
+
+    @property
+    def part(self) -> Part:
+        assert self.victim is not None
+        return self.victim
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A kind of fault: what it takes to itself (a module of parts, `redis`, `data`), and how long it lasts."""
+
+    name: str
+    takes: str
+    shortest: float
+    longest: float
+    begin: Callable[[Scene], Undo]
+
+
+# --- Processes -----------------------------------------------------------------------------------------------------
+
+
+def kill(scene: Scene) -> Undo:
+    scene.part.kill()
+    return scene.part.start
+
+
+def kill_all(scene: Scene) -> Undo:
+    scene.part.kill_all()
+    return scene.part.start
+
+
+def kill_child(scene: Scene) -> Undo:
+    """Another process takes its place without our help."""
+    scene.happened.pids = scene.happened.pids[1:] and [scene.dice.choice(scene.happened.pids[1:])]
+    _signal_all(scene.happened.pids, signal.SIGKILL)
+    return _nothing
+
+
+def freeze_part(scene: Scene) -> Undo:
+    """The process that was started; what it started goes on."""
+    scene.happened.pids = scene.happened.pids[:1]
+    return _freeze(scene)
+
+
+def freeze_all(scene: Scene) -> Undo:
+    return _freeze(scene)
+
+
+def freeze_child(scene: Scene) -> Undo:
+    scene.happened.pids = scene.happened.pids[1:] and [scene.dice.choice(scene.happened.pids[1:])]
+    return _freeze(scene)
+
+
+def _freeze(scene: Scene) -> Undo:
+    pids = list(scene.happened.pids)
+    scene.happened.frozen = True
+    freeze(pids)
+    return lambda: thaw(pids)
+
+
+def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _nothing() -> None:
+    pass
+
+
+# --- The way to Redis ----------------------------------------------------------------------------------------------
+
+
+def cut(scene: Scene) -> Undo:
+    scene.part.relay.cut = True
+    return scene.part.relay.heal
+
+
+def refuse(scene: Scene) -> Undo:
+    scene.part.relay.refusing = True
+    return scene.part.relay.heal
+
+
+def swallow(scene: Scene) -> Undo:
+    """Answers are lost on the way back, one after the other: what was asked for is done."""
+    scene.part.relay.swallow = scene.dice.randint(1, 8)
+    return scene.part.relay.heal
+
+
+def swallow_everywhere(scene: Scene) -> Undo:
+    return _on_all_relays(scene, lambda part: setattr(part.relay, "swallow", scene.dice.randint(1, 4)))
+
+
+def refuse_everywhere(scene: Scene) -> Undo:
+    return _on_all_relays(scene, lambda part: setattr(part.relay, "refusing", True))
+
+
+def slow_everywhere(scene: Scene) -> Undo:
+    return _on_all_relays(scene, lambda part: setattr(part.relay, "delay", scene.dice.uniform(0.002, 0.02)))
+
+
+def _on_all_relays(scene: Scene, act: Callable[[Part], None]) -> Undo:
+    parts = list(scene.site.parts.values())
+    for part in parts:
+        act(part)
+
+    def heal() -> None:
+        for part in parts:
+            part.relay.heal()
+
+    return heal
+
+
+# --- Redis ---------------------------------------------------------------------------------------------------------
+
+
+def kill_redis(scene: Scene) -> Undo:
+    scene.site.redis.kill()
+    return scene.site.redis.start
+
+
+def freeze_redis(scene: Scene) -> Undo:
+    pids = [scene.site.redis.pid] if scene.site.redis.pid else []
+    freeze(pids)
+    return lambda: thaw(pids)
+
+
+def pause_redis(scene: Scene) -> Undo:
+    """CLIENT PAUSE ends by itself."""
+    scene.site.tell(lambda redis: redis.client_pause(int(scene.seconds * 1000), all=scene.dice.random() < 0.5))
+    return _nothing
+
+
+def fill_redis(scene: Scene) -> Undo:
+    """maxmemory with noeviction: new data is refused."""
+    return _configure(scene, "maxmemory", "1mb", "0")
+
+
+def too_few_replicas(scene: Scene) -> Undo:
+    """Redis refuses every write (NOREPLICAS)."""
+    return _configure(scene, "min-replicas-to-write", "1", "0")
+
+
+def _configure(scene: Scene, name: str, value: str, afterwards: str) -> Undo:
+    scene.site.tell(lambda redis: redis.config_set(name, value))
+    return lambda: scene.site.tell(lambda redis: redis.config_set(name, afterwards))
+
+
+def demote_redis(scene: Scene) -> Undo:
+    """Redis is a replica of nobody who is there: it answers READONLY."""
+    scene.site.tell(lambda redis: redis.replicaof("127.0.0.1", str(free_port())))
+    return lambda: scene.site.tell(lambda redis: redis.replicaof("NO", "ONE"))
+
+
+def flush_scripts(scene: Scene) -> Undo:
+    scene.site.tell(lambda redis: redis.script_flush())
+    return _nothing
+
+
+# --- Data ----------------------------------------------------------------------------------------------------------
+
+
+def lose_tickets(scene: Scene) -> Undo:
+    """Somebody deletes RQ's lists by hand."""
+    scene.site.tell(lambda redis: redis.delete(*map(keys.rq_queue, kinds.QUEUES)))
+    return _nothing
+
+
+def flood(scene: Scene) -> Undo:
+    """Far more tasks than a queue takes, from one who does not wait."""
+    for _ in range(6):
+        _submit(scene, 500, "low")
+        with suppress(RedisError):
+            waiting = int(scene.site.admin.zcard(keys.pending("low")))
+            # What was claimed, retried or given back may come on top, never more than that.
+            if waiting > MOST_WAITING + 500:
+                scene.ledger.strange(f"{waiting} tasks wait in a queue that takes {MOST_WAITING}")
+    return _nothing
+
+
+def many_leases(scene: Scene) -> Undo:
+    """A worker of our own claims a thousand tasks and is never heard of again."""
+    gateway = next(iter(scene.site.gateways.values()))
+    call(gateway, "POST", "/queues/low/pause", {"reason": "the laboratory collects tasks"})
+    for _ in range(3):
+        _submit(scene, 400, "low")
+    scene.site.tell(lambda redis: _claim_all(scene))
+    return lambda: scene.site.tell(lambda redis: redis.hdel(keys.PAUSED, "low"))
+
+
+def _claim_all(scene: Scene) -> None:
+    """Ends the pause and claims in one step, or the workers would be quicker."""
+    with scene.site.admin.pipeline(transaction=True) as pipeline:
+        pipeline.hdel(keys.PAUSED, "low")
+        for _ in range(2):
+            arguments = ("", f"nobody-{uuid.uuid4().hex}", uuid.uuid4().hex, str(int(scene.seconds * 1e6)))
+            pipeline.eval(source("claim"), 0, *arguments, TOGETHER // 2, 4 << 20, "low", TOGETHER // 2)
+        _, *claims = pipeline.execute()
+    scene.happened.tasks = [task[0].decode() for claim in claims for task in claim[3]]
+
+
+def _submit(scene: Scene, number: int, queue: str) -> None:
+    asked = [
+        scene.ledger.ask("quick", {"type": "lab", "data": {"kind": "quick"}, "priority": queue}, keyed=False)
+        for _ in range(number)
+    ]
+    for each in asked:
+        each.about["data"]["n"] = each.n
+    name, port = scene.dice.choice(list(scene.site.gateways.items()))
+    answer = call(port, "POST", "/tasks/batch", {"tasks": [each.about for each in asked]})
+    for each, item in zip(asked, answer.body.get("items", []), strict=False):
+        refused = item.get("problem", {}).get("status") == 429
+        said = "accepted" if "problem" not in item else "refused" if refused else ""
+        scene.ledger.told(each, said, item.get("task_id", "") if said == "accepted" else "", name)
+
+
+# --- All of them ---------------------------------------------------------------------------------------------------
+
+_LONG = (LEASE + 0.5, LEASE + 2.5)
+"""Longer than a lease, and than every housekeeping lock."""
+
+FAULTS = [
+    Fault("executor killed", "worker", 0, 0.2, kill_child),
+    Fault("executor frozen", "worker", *_LONG, freeze_child),
+    Fault("worker killed", "worker", 0, 2, kill),
+    Fault("worker frozen", "worker", *_LONG, freeze_part),
+    Fault("worker and executors frozen", "worker", *_LONG, freeze_all),
+    Fault("worker cut off", "worker", *_LONG, cut),
+    Fault("worker refused", "worker", 0.5, 4, refuse),
+    Fault("answers to worker lost", "worker", 1, 2, swallow),
+    Fault("housekeeper killed", "worker.housekeeping", 0, 3, kill),
+    Fault("housekeeper frozen", "worker.housekeeping", *_LONG, freeze_all),
+    Fault("housekeeper cut off", "worker.housekeeping", *_LONG, cut),
+    Fault("answers to housekeeper lost", "worker.housekeeping", 1, 2, swallow),
+    Fault("gateway killed", "gateway", 0, 2, kill_all),
+    Fault("gateway process killed", "gateway", 0, 0.2, kill_child),
+    Fault("gateway frozen", "gateway", *_LONG, freeze_all),
+    Fault("answers to gateway lost", "gateway", 1, 2, swallow),
+    Fault("dashboard killed", "dashboard", 0, 2, kill_all),
+    Fault("dashboard frozen", "dashboard", *_LONG, freeze_all),
+    Fault("redis killed", "redis", 0.1, 2.5, kill_redis),
+    Fault("redis frozen", "redis", 1, LEASE + 2.5, freeze_redis),
+    Fault("redis paused", "redis", 0.5, 4, pause_redis),
+    Fault("redis full", "redis", 0.5, 4, fill_redis),
+    Fault("redis without replicas", "redis", 0.5, 4, too_few_replicas),
+    Fault("redis read-only", "redis", 0.5, 4, demote_redis),
+    Fault("redis refusing connections", "redis", 0.5, 3, refuse_everywhere),
+    Fault("redis slow", "redis", 1, 3, slow_everywhere),
+    Fault("answers of redis lost", "redis", 1, 2, swallow_everywhere),
+    Fault("scripts flushed", "redis", 0, 0.1, flush_scripts),
+    Fault("tickets lost", "data", 0, 0.1, lose_tickets),
+    Fault("flood of submissions", "data", 0, 0.1, flood),
+    Fault("1,000 leases end together", "data", LEASE, LEASE, many_leases),
+]
+BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+def draw_seconds(fault: Fault, dice: Random) -> float:
+    return dice.uniform(fault.shortest, fault.longest)
+
+
+def now_ns() -> int:
+    return time.monotonic_ns()

@@ -1,0 +1,81 @@
+"""Task types of the laboratory: what they do is written into a ledger outside Redis, as they do it."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cache
+
+from tests.faults.ledger import EXECUTIONS
+from worker import GiveUp, RetryLater, current_task, task
+
+MARK = 0.05
+"""Seconds between signs of life of a task that runs."""
+
+
+@cache
+def _ledger() -> int:
+    return os.open(os.path.join(os.environ["FAULTS_LEDGER"], EXECUTIONS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def note(what: str, detail: str = "") -> None:
+    """One line, written at once: what, task, attempt, this executor, its worker, when, detail."""
+    me = current_task()
+    line = f"{what} {me.id} {me.attempt} {os.getpid()} {os.getppid()} {time.monotonic_ns()} {detail}\n"
+    os.write(_ledger(), line.encode())
+
+
+def _take_time(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(MARK, left))
+        note("alive")
+
+
+def _end(n: int, kind: str, failures: int) -> int:
+    """The end that a kind asks for, written down before it comes."""
+    failed_before = current_task().failures
+    if kind == "crash":
+        note("end", "crash")
+        os._exit(9)
+    if kind == "later" and failed_before == 0:
+        note("end", "fail")
+        raise RetryLater(0.3, "not yet")
+    if kind == "give-up":
+        note("end", "fail")
+        raise GiveUp("it can never work")
+    if kind == "fail" or (kind == "flaky" and failed_before < failures):
+        note("end", "fail")
+        raise RuntimeError("as asked")
+    note("end", "complete")
+    return n
+
+
+def _check_parents() -> None:
+    """A task that waited for others is told how each of them ended."""
+    for parent in current_task().parents:
+        if parent.state != "completed":
+            note("wrong", f"parent-{parent.id}-is-{parent.state}")
+
+
+def _run(n: int, kind: str, seconds: float, failures: int) -> int:
+    note("start")
+    try:
+        _take_time(seconds)
+        _check_parents()
+    except BaseException:
+        note("end", "stopped")
+        raise
+    return _end(n, kind, failures)
+
+
+@task("lab")
+def lab(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
+    """Takes its time and ends as its kind says; `n` is its number in the ledger."""
+    return _run(n, kind, seconds, failures)
+
+
+@task("lab-limited", concurrency=3)
+def limited(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
+    """The same, three at a time."""
+    return _run(n, kind, seconds, failures)

@@ -1,0 +1,404 @@
+"""The promises, each a judge who compares what was written down with what the API tells when all is over."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from shared import keys
+from shared.redis_client import text
+from tests.faults import kinds
+from tests.faults.clients import call
+from tests.faults.laboratory import Run
+from tests.faults.ledger import Asked, Execution
+from tests.faults.recount import ENDED, Recount, recount
+
+Task = Mapping[str, Any]
+SECOND = 1_000_000_000
+AFTER_THAW = int(1.5 * SECOND)
+"""For which a process that was frozen past its lease may go on before it learns that."""
+ROUNDED = timedelta(milliseconds=1)
+"""The record of a lost attempt tells its times to a tenth of that."""
+UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
+"""Outcomes that an attempt may have although no handler began."""
+
+
+@dataclass
+class Case:
+    """One run, with everything read back."""
+
+    run: Run
+    tasks: dict[str, Task]
+    dead: set[str]
+    batches: dict[str, Task]
+    queues: Sequence[Task]
+    recount: Recount
+
+    @cached_property
+    def executions(self) -> dict[str, list[Execution]]:
+        return self.run.ledger.by_task()
+
+    @cached_property
+    def by_number(self) -> dict[int, list[str]]:
+        """The tasks that carry a number of the ledger."""
+        found = defaultdict(list)
+        for task_id, task in self.tasks.items():
+            found[task["data"]["n"]].append(task_id)
+        return dict(found)
+
+    @cached_property
+    def asked_of(self) -> dict[str, Asked]:
+        """What was asked for, by the id of the task that it became."""
+        asked = self.run.ledger.asked
+        return {task_id: asked[n] for n, ids in self.by_number.items() if n in asked for task_id in ids}
+
+    @cached_property
+    def sent_back(self) -> tuple[Counter[str], Counter[str]]:
+        """How often each dead letter was sent back for certain, and how often perhaps."""
+        deeds = [deed for deed in self.run.ledger.deeds if deed.what == "retry"]
+        certain = Counter(deed.task_id for deed in deeds if deed.status == 202)
+        return certain, Counter(deed.task_id for deed in deeds if deed.status in (0, 503))
+
+    def frozen_past(self, execution: Execution, moment: int) -> bool:
+        """Whether it could not know at that moment that its lease had ended."""
+        pids = {execution.pid, execution.worker}
+        excuses = [(each.begin_ns, each.end_ns) for each in self.run.happened if each.frozen and pids & set(each.pids)]
+        return any(begin <= moment <= end + AFTER_THAW for begin, end in [*excuses, *self.run.stalls])
+
+
+def read_back(run: Run) -> Case:
+    """Every task, dead letter and batch, through the API."""
+    ports = list(run.site.gateways.values())
+    ids = [item["task_id"] for item in _pages(ports[0], "/tasks")]
+    wanted = sorted({*ids, *run.ledger.accepted})
+
+    def get(numbered: tuple[int, str]) -> tuple[str, Task | None]:
+        at, task_id = numbered
+        answer = call(ports[at % len(ports)], "GET", f"/tasks/{task_id}")
+        return task_id, answer.body if answer.status == 200 else None
+
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(pool.map(get, enumerate(wanted)))
+    return Case(
+        run=run,
+        tasks={task_id: task for task_id, task in found.items() if task is not None},
+        dead={item["task_id"] for item in _pages(ports[0], "/dlq/failed-tasks")},
+        batches={each["batch_id"]: each for each in _pages(ports[0], "/batches")},
+        queues=call(ports[0], "GET", "/queues").body["items"],
+        recount=recount(run.site.admin),
+    )
+
+
+def _pages(port: int, path: str) -> Iterator[Task]:
+    cursor = ""
+    while True:
+        page = call(port, "GET", f"{path}?limit=200{cursor}").body
+        yield from page["items"]
+        if not page["next_cursor"]:
+            return
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+# --- Accepted is kept ----------------------------------------------------------------------------------------------
+
+
+def nothing_is_lost(case: Case) -> Iterator[str]:
+    for task_id, asked in case.run.ledger.accepted.items():
+        if task_id not in case.tasks:
+            yield f"task {task_id} ({asked.kind}) was accepted and is gone"
+    if case.run.stuck:
+        yield f"long after the last fault there are tasks that have not ended: {dict(case.run.stuck)}"
+    for task_id, task in case.tasks.items():
+        if task["status"] not in ENDED:
+            yield f"task {task_id} ({task['data']['kind']}) is {task['status']}, attempt {task['attempt']}"
+
+
+def nothing_is_invented(case: Case) -> Iterator[str]:
+    asked = case.run.ledger.asked
+    for n, ids in case.by_number.items():
+        if n not in asked:
+            yield f"task {ids[0]} was sent by nobody"
+        elif len(ids) > 1:
+            yield f"number {n} ({asked[n].kind}) was sent once and is stored {len(ids)} times: {ids}"
+        elif asked[n].said in ("refused", "existing"):
+            yield f"task {ids[0]} ({asked[n].kind}) was answered as {asked[n].said} and is stored all the same"
+        elif asked[n].said == "accepted" and ids[0] != asked[n].task_id:
+            yield f"number {n} is stored as {ids[0]} and was answered as {asked[n].task_id}"
+    for task_id in case.executions.keys() - case.tasks.keys():
+        yield f"task {task_id} was run and is nowhere"
+
+
+def what_completed_was_run(case: Case) -> Iterator[str]:
+    for task_id, task in case.tasks.items():
+        if task["status"] != "completed":
+            continue
+        ends = {each.attempt for each in case.executions.get(task_id, ()) if each.end == "complete"}
+        if task["attempt"] not in ends:
+            yield f"task {task_id} completed with attempt {task['attempt']}, which nobody ran to its end"
+        if task["result"] != task["data"]["n"]:
+            yield f"task {task_id} has the result {task['result']} of another"
+
+
+# --- A lost lease cannot write ------------------------------------------------------------------------------------
+
+
+def nobody_runs_what_another_holds(case: Case) -> Iterator[str]:
+    for task_id, executions in case.executions.items():
+        for one, other in pairwise(executions):
+            if other.start_ns <= one.last_ns and not case.frozen_past(one, other.start_ns):
+                both = (one.last_ns - other.start_ns) / SECOND
+                yield f"task {task_id}: attempts {one.attempt} and {other.attempt} ran together for {both:.2f} s"
+
+
+def no_attempt_is_begun_twice(case: Case) -> Iterator[str]:
+    for task_id, executions in case.executions.items():
+        for attempt, times in Counter(each.attempt for each in executions).items():
+            if times > 1:
+                yield f"task {task_id}: attempt {attempt} was begun {times} times"
+
+
+# --- Every attempt is remembered -----------------------------------------------------------------------------------
+
+
+def every_attempt_is_on_record(case: Case) -> Iterator[str]:
+    for task_id, task in case.tasks.items():
+        numbers = [attempt["number"] for attempt in task["attempts"]]
+        if numbers != list(range(1, task["attempt"] + 1))[-50:]:
+            yield f"task {task_id} ({task['status']}): attempt {task['attempt']}, on record are {numbers}"
+        if missing := {each.attempt for each in case.executions.get(task_id, ())} - set(numbers):
+            yield f"task {task_id} was run as attempt {missing}, which is not on record"
+
+
+def records_say_what_was_done(case: Case) -> Iterator[str]:
+    for task_id, task in case.tasks.items():
+        ran = {each.attempt: each for each in case.executions.get(task_id, ())}
+        for attempt in task["attempts"]:
+            yield from _compare(task_id, attempt, ran.get(attempt["number"]))
+
+
+def _compare(task_id: str, attempt: Mapping[str, Any], ran: Execution | None) -> Iterator[str]:
+    outcome = attempt["outcome"]
+    wanted = {"completed": "complete", "failed": "fail"}.get(outcome)
+    if outcome is None:
+        yield f"task {task_id}: attempt {attempt['number']} has no outcome"
+    elif ran is None and outcome not in UNBEGUN | {"cancelled"}:
+        yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
+    elif ran is not None and wanted and ran.end != wanted:
+        yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
+
+
+def no_end_comes_before_the_last(case: Case) -> Iterator[str]:
+    for task_id, task in case.tasks.items():
+        early = [each["number"] for each in task["attempts"][:-1] if each["outcome"] == "completed"]
+        if early:
+            yield f"task {task_id} completed with attempt {early} and was run again"
+
+
+# --- Attempts and dead letters are exact ---------------------------------------------------------------------------
+
+
+def the_right_ones_are_dead(case: Case) -> Iterator[str]:
+    failed = {task_id for task_id, task in case.tasks.items() if task["status"] == "failed"}
+    if failed != case.dead:
+        yield f"the dead letters are not the failed tasks: {sorted(failed ^ case.dead)[:5]}"
+    cancelled = {deed.task_id for deed in case.run.ledger.deeds if deed.what == "cancel"}
+    for task_id, task in case.tasks.items():
+        kind = task["data"]["kind"]
+        poisoned = task["crash_count"] >= kinds.MAX_CRASHES
+        if task["status"] == "failed" and kind not in kinds.MUST_DIE and not poisoned:
+            yield f"task {task_id} ({kind}) is a dead letter: {task['error']}"
+        if task["status"] == "completed" and kind in kinds.MUST_DIE:
+            yield f"task {task_id} ({kind}) completed"
+        if task["status"] == "cancelled" and task_id not in cancelled and kind != "dependent":
+            yield f"task {task_id} ({kind}) is cancelled, and nobody asked for it: {task['cancel_reason']}"
+        if task["status"] == "expired" and kind != "expiring":
+            yield f"task {task_id} ({kind}) expired"
+
+
+def failures_are_counted_exactly(case: Case) -> Iterator[str]:
+    certain, perhaps = case.sent_back
+    for task_id, task in case.tasks.items():
+        kind = task["data"]["kind"]
+        failed = sum(each["outcome"] == "failed" for each in task["attempts"])
+        crashed = sum(each["outcome"] == "crashed" for each in task["attempts"])
+        lives = range(certain[task_id] + 1, certain[task_id] + perhaps[task_id] + 2)
+        if task["status"] == "failed" and task["crash_count"] < kinds.MAX_CRASHES and kind in ("fail", "give-up"):
+            each_time = kinds.RETRIES.get(kind, 0) + 1
+            if failed not in [each_time * life for life in lives]:
+                yield f"task {task_id} ({kind}) is dead after {failed} failures, sent back {certain[task_id]} times"
+        if task["status"] == "completed":
+            wanted = {"flaky": task["data"].get("failures", 0), "later": 1}.get(kind, 0)
+            if failed != wanted:
+                yield f"task {task_id} ({kind}) failed {failed} times instead of {wanted}"
+        lost = sum(each["outcome"] == "lost" for each in task["attempts"])
+        if lives.stop == 2 and not crashed <= task["crash_count"] <= crashed + lost:
+            yield f"task {task_id}: {task['crash_count']} crashes are counted, {crashed} (and {lost} lost) on record"
+        if kind == "crash" and task["status"] == "failed" and task["crash_count"] != kinds.MAX_CRASHES:
+            yield f"task {task_id} (crash) is dead after {task['crash_count']} crashes"
+
+
+# --- Times, keys, families, limits ---------------------------------------------------------------------------------
+
+
+def nothing_starts_early(case: Case) -> Iterator[str]:
+    for task_id, asked in case.asked_of.items():
+        executions = case.executions.get(task_id)
+        if executions and "delay" in asked.about:
+            due = asked.sent_ns + asked.about["delay"] * SECOND
+            if executions[0].start_ns < due:
+                yield f"task {task_id} began {(due - executions[0].start_ns) / SECOND:.3f} s early"
+
+
+def unique_is_unique(case: Case) -> Iterator[str]:
+    holders = defaultdict(list)
+    for task in case.tasks.values():
+        if task["unique_key"] and task["ended_at"]:
+            holders[task["unique_key"]].append((_at(task["created_at"]), _at(task["ended_at"]), task["task_id"]))
+    for key, spans in holders.items():
+        for one, other in pairwise(sorted(spans)):
+            if other[0] < one[1]:
+                yield f"tasks {one[2]} and {other[2]} held the unique key {key} at the same time"
+
+
+def children_wait_for_parents(case: Case) -> Iterator[str]:
+    for task_id, task in case.tasks.items():
+        parents = [case.tasks.get(each["task_id"]) for each in task["depends_on"]]
+        states = [parent["status"] for parent in parents if parent]
+        if task["status"] == "completed" and task["data"]["kind"] == "dependent":
+            # A parent that was sent back from the dead letters may have completed after its child was cancelled.
+            if set(states) - {"completed"}:
+                yield f"task {task_id} completed, and its parents are {states}"
+            ends = [_at(parent["ended_at"]) for parent in parents if parent]
+            begun = _at(task["attempts"][0]["enqueued_at"])
+            if ends and begun + ROUNDED < max(ends):
+                yield f"task {task_id} was enqueued at {begun}, before its parents had ended: {max(ends)}"
+    for executions in case.executions.values():
+        for each in executions:
+            if each.wrong:
+                yield f"task {each.task_id} was told of its parents: {each.wrong}"
+
+
+def batches_add_up(case: Case) -> Iterator[str]:
+    for batch_id, numbers in case.run.ledger.batches.items():
+        batch = case.batches.get(batch_id)
+        if batch is None:
+            yield f"batch {batch_id} is gone"
+            continue
+        if batch["status"] != "ended" or batch["total"] != len(numbers):
+            yield f"batch {batch_id} of {len(numbers)} is {batch['status']} with {batch['total']} tasks"
+        follower = case.by_number.get(case.run.ledger.followers.get(batch_id, -1), [])
+        if batch_id in case.run.ledger.followers and len(follower) != 1:
+            yield f"batch {batch_id} is followed by {follower}"
+        ends = [case.tasks[each]["ended_at"] for n in numbers for each in case.by_number.get(n, ())]
+        for each in follower:
+            begun = case.tasks[each]["attempts"]
+            if begun and all(ends) and _at(begun[0]["enqueued_at"]) + ROUNDED < max(map(_at, ends)):
+                yield f"batch {batch_id}: its follower was enqueued before all had ended"
+
+
+def batches_are_closed(case: Case) -> Iterator[str]:
+    """But for those whose sender gave up without an answer: they are closed after an hour."""
+    for batch_id in map(text, case.run.site.admin.zrange(keys.OPEN_BATCHES, 0, -1)):
+        if batch_id in case.run.ledger.batches:
+            yield f"batch {batch_id} is still open"
+
+
+def limits_hold(case: Case) -> Iterator[str]:
+    """Counted at each start of a limited task: who has shown signs of life before and after."""
+    every = [each for each in case.run.ledger.executions() if _kind(case, each) == "limited"]
+    for each in every:
+        running = [other for other in every if other.start_ns <= each.start_ns <= other.last_ns]
+        if len(running) > 3 and not any(case.frozen_past(other, each.start_ns) for other in running):
+            yield f"{len(running)} tasks ran at once under a limit of 3 when {each.task_id} began"
+
+
+def _kind(case: Case, execution: Execution) -> str:
+    asked = case.asked_of.get(execution.task_id)
+    return asked.kind if asked else ""
+
+
+def who_is_cancelled_stops(case: Case) -> Iterator[str]:
+    for deed in case.run.ledger.deeds:
+        task = case.tasks.get(deed.task_id)
+        if deed.what != "cancel" or deed.status not in (200, 202) or task is None:
+            continue
+        if deed.status == 200 and task["status"] != "cancelled":
+            yield f"task {deed.task_id} was cancelled and is {task['status']}"
+        if task["status"] not in ("cancelled", "completed", "failed"):
+            yield f"task {deed.task_id} was to be cancelled and is {task['status']}"
+        # Who was frozen and wakes up begins what it had in hand before it learns that its lease has ended.
+        late = [each for each in case.executions.get(deed.task_id, ()) if each.start_ns > deed.told_ns]
+        if deed.status == 200 and any(not case.frozen_past(each, each.start_ns) for each in late):
+            yield f"task {deed.task_id} was begun after it had been cancelled"
+
+
+# --- The rest ------------------------------------------------------------------------------------------------------
+
+
+def everything_adds_up(case: Case) -> Iterator[str]:
+    yield from case.recount.complaints
+    api = {task_id: task["status"] for task_id, task in case.tasks.items()}
+    if api != case.recount.states:
+        different = sorted(set(api.items()) ^ set(case.recount.states.items()))
+        yield f"the API and the records differ: {different[:4]}"
+    waiting = [queue for queue in case.queues if queue["pending"] or queue["scheduled"] or queue["retrying"]]
+    if waiting:
+        yield f"all is done, and queues show {waiting}"
+
+
+def nothing_had_to_be_put_right(case: Case) -> Iterator[str]:
+    """Steps are atomic, so recovery finds nothing but the tickets that we took away."""
+    lost = any(each.name == "tickets lost" for each in case.run.happened)
+    for part in case.run.site.of("worker.housekeeping"):
+        for line in part.log.read_text(errors="replace").splitlines():
+            if "tasks put right" in line or ("lost their ticket" in line and not lost):
+                yield f"{part.name}: {line.strip()}"
+
+
+def nobody_was_told_nonsense(case: Case) -> Iterator[str]:
+    yield from case.run.ledger.odd
+
+
+def nobody_died_by_itself(case: Case) -> Iterator[str]:
+    yield from case.run.site.died
+
+
+def _at(moment: str) -> datetime:
+    return datetime.fromisoformat(moment)
+
+
+JUDGES: Sequence[Callable[[Case], Iterator[str]]] = (
+    nothing_is_lost,
+    nothing_is_invented,
+    what_completed_was_run,
+    nobody_runs_what_another_holds,
+    no_attempt_is_begun_twice,
+    every_attempt_is_on_record,
+    records_say_what_was_done,
+    no_end_comes_before_the_last,
+    the_right_ones_are_dead,
+    failures_are_counted_exactly,
+    nothing_starts_early,
+    unique_is_unique,
+    children_wait_for_parents,
+    batches_add_up,
+    batches_are_closed,
+    limits_hold,
+    who_is_cancelled_stops,
+    everything_adds_up,
+    nothing_had_to_be_put_right,
+    nobody_was_told_nonsense,
+    nobody_died_by_itself,
+)
+
+
+def judge(case: Case) -> dict[str, list[str]]:
+    """What each judge has to complain of; those who have nothing are left out."""
+    verdicts = {each.__name__.replace("_", " "): list(each(case)) for each in JUDGES}
+    return {promise: complaints for promise, complaints in verdicts.items() if complaints}

@@ -1,0 +1,75 @@
+"""The mixed kinds of tasks, and how the API is asked for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+SHARES: dict[str, float] = {
+    "quick": 30,
+    "slow": 3,
+    "fail": 3,
+    "give-up": 1,
+    "flaky": 6,
+    "crash": 0.15,
+    "later": 3,
+    "unique": 3,
+    "dependent": 6,
+    "delayed": 6,
+    "expiring": 3,
+    "limited": 4,
+    "batch": 1.5,
+}
+"""How often each is chosen: about a third of what four executors could do, so that faults are seen and not a crowd.
+
+A crash costs a new executor each time, so it is rare.
+"""
+MUST_DIE = frozenset({"fail", "give-up", "crash"})
+"""Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
+RETRIES = {"fail": 1, "flaky": 3, "later": 3}
+MAX_CRASHES = 5
+QUEUES = ("critical", "high", "normal", "low")
+UNIQUE_KEYS = 4
+
+
+def choose(dice: Random) -> str:
+    """A kind by its share."""
+    return dice.choices(list(SHARES), list(SHARES.values()))[0]
+
+
+def about(kind: str, dice: Random, known: Sequence[str]) -> dict[str, Any]:
+    """All of the request but the number in its data; `known` are tasks that it may depend on."""
+    data: dict[str, Any] = {"kind": kind}
+    body: dict[str, Any] = {"type": "lab", "data": data, "priority": dice.choice(QUEUES)}
+    if kind in RETRIES:
+        body["max_retries"] = RETRIES[kind]
+    if kind == "dependent" and known:
+        body["depends_on"] = dice.sample(known, min(len(known), dice.randint(1, 3)))
+    if kind in _MORE:
+        more_data, more = _MORE[kind](dice)
+        data |= more_data
+        body |= more
+    return body
+
+
+_MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "slow": lambda dice: ({"seconds": round(dice.uniform(0.3, 1.5), 2)}, {}),
+    "flaky": lambda dice: ({"failures": dice.randint(1, 3)}, {}),
+    "unique": lambda dice: (
+        {"seconds": 0.2},
+        {"unique_key": f"work-{dice.randrange(UNIQUE_KEYS)}", "on_conflict": dice.choice(["refuse", "existing"])},
+    ),
+    "delayed": lambda dice: ({}, {"delay": round(dice.uniform(0.3, 3.0), 2)}),
+    "expiring": lambda dice: ({}, {"expires_in": round(dice.uniform(0.3, 3.0), 2)}),
+    "limited": lambda dice: ({"seconds": 0.1}, {"type": "lab-limited"}),
+}
+"""What a kind has in its data, and in the request beside it."""
+
+
+def batch_terms(dice: Random) -> dict[str, Any]:
+    """What holds for a batch as a whole."""
+    terms: dict[str, Any] = {"name": "of the laboratory"}
+    if dice.random() < 0.5:
+        terms["max_running"] = dice.randint(1, 4)
+    return terms

@@ -1,0 +1,261 @@
+"""The place where the laboratory works: a Redis with its file, and every part of the product in its own process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import psutil
+from redis import Redis
+from redis.exceptions import RedisError
+
+from shared.local.embedded_redis import EmbeddedRedis
+from shared.local.processes import describe_exit, dies_with_us
+from tests.faults import kinds
+from tests.faults.clients import call
+from tests.faults.relay import Relay
+from tests.harness import QUICK, ROOT, free_port, wait_until
+
+LEASE = 3.0
+"""Seconds. Faults that are to outlast a lease last longer."""
+MOST_WAITING = 1500
+"""Tasks that a queue may hold."""
+ENVIRONMENT = {
+    **QUICK,
+    "TASK_MODULES": "tests.faults.handlers",
+    "LEASE_TIME": f"{LEASE:g}",
+    "INITIAL_RETRY_DELAY": "0.2",
+    "MAX_RETRY_DELAY": "1",
+    "MAX_CRASHES": str(kinds.MAX_CRASHES),
+    "MAX_QUEUE_LENGTH": str(MOST_WAITING),
+    "GATEWAY_PROCESSES": "1",
+    "DRAIN_GRACE": "5",
+    "DASHBOARD_REFRESH": "1",
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": "2",
+    "HOUSEKEEPER_LEADER_LEASE": "3",
+    "HOUSEKEEPER_METRICS_INTERVAL": "0.5",
+    "HOUSEKEEPER_TTL_INTERVAL": "0.5",
+    "LOG_FORMAT": "text",
+}
+PARTS = {
+    "gateway": ("gateway-1", "gateway-2"),
+    "worker": ("worker-1", "worker-2"),
+    "worker.housekeeping": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
+    "dashboard": ("dashboard-1",),
+}
+_PORTS = {
+    "gateway": "GATEWAY_PORT",
+    "worker": "WORKER_METRICS_PORT",
+    "worker.housekeeping": "HOUSEKEEPER_METRICS_PORT",
+    "dashboard": "DASHBOARD_PORT",
+}
+
+
+@dataclass(eq=False)
+class Part:
+    """One process of the product and what belongs to it; it keeps its name, port and relay when it is started again."""
+
+    name: str
+    module: str
+    folder: Path
+    relay: Relay
+    environment: dict[str, str]
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    wanted: bool = False
+    """Whether it is to run now: if not, a fault has it."""
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        self.starts += 1
+        self.wanted = True
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module],
+                env={**os.environ, **self.environment, _PORTS[self.module]: str(self.port)},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=dies_with_us(),
+            )
+
+    def tree(self) -> list[int]:
+        """Its processes, itself first."""
+        if self.process is None:
+            return []
+        with contextlib.suppress(psutil.Error):
+            return [self.process.pid, *(each.pid for each in psutil.Process(self.process.pid).children(recursive=True))]
+        return []
+
+    def children(self) -> list[int]:
+        return self.tree()[1:]
+
+    def kill(self) -> None:
+        """As kill -9 of its service would: the process that was started, not what it started."""
+        self.wanted = False
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def kill_all(self) -> None:
+        """All of its processes at once, as the end of a container."""
+        tree = self.tree()
+        self.kill()
+        for pid in tree[1:]:
+            _send(pid, signal.SIGKILL)
+
+    def words(self, lines: int = 12) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def _serves(port: int) -> bool:
+    ready = call(port, "GET", "/health/ready").status == 200
+    return ready and bool(call(port, "GET", "/types").body.get("items"))
+
+
+def _memory_folder() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def freeze(pids: list[int]) -> None:
+    for pid in pids:
+        _send(pid, signal.SIGSTOP)
+
+
+def thaw(pids: list[int]) -> None:
+    for pid in pids:
+        _send(pid, signal.SIGCONT)
+
+
+class Site:
+    """Two gateways, two workers, three housekeepers, a dashboard and Redis. Start it from the main thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
+        # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
+        self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=_memory_folder()))
+        self.redis = EmbeddedRedis(data_dir=self._data / "data", options={"appendfsync": "always"})
+        self.parts: dict[str, Part] = {}
+        self.died: list[str] = []
+        self._admin: Redis | None = None
+
+    @property
+    def admin(self) -> Redis:
+        """A client right at Redis, past the relays."""
+        if self._admin is None:
+            self._admin = Redis.from_url(self.redis.url, socket_timeout=5, socket_connect_timeout=5, protocol=2)
+        return self._admin
+
+    def of(self, module: str) -> list[Part]:
+        return [self.parts[name] for name in PARTS[module]]
+
+    @property
+    def gateways(self) -> dict[str, int]:
+        return {part.name: part.port for part in self.of("gateway")}
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Everything up and ready."""
+        self.redis.start()
+        for module, names in PARTS.items():
+            for name in names:
+                environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder)}
+                relay = Relay(self.redis.url)
+                environment |= {"REDIS_URL": relay.url, "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
+                self.parts[name] = Part(name, module, self.folder, relay, environment)
+                self.parts[name].start()
+        for port in self.gateways.values():
+            wait_until(partial(_serves, port), "a gateway is ready and knows the types", 60)
+
+    def close(self) -> list[int]:
+        """Ends everything in order; the processes that were left over."""
+        pids = [pid for part in self.parts.values() for pid in part.tree()]
+        thaw(pids)
+        for part in self.parts.values():
+            part.wanted = False
+            if part.alive and part.process is not None:
+                part.process.terminate()
+        left = _await_end(pids, 15)
+        for pid in left:
+            _send(pid, signal.SIGKILL)
+        for part in self.parts.values():
+            if part.process is not None:
+                part.process.wait()
+            part.relay.stop()
+        if self.redis.pid is not None:
+            thaw([self.redis.pid])
+        self.redis.stop()
+        shutil.rmtree(self._data, ignore_errors=True)
+        return left
+
+    def look(self) -> None:
+        """Whoever ended although no fault ended it is noted, and started again, as a service manager does."""
+        for part in self.parts.values():
+            if part.wanted and not part.alive and part.process is not None:
+                self.note_death(part)
+                part.start()
+
+    def note_death(self, part: Part) -> None:
+        status = part.process.returncode if part.process else 0
+        words = part.words()
+        # A port of ours may be taken by somebody else's connection while nobody listens on it.
+        if "already in use" not in words:
+            self.died.append(f"{part.name} {describe_exit(status)} by itself; its last words:\n{words}")
+
+    # --- Redis, as its administrator ---
+
+    def tell(self, act: Callable[[Redis], object], seconds: float = 20.0) -> bool:
+        """Tells Redis something, as soon as it listens; whether it did."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                act(self.admin)
+                return True
+            except (RedisError, OSError):
+                time.sleep(0.1)
+        return False
+
+
+def _await_end(pids: list[int], seconds: float) -> list[int]:
+    """Those that live on after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        living = [pid for pid in pids if _lives(pid)]
+        if not living or time.monotonic() > end:
+            return living
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
