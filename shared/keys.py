@@ -257,7 +257,15 @@ EMPTY_BATCHES = "taskqueue:batches:empty"
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 
 BELL = "taskqueue:bell"
-"""list, owner: submit, promote; at most 64 long. Each entry wakes one idle worker; losing one costs four seconds."""
+"""list, owner: as `OWED`; at most 64 long. Each entry wakes one idle worker, whatever its queues."""
+
+
+def bell(queue: str) -> str:
+    """list, owner: submit, promote; at most 64 long. The same for a worker of this queue; losing one costs 4 s.
+
+    Workers of earlier versions do not hear these: during an update they look at the end of their four seconds.
+    """
+    return f"taskqueue:bell:{queue}"
 
 
 def control(worker: str) -> str:

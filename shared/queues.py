@@ -145,7 +145,7 @@ class Queues:
         """Workers take tasks from this queue again."""
         with translated():
             self.scripts.redis.hdel(keys.PAUSED, queue)
-            self.scripts.redis.rpush(keys.BELL, "1")
+            self.scripts.redis.rpush(keys.bell(queue), queue)
 
     def overview(self) -> list[QueueInfo]:
         """All queues by weight, the heaviest first, in one round trip."""

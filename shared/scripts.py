@@ -52,6 +52,13 @@ class Reaped(NamedTuple):
     meta: str
 
 
+class Pruned(NamedTuple):
+    """Ended tasks that were removed, of those that were looked at: some are still needed by others."""
+
+    removed: int
+    looked: int
+
+
 UNLOCKED = Permit()
 """What work shows that is done without a lock."""
 
@@ -245,13 +252,13 @@ class Scripts:
         """Ends waiting tasks that are too old to start; how many."""
         return int(self.call("expire", limit, permit.lock, permit.token))
 
-    def prune(self, state: str, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
-        """Removes tasks that ended in `state` longer ago than `age_us`; how many."""
-        return int(self.call("prune", state, age_us, "", limit, permit.lock, permit.token))
+    def prune(self, state: str, age_us: int, limit: int, permit: Permit = UNLOCKED) -> Pruned:
+        """Removes tasks that ended in `state` longer ago than `age_us`."""
+        return Pruned(*self.call("prune", state, age_us, "", limit, permit.lock, permit.token))
 
-    def trim(self, state: str, keep: int, limit: int, permit: Permit = UNLOCKED) -> int:
-        """Removes the oldest tasks that ended in `state` until `keep` are left; how many."""
-        return int(self.call("prune", state, "", keep, limit, permit.lock, permit.token))
+    def trim(self, state: str, keep: int, limit: int, permit: Permit = UNLOCKED) -> Pruned:
+        """Removes the oldest tasks that ended in `state` until `keep` are left."""
+        return Pruned(*self.call("prune", state, "", keep, limit, permit.lock, permit.token))
 
     def recover(self, queue: str, grace_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
         """Gives pending tasks that lost their ticket a new one; how many."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import selectors
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, TimeoutError
@@ -24,21 +25,20 @@ _LATE = 2.0
 """Seconds after its patience that an answer may still take; then the connection is dead without a word."""
 
 
-class Listener:
+class Listener(ABC):
     """A connection that only waits: what it is asked, and what an answer means, is for its kinds to say."""
 
-    def __init__(self, redis: Redis, key: str, selector: selectors.BaseSelector) -> None:
+    def __init__(self, redis: Redis, selector: selectors.BaseSelector) -> None:
         """`redis` needs short time-outs: connecting is all that is ever waited for."""
         self.pool = redis.connection_pool
-        self.key = key
         self._selector = selector
         self._connection: Any = None
         self._fd = -1
         self._not_before = 0.0
 
+    @abstractmethod
     def heard(self, reply: list[bytes] | None) -> None:
         """Takes in one answer."""
-        raise NotImplementedError
 
     def hear(self) -> None:
         """Reads what has come; the engine calls it when there is something."""
@@ -80,13 +80,13 @@ class Listener:
         self._selector.register(self._fd, selectors.EVENT_READ, self.hear)
 
     def _lose(self, why: object) -> None:
-        log.debug("waiting on %s failed: %s", self.key, why)
+        log.debug("waiting for Redis to call failed: %s", why)
         self._not_before = time.monotonic() + _PAUSE
         self.close()
 
 
 class Ear(Listener):
-    """Blocks on a list at the server and hands every entry on; `None` when none came within its patience.
+    """Blocks on lists at the server and hands every entry on; `None` when none came within its patience.
 
     It asks only when told to `listen`: the bell wakes one worker, and a busy one must not take the ring from an idle
     one.
@@ -95,12 +95,13 @@ class Ear(Listener):
     def __init__(
         self,
         redis: Redis,
-        key: str,
+        lists: Sequence[str],
         selector: selectors.BaseSelector,
         hand_on: Callable[[bytes | None], object],
         patience: float,
     ) -> None:
-        super().__init__(redis, key, selector)
+        super().__init__(redis, selector)
+        self.lists = lists
         self.hand_on = hand_on
         self.patience = patience
         self._asked_at: float | None = None
@@ -109,7 +110,7 @@ class Ear(Listener):
         """Asks for the next entry, unless it is asked already."""
         now = time.monotonic()
         if self._asked_at is None:
-            if self._ask("BLPOP", self.key, self.patience):
+            if self._ask("BLPOP", *self.lists, self.patience):
                 self._asked_at = now
         elif now > self._asked_at + self.patience + _LATE:
             self._lose("no answer")
@@ -131,15 +132,16 @@ class Subscription(Listener):
     """Hands on what is published on one channel."""
 
     def __init__(
-        self, redis: Redis, key: str, selector: selectors.BaseSelector, hand_on: Callable[[bytes], object]
+        self, redis: Redis, channel: str, selector: selectors.BaseSelector, hand_on: Callable[[bytes], object]
     ) -> None:
-        super().__init__(redis, key, selector)
+        super().__init__(redis, selector)
+        self.channel = channel
         self.hand_on = hand_on
 
     def listen(self) -> None:
         """Subscribes, unless that is done."""
         if self._connection is None:
-            self._ask("SUBSCRIBE", self.key)
+            self._ask("SUBSCRIBE", self.channel)
 
     def heard(self, reply: list[bytes] | None) -> None:
         if reply and reply[0] == b"message":

@@ -176,14 +176,14 @@ class Engine:
 
     # --- what Redis calls for ---
 
-    def on_bell(self, _: bytes | None) -> None:
-        """There may be work: somebody rang, or nobody did for a while."""
+    def on_bell(self, rung: bytes | None) -> None:
+        """There may be work: somebody rang for a queue ("" for any), or nobody did for a while."""
         self.work_likely = True
         if self.draining_until is not None or not self._room():
             # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
             # or we would answer our own ring.
             self.hungry = False
-            self.link.ring()
+            self.link.ring((rung or b"").decode())
 
     def on_handover(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""

@@ -186,10 +186,10 @@ class Link:
                 news.damaged.append(report.held)
             self.reports.remove(report)
 
-    def ring(self) -> None:
-        """Wakes another worker; not worth a word when it fails, as all of them look by themselves now and then."""
+    def ring(self, queue: str) -> None:
+        """Wakes another worker of this queue, or of any; not worth a word when it fails, as all look now and then."""
         try:
-            self.scripts.redis.rpush(keys.BELL, "1")
+            self.scripts.redis.rpush(keys.bell(queue) if queue in self.turns.share else keys.BELL, queue)
         except (RedisError, OSError) as error:
             log.debug("the bell could not be rung: %s", error)
 

@@ -217,8 +217,9 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         metrics,
         Hooks(listen=lambda bell_too: None, draining=lambda: None),
     )
-    bell = Ear(waiting, keys.BELL, engine.selector, engine.on_bell, PATIENCE)
-    control = Ear(waiting, keys.control(name), engine.selector, engine.on_order, PATIENCE)
+    bells = (*map(keys.bell, settings.claimed_queues), keys.BELL)
+    bell = Ear(waiting, bells, engine.selector, engine.on_bell, PATIENCE)
+    control = Ear(waiting, (keys.control(name),), engine.selector, engine.on_order, PATIENCE)
     handover = Subscription(waiting, keys.handover(name), engine.selector, engine.on_handover)
 
     def listen(bell_too: bool) -> None:

@@ -47,7 +47,7 @@ local function post(task, queue, call, retry, meta)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
   count('submitted', 1)
-  ring(1)
+  ring(1, queue)
   return id
 end
 

@@ -22,5 +22,5 @@ local function set_limit(name, text)
   if has and not had then count_running(name) end
   if not has then redis.call('DEL', slots_key(name)) end
   if text == '' or not cjson.decode(text).count then redis.call('DEL', bucket_key(name)) end
-  if redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then ring(1) end
+  if redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
 end

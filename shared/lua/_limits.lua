@@ -75,13 +75,29 @@ local function take_part(id, names)
   end
 end
 
--- An attempt is over, or was given back: its slots are free, and whoever waits for one is called.
-local function free_slots(id)
-  local v, called = fields(id, 'description', 'limit_key'), 0
-  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
-    if redis.call('SREM', slots_key(name), id) == 1 then called = called + redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) end
+-- Wakes a worker of each queue in which tasks wait for this limit.
+local queues_of = {}
+local function call_line(name)
+  if not queues_of[name] then
+    queues_of[name] = {}
+    for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
+      local queue = string.sub(key, 10)
+      if redis.call('EXISTS', turns_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
+    end
   end
-  if called > 0 then ring(1) end
+  for _, queue in ipairs(queues_of[name]) do ring(1, queue) end
+end
+
+-- An attempt is over, or was given back: its slot is free, and whoever waits for one is called.
+local function free_slot(name, id)
+  if redis.call('SREM', slots_key(name), id) == 1 and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then
+    call_line(name)
+  end
+end
+
+local function free_slots(id)
+  local v = fields(id, 'description', 'limit_key')
+  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do free_slot(name, id) end
 end
 
 -- A task was given back that never began: its tokens are too.

@@ -32,7 +32,7 @@ local function enqueue(id, queue, due)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(now + enqueued), id)
   enqueued = enqueued + 1
-  if enqueued <= 64 then ring(1) end
+  if enqueued <= 64 then ring(1, queue) end
   return 'pending'
 end
 
@@ -334,7 +334,7 @@ local function requeue_one(id, data, cause, nonce)
   redis.call('RPUSH', 'rq:queue:' .. queue, id)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-  ring(1)
+  ring(1, queue)
   moved(id, 'failed', 'pending')
   return {state, 1}
 end

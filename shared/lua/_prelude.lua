@@ -204,11 +204,12 @@ local function watch_deadline(id, expires_at)
   if expires_at then redis.call('ZADD', DEADLINES, expires_at, id) end
 end
 
--- Wakes idle workers. The bound keeps a burst from leaving thousands of stale rings behind; a worker that is woken
--- and finds more than it can take rings for the next one.
-local function ring(tasks)
-  local rings = math.min(tasks, 64 - redis.call('LLEN', BELL))
-  for _ = 1, rings do redis.call('RPUSH', BELL, '1') end
+-- Wakes idle workers of a queue; without one any worker, for what all can do. The bound keeps a burst from leaving
+-- thousands of stale rings behind; a worker that is woken and finds more than it can take rings for the next one.
+local function ring(tasks, queue)
+  local bell = queue and BELL .. ':' .. queue or BELL
+  local rings = math.min(tasks, 64 - redis.call('LLEN', bell))
+  for _ = 1, rings do redis.call('RPUSH', bell, queue or '') end
 end
 
 -- A full Redis (maxmemory) refuses a script's first write when that could grow memory, and lets it finish once it has

@@ -17,10 +17,11 @@ local tasks, unreadable, taken = {}, {}, {}
 write_even_when_full()
 
 -- What a task is told of the tasks that it waited for: {id, state, result (as RQ has it) or error} of each parent, and the
--- counts of the batch that it comes after. What is larger than a claim may be together is left out, and said to be.
+-- counts of the batch that it comes after. What is larger than a claim may be is left out, and said to be; what others in
+-- this claim bring is no matter, but it leaves less room for those who come after it.
 local function heritage(id)
   local v = fields(id, 'parents', 'after_batch')
-  local told = {}
+  local told, left = {}, tonumber(ARGV[6])
   local readable, parents = pcall(cjson.decode, v[1] or '[]')
   if v[1] and readable and type(parents) == 'table' then
     told.parents = {}
@@ -35,8 +36,9 @@ local function heritage(id)
       elseif state == 'failed' then
         found = redis.call('HGET', job_key(parent[1]), 'error') or ''
       end
+      left = left - #found
+      if left < 0 then left, state, found = 0, state .. ' too-large', '' end
       room = room - #found
-      if room < 0 then state, found = state .. ' too-large', '' end
       told.parents[at] = {parent[1], state, found}
     end
   end
@@ -361,7 +363,7 @@ if #tasks == want then
   for _, queue in ipairs(queues) do
     if lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
       more = true
-      ring(1)
+      ring(1, queue.name)
       break
     end
   end

@@ -41,7 +41,7 @@ end
 
 promote('retrying', limit)
 if promoted < limit then promote('scheduled', limit - promoted) end
-ring(promoted)
+ring(promoted, queue)
 
 local next_due = ''
 for _, state in ipairs({'retrying', 'scheduled'}) do

@@ -1,14 +1,14 @@
 -- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.
--- Returns how many were removed or put off: the result of a completed task is kept for as long as a task that depends on it
+-- Returns how many were removed, and how many were looked at. Some are put off: the result of a completed task is kept for as long as a task that depends on it
 -- has not ended, and then for its time again. What the index names but the record says is elsewhere only leaves the index: nothing
 -- that waits or runs is ever removed.
 local state, most = ARGV[2], tonumber(ARGV[5])
 if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
-local index, removed = 'taskqueue:' .. state, 0
+local index, removed, looked = 'taskqueue:' .. state, 0, 0
 if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumber(ARGV[4])) end
-if most <= 0 then return 0 end
+if most <= 0 then return {0, 0} end
 local latest = ARGV[3] == '' and '+inf' or num(now - tonumber(ARGV[3]))
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 0, most)) do
   local v = fields(id, 'origin', 'state')
@@ -20,7 +20,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 
   else
     forsake(id)
     remove(id, state, v and v[1] or '', '')
+    removed = removed + 1
   end
-  removed = removed + 1
+  looked = looked + 1
 end
-return removed
+return {removed, looked}

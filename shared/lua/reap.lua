@@ -10,7 +10,7 @@ if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
 write_even_when_full()
 local MAX_LOSSES = 20
 local stamp = iso(now)
-local answer, wake = {}, 0
+local answer = {}
 
 local function record(v, why)
   return cjson.encode({
@@ -33,7 +33,7 @@ local function again(id, queue, v)
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
   watch_deadline(id, v[10])
-  wake = wake + 1
+  ring(1, queue)
   return 'pending'
 end
 
@@ -43,7 +43,7 @@ local function reap(id)
     'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
   if not v or v[1] ~= 'running' or not v[2] or not v[3] then
     -- Its record is gone or says otherwise: what it occupied is free, whoever removed it.
-    for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do redis.call('SREM', slots_key(name), id) end
+    for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do free_slot(name, id) end
     return
   end
   local queue, token, worker = v[3], v[2], v[7] or '?'
@@ -77,5 +77,4 @@ end
 -- Latest first, because each goes to the front of its queue.
 local ids = redis.call('ZRANGEBYSCORE', LEASES, '-inf', NOW, 'LIMIT', 0, limit)
 for at = #ids, 1, -1 do reap(ids[at]) end
-ring(wake)
 return answer

@@ -36,5 +36,5 @@ for _, id in ipairs(old) do
 end
 for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end
 if #lost > 0 then redis.call('SADD', 'rq:queues', list) end
-ring(#lost)
+ring(#lost, queue)
 return #lost

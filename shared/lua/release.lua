@@ -1,7 +1,7 @@
 -- Gives back tasks that were claimed and never begun: they wait again, in front, and no attempt is spent.
 -- ARGV: now, then three per task in the order they were claimed: id, token, enqueued at (microseconds).
 -- Returns how many were given back; one whose lease was lost is left alone.
-local given, wake = 0, 0
+local given = 0
 write_even_when_full()
 
 local function give_back(id, token, enqueued)
@@ -28,9 +28,8 @@ local function give_back(id, token, enqueued)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
   watch_deadline(id, v[4])
   if v[7] then moved(id, 'running', 'pending') end
-  wake = wake + 1
+  ring(1, queue)
 end
 
 for at = #ARGV - 2, 2, -3 do give_back(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end
-ring(wake)
 return given

@@ -73,7 +73,7 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, delay > 0 and num(delay) or NOW, id)
   watch_deadline(id, expires_at)
-  ring(1)
+  ring(1, queue)
 end
 
 local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending'}

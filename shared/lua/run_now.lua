@@ -11,6 +11,6 @@ redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueue
 redis.call('RPUSH', 'rq:queue:' .. queue, id)
 redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
 redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-ring(1)
+ring(1, queue)
 moved(id, state, 'pending')
 return {state, 1}

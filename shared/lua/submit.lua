@@ -15,7 +15,7 @@
 -- the same.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
-local by_queue, listed, room, answer, created, woken = {}, {}, {}, {}, 0, 0
+local by_queue, listed, room, answer, created = {}, {}, {}, {}, 0
 
 local function moment(text)
   if text == '' then return nil end
@@ -60,7 +60,7 @@ local function enqueue_all()
     for at = 1, #ids, 1000 do
       redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids, at, math.min(at + 999, #ids)))
     end
-    woken = woken + #ids
+    ring(#ids, queue)
   end
   for key, list in pairs(listed) do
     for at = 1, #list, 1000 do redis.call('ZADD', key, unpack(list, at, math.min(at + 999, #list))) end
@@ -184,7 +184,7 @@ local function put_in_line(id, queue, task_type, terms, score)
   local group = group_for(task_type, terms)
   if not group then return enqueue_later(queue, id, score) end
   enter_line(id, queue, group, terms and terms.fair or '', num(now + created))
-  if group == '' or tonumber(waiting[group]) <= now then woken = woken + 1 end
+  if group == '' or tonumber(waiting[group]) <= now then ring(1, queue) end
 end
 
 -- Names and values in turns of what not every record has.
@@ -249,7 +249,12 @@ local function store_unique(at, id, queue, terms, ties)
   local holder, state = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
-  if not has_room(queue) then return 'full' end
+  local fits = has_room(queue)
+  if holder and state == 'pending' and redis.call('HGET', job_key(holder), 'origin') == queue then
+    -- It takes the place of the one that it replaces.
+    room[queue], fits = room[queue] and room[queue] + 1, true
+  end
+  if not fits then return 'full' end
   if holder then replace(holder, terms.unique) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
@@ -272,6 +277,5 @@ end
 for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
 enqueue_all()
 write_batches()
-if woken > 0 then ring(woken) end
 count('submitted', created)
 return answer

@@ -74,7 +74,7 @@ redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
 if not order then
   redis.call('RPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-  ring(1)
+  ring(1, queue)
   return state
 end
 

@@ -11,7 +11,7 @@ local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
 local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
 local KNOWN = {}
 for _, state in ipairs(STATES) do KNOWN[state] = true end
-local queues, wrong, wake, looked = {}, {}, 0, 0
+local queues, wrong, looked = {}, {}, 0
 for at = 6, #ARGV do queues[#queues + 1] = ARGV[at] end
 
 local function found(what) wrong[what] = (wrong[what] or 0) + 1 end
@@ -44,7 +44,7 @@ local function bring_home(id, state, queue, due)
     redis.call('ZADD', index_key(state, queue), NOW, id)
     redis.call('RPUSH', 'rq:queue:' .. queue, id)
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-    wake = wake + 1
+    ring(1, queue)
   elseif state == 'scheduled' or state == 'retrying' then
     enter_due(id, state, queue, tonumber(due) or now)
   elseif state == 'running' then
@@ -219,7 +219,6 @@ for _ = 1, #sources do
   if looked >= limit then break end
 end
 redis.call('HSET', CURSOR, 'source', sources[at], 'score', score, 'id', id)
-ring(wake)
 local answer = {looked}
 for what, times in pairs(wrong) do
   answer[#answer + 1] = what

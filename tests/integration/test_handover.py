@@ -68,7 +68,7 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.RUNNING
     assert redis_client.zscore(keys.LEASES, task_id)
-    assert redis_client.llen(keys.BELL) == 0
+    assert redis_client.llen(keys.bell("normal")) == 0
 
 
 def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redis_client: Redis) -> None:
@@ -157,7 +157,7 @@ def test_a_drained_worker_has_no_standing_order_left(idle: Idle, redis_client: R
     idle.link.exchange(0, [])
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
-    assert redis_client.llen(keys.BELL) == 1
+    assert redis_client.llen(keys.bell("normal")) == 1
 
 
 def test_a_worker_that_is_gone_is_passed_over(redis_client: Redis) -> None:
@@ -223,7 +223,7 @@ def test_limits_of_other_types_are_not_in_the_way_of_a_handover(
 def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) -> None:
     submit(redis_client, count=50)
     assert idle.message() is None
-    assert redis_client.llen(keys.BELL) == 50
+    assert redis_client.llen(keys.bell("normal")) == 50
 
 
 def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: System) -> None:

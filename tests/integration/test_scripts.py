@@ -123,7 +123,7 @@ def test_a_full_queue_takes_no_more_and_others_do(store: Store) -> None:
 
 def test_the_bell_never_holds_more_than_64_rings(store: Store) -> None:
     store.submit(500)
-    assert store.redis.llen(keys.BELL) == 64
+    assert store.redis.llen(keys.bell("normal")) == 64
 
 
 # --- claim ---
@@ -352,8 +352,8 @@ def test_after_its_retention_nothing_is_left_of_a_task(store: Store) -> None:
     store.queues.cancel(cancelled, "")
     store.clock.advance(timedelta(days=2))
     for state in ("completed", "failed", "cancelled"):
-        assert store.scripts.prune(state, to_us(timedelta(days=1)), 10) == 1
-    store.redis.delete(keys.BELL, keys.rq_queue("normal"))
+        assert store.scripts.prune(state, to_us(timedelta(days=1)), 10) == (1, 1)
+    store.redis.delete(keys.bell("normal"), keys.rq_queue("normal"))
     left = {key for key in store.snapshot() if not key.startswith(b"taskqueue:throughput")} - empty
     assert left == {keys.RQ_QUEUES.encode()}
 

@@ -167,11 +167,25 @@ def test_a_running_task_is_not_replaced(store: Store) -> None:
 
 
 def test_a_replacement_that_has_no_room_replaces_nothing(store: Store) -> None:
+    later = submit(store, new(delay=timedelta(hours=1)))
+    elsewhere = submit(store, new(key="high", queue="high"))
+    store.submit()
+    full = Queues(store.scripts, {"high": 4, "normal": 3}, max_length=1)
+    for key in ("k", "high"):
+        [answer] = full.submit([new(key=key, on_conflict=Conflict.REPLACE)])
+        assert answer.full
+    assert store.state(later.id) is TaskState.SCHEDULED
+    assert store.state(elsewhere.id) is TaskState.PENDING
+
+
+def test_a_full_queue_takes_a_replacement_because_it_grows_no_longer_by_it(store: Store) -> None:
     first = submit(store, new())
     full = Queues(store.scripts, {"normal": 3}, max_length=1)
-    [answer] = full.submit([new(on_conflict=Conflict.REPLACE)])
-    assert answer.full
-    assert store.state(first.id) is TaskState.PENDING
+    last, plain = new(on_conflict=Conflict.REPLACE), new(key="other")
+    answers = full.submit([new(on_conflict=Conflict.REPLACE), last, plain])
+    assert [(each.stored, each.full) for each in answers] == [(True, False), (True, False), (False, True)]
+    assert store.state(first.id) is TaskState.CANCELLED
+    assert store.claim(5) == [last.id]
 
 
 def test_what_has_ended_within_its_time_can_be_replaced(store: Store) -> None:

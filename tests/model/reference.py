@@ -114,7 +114,8 @@ class Model:
         if holder and not (conflict == "replace" and holder.state is not S.RUNNING):
             return f"{'existing' if conflict == 'existing' else 'conflict'} {holder.id}"
         pending = sum(task.queue == new.queue for task in self.of(S.PENDING))
-        if max_length and pending >= max_length:
+        makes_way = holder and holder.state is S.PENDING and holder.queue == new.queue
+        if max_length and pending >= max_length and not makes_way:
             return "full"
         if holder:
             self.cancel(holder.id)
@@ -292,14 +293,17 @@ class Model:
         self._enqueue_or_line(task, self.now)
         return True
 
-    def prune(self, state: S, age: int) -> int:
+    def prune(self, state: S, age: int) -> tuple[int, int]:
+        """How many are removed, of how many that are old enough."""
+        removed = 0
         old = [task for task in self.of(state) if task.ended_at <= self.now - age]
         for task in old:
             if state is S.COMPLETED and self.children.get(task.id):
                 task.ended_at = self.now
             else:
                 self._remove(task)
-        return len(old)
+                removed += 1
+        return removed, len(old)
 
     def purge(self, task_id: str) -> bool:
         task = self.tasks.get(task_id)

@@ -59,7 +59,7 @@ BUGS = {
     "a limit stops nobody": Bug("_limits", "if not lets_start(limit_of(name)) then return name end"),
     "who ends keeps its slot": Bug("report", "if limited then free_slots(id) end"),
     "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
-    "a freed slot calls nobody": Bug("_limits", "called = called + redis.call('ZADD', DUE, 'XX', 'CH', NOW, name)", "called = 0"),
+    "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
     "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))"),
     "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
     "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),

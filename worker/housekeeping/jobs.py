@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from shared.locks import HeldLock
+from shared.scripts import Pruned
 from shared.stop_points import stop_point
 
 
@@ -27,13 +28,18 @@ class HousekeepingJob(Protocol):
 
 def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -> int:
     """Repeats a step until it finds less than a batch, or for `most` times; the sum."""
+    return removed_until_done(held, lambda: Pruned(count := step(), count), batch, most)
+
+
+def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, most: int) -> int:
+    """The same for a step that leaves some of what it looks at; how many it removed."""
     total = 0
     for _ in range(most):
         held.check()
-        count = step()
-        total += count
-        if count:
+        pruned = step()
+        total += pruned.removed
+        if pruned.looked:
             stop_point("housekeeper.between-batches")
-        if count < batch:
+        if pruned.looked < batch:
             break
     return total

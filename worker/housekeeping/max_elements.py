@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.tasks import TaskState
-from worker.housekeeping.jobs import until_done
+from worker.housekeeping.jobs import removed_until_done
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,11 @@ class MaxElements(Collector):
         return sum(self._trim(state, limit, held) for state, limit in self.limits.items() if limit)
 
     def _trim(self, state: TaskState, limit: int, held: HeldLock) -> int:
-        removed = until_done(held, lambda: self._step(state, limit, held), BATCH, ROUNDS)
+        removed = removed_until_done(held, lambda: self.scripts.trim(state, limit, BATCH, held.permit), BATCH, ROUNDS)
+        self.removed[state] += removed
         if removed:
             log.warning("%d %s tasks removed, the oldest: more than the limit of %d were kept", removed, state, limit)
         return removed
-
-    def _step(self, state: TaskState, limit: int, held: HeldLock) -> int:
-        count = self.scripts.trim(state, limit, BATCH, held.permit)
-        self.removed[state] += count
-        return count
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(

@@ -10,7 +10,7 @@ from shared.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.tasks import TaskState
-from worker.housekeeping.jobs import until_done
+from worker.housekeeping.jobs import removed_until_done, until_done
 
 BATCH = 200
 ROUNDS = 50
@@ -37,4 +37,6 @@ class Ttl:
         return done + sum(self._prune(state, age, held) for state, age in self.retention.items())
 
     def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> int:
-        return until_done(held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS)
+        return removed_until_done(
+            held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS
+        )

@@ -1,0 +1,120 @@
+"""What one claim costs at most, and what it does to nobody: damaged records, many tenants, large results of parents."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.clock import FakeClock
+from shared.limits import Limit, Limits
+from shared.queues import Queues
+from shared.records import Records
+from shared.scripts import Scripts
+from shared.tasks import NewTask, On, Parent, TaskState, new_task_id
+from tests.integration.test_scripts import LEASE, WEIGHTS, Store
+
+
+@pytest.fixture
+def store(redis_client: Redis) -> Store:
+    clock = FakeClock()
+    scripts = Scripts(redis_client, clock)
+    return Store(redis_client, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
+
+
+# --- damaged records ---
+
+
+@pytest.mark.parametrize(("field", "value"), [("expires_at", "soon"), ("parents", "["), ("parents", '"no list"')])
+def test_a_damaged_record_starts_and_keeps_nobody_from_starting(store: Store, field: str, value: str) -> None:
+    [first, damaged, last] = store.submit(3)
+    store.redis.hset(keys.rq_job(damaged), mapping={field: value, "links": "1"})
+    assert store.claim(3) == [first, damaged, last]
+    assert {store.state(each) for each in (first, damaged, last)} == {TaskState.RUNNING}
+    assert store.redis.zcard(keys.LEASES) == 3
+
+
+def test_a_slot_of_a_record_that_is_gone_is_free_when_its_lease_is_over(store: Store) -> None:
+    Limits(store.scripts).put("type:noop", Limit(concurrency=1))
+    [gone, waiting] = store.submit(2)
+    assert store.claim(2) == [gone]
+    store.redis.delete(keys.rq_job(gone))  # as `Job.delete()` of RQ does it
+    store.clock.advance(timedelta(microseconds=LEASE + 1))
+    store.scripts.reap(10, 3)
+    assert not store.redis.exists(keys.slots("type:noop"))
+    assert store.claim(2, token="t2") == [waiting]
+
+
+# --- tenants ---
+
+
+def test_tenants_who_have_gone_cost_a_claim_no_more_than_it_may(store: Store) -> None:
+    """The names of tenants without tasks stay in the turns; a claim looks at some of them and asks to come again."""
+    store.submit(fair_key="living")
+    gone = {f"gone-{number}": number for number in range(12_000)}
+    store.redis.zadd(keys.turns("normal|"), gone)
+    looks = 0
+    while not (claimed := _claim(store, 1))[3]:
+        assert claimed[2] == 1, "it asks to come again"
+        looks += 1
+        assert store.redis.zcard(keys.turns("normal|")) >= len(gone) - 5001 * looks
+        assert looks < 10
+    assert looks >= 1
+
+
+def _claim(store: Store, want: int) -> list[Any]:
+    reply: list[Any] = store.scripts.call("claim", "w", new_task_id(), LEASE, want, 1 << 20, "normal", want)
+    return reply
+
+
+# --- what parents hand on ---
+
+
+def done_with(store: Store, size: int) -> str:
+    """A parent that has ended with a result of so many bytes."""
+    [parent] = store.submit()
+    store.claim(token=parent)
+    result = base64.b64encode(json.dumps("x" * size).encode())
+    assert store.scripts.call("report", "w", parent, parent, "completed", 0, "{}", "", result) == [1]
+    return parent
+
+
+def child_of(store: Store, *parents: str) -> NewTask:
+    about = tuple(Parent(task_id=each, on=On.SUCCESS) for each in parents)
+    return NewTask(id=new_task_id(), type="noop", data="null", queue="normal", parents=about)
+
+
+def told(row: list[bytes]) -> list[str]:
+    """The states as which a claimed task is told its parents."""
+    return [state for _, state, _ in json.loads(row[12])["parents"]]
+
+
+def test_a_child_gets_its_parents_results_whatever_else_is_claimed_with_it(store: Store) -> None:
+    child = child_of(store, done_with(store, 500_000))
+    neighbours = [NewTask(id=new_task_id(), type="noop", data=json.dumps("y" * 600_000), queue="normal")]
+    store.queues.submit([*neighbours, child])
+    by_id = {row[0].decode(): row for row in _claim(store, 5)[3]}
+    assert told(by_id[child.id]) == ["completed"]
+
+
+def test_large_results_of_parents_leave_the_next_ones_to_the_next_claim(store: Store) -> None:
+    large = done_with(store, 700_000)
+    children = [child_of(store, large) for _ in range(3)]
+    store.queues.submit(children)
+    for expected in (2, 1):
+        rows = _claim(store, 5)[3]
+        assert len(rows) == expected
+        assert all(told(row) == ["completed"] for row in rows)
+
+
+def test_what_is_more_than_a_claim_may_be_by_itself_is_left_out_and_said_to_be(store: Store) -> None:
+    parents = [done_with(store, 400_000) for _ in range(3)]
+    store.queues.submit([child_of(store, *parents)])
+    [row] = _claim(store, 5)[3]
+    assert told(row) == ["completed", "completed too-large", "completed too-large"]
+    assert len(row[12]) < 1 << 20
