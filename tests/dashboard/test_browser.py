@@ -9,6 +9,7 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +18,9 @@ import pytest
 from werkzeug.security import generate_password_hash
 
 from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.errors import StepRefused
 from shared.local.ports import free_port
+from shared.locks import Permit
 from shared.tasks import TaskState
 from tests.dashboard.conftest import bury
 from tests.harness import System, wait_until
@@ -200,6 +203,22 @@ def test_a_lock_is_taken_away(site: Site) -> None:
     card.get_by_label("Why").fill("its node goes away")
     card.get_by_role("button", name="Step down").click()
     page.get_by_text("hk-1 leads no more").wait_for()
+
+
+def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: Site) -> None:
+    life, nothing = timedelta(minutes=5), timedelta(0)
+    _, token = site.system.scripts.lock_acquire("recovery", "nonce", "hk-7", life, nothing)
+    page = site.open("/locks")
+    card = page.locator("#lock-recovery")
+    card.get_by_text("hk-7").wait_for()
+    card.get_by_text("Unlock in an emergency…").click()
+    card.get_by_label("Why").fill("it hangs")
+    card.get_by_role("button", name="Unlock").click()
+    card.get_by_text("free").wait_for()
+    with pytest.raises(StepRefused):
+        site.system.scripts.recover("normal", 1, 10, Permit("recovery", token))
+    page.get_by_text("Who took locks away, and why").click()
+    page.get_by_text("it hangs").wait_for()
 
 
 def test_keys_lead_everywhere_and_a_hidden_tab_asks_nothing(site: Site) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import statistics
 import time
+from datetime import datetime
 
 import pytest
 
@@ -57,31 +58,54 @@ def _wait(task: TaskDetail) -> float:
     return (started - created).total_seconds()
 
 
-def test_four_workers_never_run_more_than_the_limit_and_others_wait_no_longer(four: System) -> None:
-    before = waits(four, 60)
+def test_four_workers_never_run_more_than_the_limit(four: System) -> None:
     Limits(four.scripts).put("type:measured", read_limit({"concurrency": 3}))
     submit(four, 250, 0.02)
-    meanwhile = waits(four, 60)
     four.all_ended()
     assert most_at_once(four) == 3, "the limit was reached and never exceeded"
     assert len(starts(four)) == 250
-    # In the queue's list they would have waited behind 250 tasks, for seconds.
-    assert statistics.median(meanwhile) < statistics.median(before) + 0.05, (before, meanwhile)
+
+
+def test_others_wait_as_long_with_a_line_of_limited_tasks_as_without(four: System) -> None:
+    """Three executors are held all the time, so the line never moves: whoever stood behind it would wait for ever.
+
+    With and without take turns, so a busy machine holds up both alike. Of the medians of a hundred each, the one may be
+    twice the other and 20 ms: apart by what a machine does to itself, not by what a line would.
+    """
+    Limits(four.scripts).put("type:slowly", read_limit({"concurrency": 3}))
+    holding = four.submit_many([("slowly", '{"seconds": 600}')] * 3)
+    wait_until(lambda: four.redis.scard(keys.slots("type:slowly")) == 3, "three run")
+    alone: list[float] = []
+    beside: list[float] = []
+    for _ in range(5):
+        alone += waits(four, 20)
+        line = four.submit_many([("slowly", '{"seconds": 0}')] * 100)
+        beside += waits(four, 20)
+        assert {four.queues.cancel(each, "") for each in line} == {TaskState.CANCELLED}, "none of them has started"
+    assert {four.records.state(each) for each in holding} == {TaskState.RUNNING}
+    assert statistics.median(beside) < 2 * statistics.median(alone) + 0.02, (alone, beside)
 
 
 def test_the_rate_is_met_within_five_percent_and_a_key_holds_over_four_workers(four: System) -> None:
     submit(four, 40, 0.02, name="warming")
     four.all_ended()
-    rate = burst = 20
+    rate = burst = 10
     Limits(four.scripts).put("type:measured", read_limit({"rate": f"{rate}/s", "burst": burst}))
     Limits(four.scripts).put("key:partner", read_limit({"concurrency": 2}))
-    submit(four, burst + rate * 6, 0.02, limit_key="partner")
+    ids = submit(four, burst + rate * 6, 0.02, limit_key="partner")
     four.all_ended()
     assert most_at_once(four) <= 2
-    steady = starts(four)[burst:]
-    # How long sixty took, from each start on: one that a busy machine held up does not sway the middle.
-    spans = [later - earlier for earlier, later in zip(steady, steady[60:], strict=False)]
-    assert 60 / statistics.median(spans) == pytest.approx(rate, rel=0.05)
+    taken = sorted(taken_at(four, each) for each in ids)
+    allowed = [(count - burst, at - taken[0]) for count, at in enumerate(taken, 1) if count > 3 * burst]
+    # Never more than that, to the start; and as many: one start that a busy machine held up does not sway the middle.
+    assert all(count <= rate * seconds + 0.01 for count, seconds in allowed), allowed
+    assert statistics.median(count / seconds for count, seconds in allowed) == pytest.approx(rate, rel=0.05)
+
+
+def taken_at(system: System, task_id: str) -> float:
+    """When a task was claimed, by Redis' clock, which is the one that limits go by."""
+    stamp = text(system.redis.hget(keys.rq_job(task_id), "started_at"))
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 def test_killed_workers_free_their_slots_once_and_the_limit_holds(four: System) -> None:

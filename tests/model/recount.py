@@ -37,7 +37,9 @@ _SHAPES: Mapping[str, Callable[[list[Any]], Any]] = {
     "zset": lambda flat: {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)},
     "set": set,
 }
-PASSING = re.compile(r"taskqueue:(bell(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues")
+PASSING = re.compile(
+    r"taskqueue:(bell(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues"
+)
 """Keys that belong to no task: rings, what the last claim took, counts of a minute, orders to workers."""
 
 
