@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import select
 import ssl
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BufferedReader
-from itertools import islice
 from typing import Any
 
 from shared.client.answers import BatchItem, read
@@ -23,8 +23,10 @@ from shared.client.transport import LOST, Transport, may_pass, retry_after
 
 WINDOW = 4000
 """Tasks sent and not answered."""
-GROUP = 100
-"""Lines that leave together when all tasks are here already; those that are made on the way leave one by one."""
+PIECE = 64 << 10
+"""Bytes of lines that leave together."""
+GATHER = 0.002
+"""Seconds for which lines are gathered until then: those that are made slowly leave one by one."""
 LINES = "application/x-ndjson"
 _READ = 1 << 16
 
@@ -32,7 +34,8 @@ _READ = 1 << 16
 class BatchFeed:
     """Iterate over it, once, to send a batch: gives what became of each task, in their order.
 
-    `batch_id` is known from the first answer on; `accepted` and `refused` count as it goes.
+    `batch_id` is known from the first answer on; `accepted` and `refused` count as it goes. When what makes the tasks
+    raises, those before it are kept, the batch is closed with them, and then the error is raised, with a note of that.
     """
 
     def __init__(
@@ -45,17 +48,15 @@ class BatchFeed:
         self.refused = 0
         self.complete = False
         self._head = _line({"batch": terms})
-        self._lines = (_line(task) for task in tasks)
-        self._group = GROUP if isinstance(tasks, Sequence) else 1
+        self._lines = self._made(tasks)
+        self._broken: Exception | None = None
         self._unsent: deque[bytes] = deque()
         self._unanswered: deque[bytes] = deque()
         self._patience = transport.patience()
 
     def __iter__(self) -> Iterator[BatchItem]:
-        while True:
-            if not self._unsent:
-                # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
-                self._unsent.extend(islice(self._lines, 1))
+        while not self.complete:
+            self._wait_for_a_line()
             lost: Exception = ConnectionResetError("the answer was cut off")
             wait = None
             try:
@@ -66,18 +67,58 @@ class BatchFeed:
                 lost, wait = refusal, refusal.document.get("retry_after")
             except LOST as error:
                 lost = error
-            if self.complete:
-                return
-            self._unsent.extendleft(reversed(self._unanswered))
-            self._unanswered.clear()
-            if not self._patience.pause(wait):
-                raise lost if isinstance(lost, Problem) else self.transport.unreachable(lost) from lost
+            if not self.complete:
+                self._go_back(lost, wait)
+        if self._broken:
+            raise self._noted(self._broken)
+
+    def _wait_for_a_line(self) -> None:
+        # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
+        if not self._unsent:
+            self._unsent.extend(self._gather())
+        if self._broken and not self._unsent and self.batch_id is None:
+            raise self._broken
+
+    def _go_back(self, lost: Exception, wait: float | None) -> None:
+        """To the first task without an answer, after a pause; raises what went wrong when there is no time for one."""
+        self._unsent.extendleft(reversed(self._unanswered))
+        self._unanswered.clear()
+        if not self._patience.pause(wait):
+            raise lost if isinstance(lost, Problem) else self.transport.unreachable(lost) from lost
 
     def drain(self) -> BatchFeed:
         """Sends all of it, for those who want the counts only."""
         for _ in self:
             pass
         return self
+
+    # --- lines ---
+
+    def _made(self, tasks: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+        try:
+            for task in tasks:
+                yield _line(task)
+        except Exception as error:
+            self._broken = error
+
+    def _gather(self) -> list[bytes]:
+        """The next lines: many when they are made quickly, one when it took a while; none at the end."""
+        group: list[bytes] = []
+        size, until = 0, time.monotonic() + GATHER
+        while size < PIECE and (not group or time.monotonic() < until):
+            line = self._unsent.popleft() if self._unsent else next(self._lines, None)
+            if line is None:
+                break
+            group.append(line)
+            size += len(line)
+        return group
+
+    def _noted(self, error: Exception) -> Exception:
+        error.add_note(
+            f"batch {self.batch_id} was closed with the {self.accepted} tasks that were accepted before this; sent "
+            f"again with idempotency_key={self.key!r}, in full, it goes on behind them"
+        )
+        return error
 
     # --- one connection ---
 
@@ -119,8 +160,7 @@ class BatchFeed:
 
     def _send(self, sock: Any) -> bool:
         """Sends some lines; whether there may be more."""
-        group = [self._unsent.popleft() for _ in range(min(GROUP, len(self._unsent)))]
-        group = group or list(islice(self._lines, self._group))
+        group = self._gather()
         self._unanswered.extend(group)
         try:
             sock.sendall(_chunk(b"".join(group)))  # an empty one ends the request

@@ -26,7 +26,7 @@ IDLE = 30.0
 """Seconds for which one is kept; a gateway closes it after a minute."""
 _IN_PROGRESS = "/problems/request-in-progress"
 _NOTHING_DONE = 429
-_AGAIN = (_NOTHING_DONE, 503)
+_AGAIN = (408, _NOTHING_DONE, 503)
 LOST = (OSError, HTTPException)
 """What is raised when an answer does not come."""
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from shared.client import Client, Refused, Unavailable, Unreachable, new_task
+from shared.client import feed as feeding
+from shared.client.answers import BatchItem
 from shared.client.transport import Answer, Transport
 from tests.harness import free_port
 from tests.integration.client.conftest import Running, start_gateway
@@ -85,6 +87,44 @@ def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -
 
     feed = client.batch(slowly())
     assert len(list(feed)) == feed.accepted
+
+
+def test_what_was_made_before_an_error_is_kept_and_the_batch_is_closed_with_it(client: Client) -> None:
+    def broken() -> Iterator[dict[str, Any]]:
+        for n in range(1500):
+            yield new_task("noop", n)
+        raise LookupError("row 1500 is missing")
+
+    feed = client.batch(broken())
+    items: list[BatchItem] = []
+    with pytest.raises(LookupError, match="row 1500") as caught:
+        items.extend(feed)
+    assert len(items) == feed.accepted == 1500
+    assert feed.batch_id
+    assert f"batch {feed.batch_id} was closed with the 1500 tasks" in caught.value.__notes__[0]
+    assert client.batches.get(feed.batch_id).status != "receiving"
+    assert client.batches.wait(feed.batch_id, 60).total == 1500
+
+
+def test_an_error_before_the_first_task_begins_no_batch(client: Client) -> None:
+    feed = client.batch(new_task(each, 1) for each in [""] if 1 / len(each))
+    with pytest.raises(ZeroDivisionError):
+        feed.drain()
+    assert feed.batch_id is None
+
+
+def test_tasks_that_are_made_quickly_leave_many_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "GATHER", 60.0)
+    sent: list[int] = []
+
+    def noted(data: bytes) -> bytes:
+        sent.append(len(data))
+        return chunk(data)
+
+    chunk = feeding._chunk
+    monkeypatch.setattr(feeding, "_chunk", noted)
+    client.batch(new_task("noop", "x" * 1000) for _ in range(1000)).drain()
+    assert len(sent) < 25, "a megabyte, sixty-four thousand bytes together"
 
 
 def test_a_batch_of_thousands_takes_no_memory(client: Client) -> None:
