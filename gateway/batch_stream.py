@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -26,6 +29,15 @@ from shared.tasks import BatchPlace, NewTask
 
 MOST = 1_000_000
 """Lines of one stream."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Some lines: the place of the first, what is said of each, and the tasks that they are."""
+
+    first: int
+    said: list[Item] = field(default_factory=list)
+    tasks: list[tuple[int, NewTask]] = field(default_factory=list)
 
 
 class BatchStream:
@@ -64,50 +76,72 @@ class BatchStream:
         """The lines of the answer, some at a time."""
         yield _line({"batch_id": self.batch_id})
         try:
-            for group in self.groups:
-                for at in range(0, len(group), CHUNK):
-                    if refusal := self._end_early():
-                        yield _line({"problem": problem(refusal)})
-                        return
-                    yield from self._store(group[at : at + CHUNK])
+            yield from self._answered()
             self.intake.batches.close(self.batch_id)
-        except StoreUnavailable as error:
-            yield _line({"problem": problem(errors.refusal_of(error))})
+        except (StoreUnavailable, Refusal) as error:
+            refusal = error if isinstance(error, Refusal) else errors.refusal_of(error)
+            yield _line({"problem": problem(refusal)})
             return
         except OSError:
             return  # the sender is gone, and so is who would read this
         refused = self.place - self.start - self.accepted
         yield _line({"complete": True, "accepted": self.accepted, "refused": refused})
 
-    def _end_early(self) -> Refusal | None:
-        if self.stopping.is_set():
-            return Refusal(errors.STORE, "this gateway stops: send the rest to another one")
-        if self.place - self.start >= MOST:
-            return Refusal(errors.TOO_LARGE, f"a stream has at most {MOST} lines: send the rest with another request")
-        return None
+    def _answered(self) -> Iterator[bytes]:
+        """While Redis stores one piece, the next is read, as far as it is here."""
+        with ThreadPoolExecutor(1, "storing") as helper:
+            under_way: tuple[Piece, Future[list[Item]]] | None = None
+            try:
+                for lines in self._pieces():
+                    piece = self._read_piece(lines)
+                    if under_way:
+                        yield from self._finished(*under_way)
+                    tasks = [task for _, task in piece.tasks]
+                    under_way = piece, helper.submit(copy_context().run, self.intake.store, tasks)
+                    if not self.lines.here():
+                        yield from self._finished(*under_way)
+                        under_way = None
+            except (Refusal, OSError):
+                if under_way:
+                    yield from self._finished(*under_way)
+                raise
+            if under_way:
+                yield from self._finished(*under_way)
 
-    def _store(self, lines: Sequence[bytes | None]) -> Iterator[bytes]:
-        """Stores some lines; when Redis goes away, says of which tasks it is not known, and raises StoreUnavailable."""
-        said: list[Item] = []
-        tasks: list[tuple[int, NewTask]] = []
+    def _pieces(self) -> Iterator[Sequence[bytes | None]]:
+        """Lines as they come, no more together than Redis stores in one step. Raises Refusal to end early."""
+        for group in self.groups:
+            for at in range(0, len(group), CHUNK):
+                if self.stopping.is_set():
+                    raise Refusal(errors.STORE, "this gateway stops: send the rest to another one")
+                if self.place - self.start >= MOST:
+                    text = f"a stream has at most {MOST} lines: send the rest with another request"
+                    raise Refusal(errors.TOO_LARGE, text)
+                yield group[at : at + CHUNK]
+
+    def _read_piece(self, lines: Sequence[bytes | None]) -> Piece:
+        piece = Piece(self.place)
         for line in lines:
             try:
-                tasks.append((len(said), self._read(line)))
-                said.append({})
+                piece.tasks.append((len(piece.said), self._read(line)))
+                piece.said.append({})
             except Refusal as refusal:
-                said.append({"problem": problem(refusal)})
+                piece.said.append({"problem": problem(refusal)})
             self.place += 1
-        first = self.place - len(said)
+        return piece
+
+    def _finished(self, piece: Piece, storing: Future[list[Item]]) -> Iterator[bytes]:
+        """What became of a piece. When Redis went away, says that it is not known, and raises StoreUnavailable."""
         try:
-            stored = self.intake.store([task for _, task in tasks])
+            stored = storing.result()
         except StoreUnavailable as error:
             unknown = problem(errors.refusal_of(error))
-            yield _lines(first, [{"task_id": tasks[0][1].id, "problem": unknown}] if tasks else [])
+            yield _lines(piece.first, [{"task_id": piece.tasks[0][1].id, "problem": unknown}])
             raise
-        for (at, _), each in zip(tasks, stored, strict=True):
-            said[at] = each
-        self.accepted += sum("problem" not in each for each in said)
-        yield _lines(first, said)
+        for (at, _), each in zip(piece.tasks, stored, strict=True):
+            piece.said[at] = each
+        self.accepted += sum("problem" not in each for each in piece.said)
+        yield _lines(piece.first, piece.said)
 
     def _read(self, line: bytes | None) -> NewTask:
         try:

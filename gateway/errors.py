@@ -104,6 +104,9 @@ BATCH_STOPPED = Kind(
     "The batch was cancelled, or stopped by its failures: it takes no more tasks.",
 )
 BATCH_BUSY = Kind("batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is going on: try again later.")
+TOO_SLOW = Kind(
+    "too-slow", 408, "Too slow", "No whole line of a stream came for a while: send the rest with another request."
+)
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
 INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
@@ -141,7 +144,7 @@ KINDS = {
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE,
+        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, TOO_SLOW,
     )
 }  # fmt: skip
 

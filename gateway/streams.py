@@ -2,20 +2,27 @@
 
 The thread reads from the socket only when the app wants more, so a sender that is faster than Redis is held up by TCP,
 and nothing grows. It writes what the app answers as soon as the other side takes it; a sender that reads nothing until
-it has sent all is given eight megabytes of patience. There are a few such threads and no more: streams are for bulk,
-and whoever is slow here holds up nobody but another stream.
+it has sent all is given eight megabytes of patience. There are a few such threads and no more: streams are for bulk. A
+sender who keeps one waiting may do so while nobody else wants it; when somebody does, the slowest is told to send the
+rest later.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from gateway import errors
+from gateway.errors import Refusal
+from gateway.ndjson import PATIENCE
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +30,17 @@ MOST = 4
 """Streams of a process at a time; who comes when they are taken is told to come again."""
 MOST_WAITING = 32
 """Connections of a process that may be told so at the same time."""
-PATIENCE = 20.0
-"""Seconds for which either side may do nothing."""
 UNREAD = 8 << 20
 """Bytes of answers that wait for a sender who does not read."""
 LINGER = 5.0
+SLOW_AFTER = 5.0
+"""Seconds after which a stream counts as slow when most of them were spent waiting for its sender."""
+ROOM_WITHIN = 2.0
+"""Seconds in which a slow stream that is told to leave has left."""
+_LOOK = 0.25
 _RECEIVE = 64 << 10
 _LONGEST_CHUNK_LINE = 256
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 
 Environ = dict[str, Any]
 App = Callable[[Environ, Callable[..., object]], Iterable[bytes]]
@@ -44,17 +55,47 @@ class Connection:
         self.received = received
         self.due: deque[memoryview] = deque()
         self.size = 0
+        self.begun = time.monotonic()
+        self._waited = 0.0
+        self._waits_since: float | None = None
+        self.leaves = False
+        """Somebody else wants its place."""
+
+    @property
+    def slow(self) -> bool:
+        """Most of its time was spent waiting for the other side."""
+        age = time.monotonic() - self.begun
+        return age > SLOW_AFTER and self.waited > 0.9 * age
+
+    @property
+    def waited(self) -> float:
+        """Seconds of waiting for the other side until now."""
+        since = self._waits_since
+        return self._waited + (time.monotonic() - since if since is not None else 0.0)
+
+    def here(self) -> bool:
+        """Whether something can be read without waiting."""
+        if self.received:
+            return True
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def receive(self) -> bytes:
-        """What has arrived; b"" at the end. Raises OSError when nothing comes for too long, or nobody is there."""
+        """What has arrived; b"" at the end. Raises OSError when nobody is there, Refusal when nothing comes in time."""
         if self.received:
             data, self.received = self.received, b""
             return data
         until = time.monotonic() + PATIENCE
-        while True:
-            readable, _ = self._wait(until - time.monotonic(), read=True)
-            if readable:
-                return self.sock.recv(_RECEIVE)
+        try:
+            while not self._wait(until - time.monotonic(), read=True)[0]:
+                pass
+        except TimeoutError:
+            raise Refusal(errors.TOO_SLOW, f"nothing came for {PATIENCE:g} seconds: send the rest again") from None
+        except _Leaves:
+            text = "others want to send, and this stream is slow: send the rest again in a moment"
+            raise Refusal(errors.BUSY, text, retry_after=errors.RETRY_AFTER) from None
+        return self.sock.recv(_RECEIVE)
 
     def send(self, data: bytes) -> None:
         """Puts data in line and writes what the other side takes. Raises OSError as `receive` does."""
@@ -79,15 +120,25 @@ class Connection:
     def _wait(self, seconds: float, read: bool = False) -> tuple[bool, bool]:
         poll = select.poll()
         poll.register(self.sock, (select.POLLIN if read else 0) | (select.POLLOUT if self.due else 0))
-        events = poll.poll(max(0.0, seconds) * 1000)
-        if not events:
-            raise TimeoutError("the other side neither sends nor reads")
-        found = events[0][1]
+        self._waits_since = begun = time.monotonic()
+        try:
+            found = self._poll(poll, begun + seconds)
+        finally:
+            self._waits_since = None
+            self._waited += time.monotonic() - begun
         if found & select.POLLOUT:
             self._write()
         if found & (select.POLLERR | select.POLLHUP) and not found & select.POLLIN:
             raise ConnectionResetError("the other side is gone")
         return bool(found & select.POLLIN), bool(found & select.POLLOUT)
+
+    def _poll(self, poll: select.poll, end: float) -> int:
+        while not (events := poll.poll(max(0.0, min(_LOOK, end - time.monotonic())) * 1000)):
+            if self.leaves:
+                raise _Leaves("somebody else wants its place")
+            if time.monotonic() >= end:
+                raise TimeoutError("the other side neither sends nor reads")
+        return events[0][1]
 
     def _write(self) -> None:
         while self.due:
@@ -102,6 +153,10 @@ class Connection:
                 self.due[0] = self.due[0][sent:]
 
 
+class _Leaves(OSError):
+    """This stream is to leave its place to another one."""
+
+
 class Body:
     """The body of a request, of a known length or in chunks; `read` gives what is there, b"" at its end."""
 
@@ -112,8 +167,12 @@ class Body:
         self.ended = length == 0
         self.buffer = b""
 
+    def here(self) -> bool:
+        """Whether there is something to read without waiting for the sender."""
+        return not self.ended and bool(self.buffer or self.connection.here())
+
     def read(self, size: int = -1) -> bytes:
-        """Raises OSError when it is cut off or broken."""
+        """Raises OSError when it is cut off, and Refusal when it cannot be read or nothing comes in time."""
         while not self.ended and not self.left:
             self._next_chunk()
         if self.ended:
@@ -123,19 +182,17 @@ class Body:
         self.buffer, data = data[most:], data[:most]
         self.left -= len(data)
         if self.chunked and not self.left:
-            self._take_line()
+            if self._take_line():
+                raise _unreadable("a chunk is longer than it says")
         elif not self.left:
             self.ended = True
         return data
 
     def _next_chunk(self) -> None:
-        size = self._take_line().partition(b";")[0].strip()
-        try:
-            self.left = int(size, 16)
-        except ValueError:
-            raise ConnectionError("the chunks of the body cannot be read") from None
-        if self.left < 0 or not size.isalnum():
-            raise ConnectionError("the chunks of the body cannot be read")
+        size = self._take_line().partition(b";")[0]
+        if not _CHUNK_SIZE.fullmatch(size):
+            raise _unreadable("the size of a chunk must be one to eight hexadecimal digits")
+        self.left = int(size, 16)
         if not self.left:
             while self._take_line():  # trailers mean nothing here
                 pass
@@ -144,7 +201,7 @@ class Body:
     def _take_line(self) -> bytes:
         while (end := self.buffer.find(b"\r\n")) < 0:
             if len(self.buffer) > _LONGEST_CHUNK_LINE:
-                raise ConnectionError("the chunks of the body cannot be read")
+                raise _unreadable("the line before a chunk is too long")
             self.buffer += self._receive()
         line, self.buffer = self.buffer[:end], self.buffer[end + 2 :]
         return line
@@ -156,6 +213,10 @@ class Body:
         return data
 
 
+def _unreadable(what: str) -> Refusal:
+    return Refusal(errors.BAD_REQUEST, f"the body cannot be read: {what}")
+
+
 class Streams:
     """The threads of a process that carry out streams."""
 
@@ -164,6 +225,7 @@ class Streams:
         self.free = threading.BoundedSemaphore(MOST)
         self.lock = threading.Lock()
         self.running = 0
+        self.open: set[Connection] = set()
 
     def take(self, sock: socket.socket, received: bytes, length: int | None, environ: Environ, go_on: bool) -> None:
         """Carries a request out in a thread of its own; `go_on` when its sender waits to be told to send the body."""
@@ -178,14 +240,14 @@ class Streams:
     def _carry_out(
         self, sock: socket.socket, received: bytes, length: int | None, environ: Environ, go_on: bool
     ) -> None:
-        granted = self.free.acquire(blocking=False)
+        connection = Connection(sock, received)
+        body = Body(connection, length)
         try:
-            connection = Connection(sock, received)
-            if go_on:
-                connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-            body = Body(connection, length)
-            environ.update({"wsgi.input": body, "wsgi.input_terminated": True, "taskqueue.too_many": not granted})
-            self._answer(connection, environ)
+            with self._place(connection) as granted:
+                if go_on:
+                    connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+                environ.update({"wsgi.input": body, "wsgi.input_terminated": True, "taskqueue.too_many": not granted})
+                self._answer(connection, environ)
             connection.finish(body.ended)
         except OSError as error:
             log.info("a stream was cut off", extra={"reason": str(error)})
@@ -193,10 +255,32 @@ class Streams:
             log.exception("a stream failed")
         finally:
             sock.close()
-            if granted:
-                self.free.release()
             with self.lock:
                 self.running -= 1
+
+    @contextmanager
+    def _place(self, connection: Connection) -> Iterator[bool]:
+        """A place among those that are answered, and whether there is one."""
+        if not (self.free.acquire(blocking=False) or (self._make_room() and self.free.acquire(timeout=ROOM_WITHIN))):
+            yield False
+            return
+        with self.lock:
+            self.open.add(connection)
+        try:
+            yield True
+        finally:
+            with self.lock:
+                self.open.remove(connection)
+                connection.leaves = False
+            self.free.release()
+
+    def _make_room(self) -> bool:
+        """Tells the stream that has waited longest for its sender to leave; whether one is about to."""
+        with self.lock:
+            slow = [each for each in self.open if each.slow and not each.leaves]
+            if slow:
+                max(slow, key=lambda each: each.waited).leaves = True
+            return any(each.leaves for each in self.open)
 
     def _answer(self, connection: Connection, environ: Environ) -> None:
         chunked = environ["SERVER_PROTOCOL"] == "HTTP/1.1"

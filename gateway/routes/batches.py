@@ -50,7 +50,7 @@ class BatchSubmission:
                 lines=schemas.BatchLine,
             ),
         },
-        problems=(errors.NO_TYPES, errors.BUSY),
+        problems=(errors.NO_TYPES, errors.BUSY, errors.BAD_REQUEST, errors.TOO_SLOW),
         idempotent=True,
     )
     def submit(self, body: schemas.BatchBody | Lines, query: schemas.BatchQuery) -> Reply:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from gateway import streams
 from shared import keys
 from shared.records import Records
 from shared.scripts import Scripts
@@ -182,21 +181,6 @@ def test_a_stream_that_is_broken_off_or_no_stream_costs_its_sender_alone(mortal:
         connection.shutdown(socket.SHUT_WR)
         assert b'"complete"' not in b"".join(iter(lambda: connection.recv(65536), b""))
     assert mortal.ask("GET", "/health/live")[0] == 200
-
-
-def test_streams_beyond_what_is_taken_are_told_to_come_again(mortal: Running) -> None:
-    head = b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
-    open_ones = [mortal.connect() for _ in range(2 * streams.MOST + 1)]
-    for each in open_ones:
-        each.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(line(1)), line(1)))
-    heads = [each.recv(200).split(b"\r\n")[0] for each in open_ones]
-    assert any(b"503" in each for each in heads)
-    assert any(b"207" in each for each in heads)
-    for each in open_ones:
-        each.close()
-    wait_until(
-        lambda: b"207" in mortal.say(head + b"Content-Length: %d\r\n\r\n%b" % (len(line(1)), line(1))), "there is room"
-    )
 
 
 def test_a_gateway_that_stops_says_how_far_it_came(mortal: Running) -> None:
