@@ -72,7 +72,7 @@ def test_a_worker_is_killed_in_the_middle(system: System) -> None:
     executors = system.executors(first)
     first.kill()
     first.wait()
-    wait_until(lambda: not any(map(alive, executors)), "its executors are gone", 10)
+    wait_until(lambda: not any(map(alive, executors)), "its executors are gone before its leases end", 3)
     check_all_ended(system, ids, failed=100)
 
 

@@ -400,7 +400,7 @@ def test_what_runs_is_finished_and_then_all_processes_are_gone(
     assert b"Connection: close" in raw
     poll.join()
     assert answers[0][0] == 202
-    assert mortal.process.wait(40) == 0
+    assert mortal.process.wait(25) == 0, "it does not wait for the end of the poll"
     assert not any(alive(pid) for pid in pids)
 
 
