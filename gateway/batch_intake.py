@@ -10,7 +10,7 @@ from typing import Any
 from gateway import errors
 from gateway.errors import Refusal
 from gateway.ordering import circles, in_order
-from gateway.schemas import BatchTermsBody
+from gateway.schemas.batches import BatchTermsBody
 from gateway.submissions import Submissions, refusal_of
 from shared.batches import Batches, BatchTerms
 from shared.idempotency import task_id

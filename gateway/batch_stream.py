@@ -21,7 +21,7 @@ from gateway import errors, wording
 from gateway.batch_intake import BatchIntake, Identity, Item, problem
 from gateway.errors import Refusal
 from gateway.ndjson import Lines
-from gateway.schemas import BatchLineBody, BatchTermsBody
+from gateway.schemas.batches import BatchLineBody, BatchTermsBody
 from shared import strict_json
 from shared.errors import InvalidJSON, StoreUnavailable
 from shared.queues import CHUNK

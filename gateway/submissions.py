@@ -14,7 +14,8 @@ from gateway import errors, wording
 from gateway.catalogue import Catalogue
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
-from gateway.schemas import BatchItemBody, DependencyBody, NewTaskBody, WebhookBody
+from gateway.schemas.batches import BatchItemBody
+from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
 from shared import strict_json
 from shared.queues import Submitted
 from shared.tasks import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id

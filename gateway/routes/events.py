@@ -9,7 +9,8 @@ from flask import request
 from gateway import errors, present
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.events import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
-from gateway.schemas import BatchView, TaskView
+from gateway.schemas.batches import BatchView
+from gateway.schemas.tasks import TaskView
 from shared import strict_json
 from shared.batches import Batch, Batches
 from shared.errors import BatchNotFound, TaskNotFound

@@ -9,7 +9,7 @@ from pydantic import Field
 from redis import Redis
 
 from gateway.endpoints import Answer, Reply, endpoint
-from gateway.schemas import View
+from gateway.schemas.values import View
 from shared import keys
 from shared.api_keys import ApiKey, Keyring, Scope
 from shared.clock import instant

@@ -11,7 +11,7 @@ from gateway import errors
 from gateway.door import actor
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.schemas import Body, View
+from gateway.schemas.values import Body, View
 from shared.api_keys import Scope
 from shared.limits import Limits, LimitState, read_limit
 

@@ -11,7 +11,7 @@ from gateway import errors
 from gateway.door import actor
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.schemas import Body, View
+from gateway.schemas.values import Body, View
 from shared import keys
 from shared.api_keys import Scope
 from shared.locks import LEADER, LockDesk, LockInfo

@@ -14,7 +14,7 @@ from gateway.catalogue import Catalogue
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
-from gateway.schemas import Body, Tag, View
+from gateway.schemas.values import Body, Tag, View
 from shared import strict_json
 from shared.api_keys import Scope
 from shared.queues import Queues

@@ -1,0 +1,166 @@
+"""Single values and how they are checked, and what all bodies, queries and answers have in common."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic.functional_validators import AfterValidator
+
+from gateway.wording import choices, shown
+from shared.outside import Outside
+from shared.tasks import On, OnParentFailure
+
+MAX_TIMEOUT = 7 * 86400
+MAX_UNIQUE = 366 * 86400
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
+)
+_TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
+
+
+def _instant(value: object) -> object:
+    """RFC 3339. A plus sign in a query that was not escaped arrives as a space, and is taken as what was meant."""
+    if value is None:
+        return None
+    if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        try:
+            return datetime.fromisoformat(value[:10] + "T" + value[11:].upper().replace(" ", "+"))
+        except ValueError as error:
+            raise ValueError(f"is no moment that exists: {error}") from None
+    raise ValueError(f"must be a moment such as 2030-01-31T12:00:00Z, got {shown(value)}")
+
+
+def _within_delay(value: float, info: ValidationInfo) -> float:
+    most = info.context["max_delay"] if info.context else float("inf")
+    if not 0 <= value <= most:
+        raise ValueError(f"must be from 0 to {most:.16g} seconds, got {shown(value)}")
+    return value
+
+
+def _not_too_far(value: datetime, info: ValidationInfo) -> datetime:
+    # This machine's clock is good enough for a bound of a year; when the task runs is decided by Redis' clock.
+    most = info.context["max_delay"] if info.context else float("inf")
+    if value.timestamp() - time.time() > most:
+        raise ValueError(f"must be at most {most:.16g} seconds ahead")
+    if value.timestamp() < 0:
+        raise ValueError("must be later than 1970")
+    return value
+
+
+def _priority(value: str, info: ValidationInfo) -> str:
+    queues = info.context["priorities"] if info.context else {}
+    if value not in queues:
+        raise ValueError(f"must be one of {choices(queues)}, got {shown(value)}")
+    return str(queues[value])
+
+
+def _tag(value: str) -> str:
+    if not _TAG.fullmatch(value):
+        raise ValueError(f"must be 1 to 64 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
+def _key(value: str) -> str:
+    if not _KEY.fullmatch(value):
+        raise ValueError(f"must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
+def _task_id(value: str) -> str:
+    if not _TASK_ID.fullmatch(value):
+        raise ValueError(f"must be the id of a task, got {shown(value)}")
+    return value
+
+
+def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value not in list(words):
+            raise ValueError(f"must be one of {choices(list(words))}, got {shown(value)}")
+        return value
+
+    return check
+
+
+def _spelled_out(value: object) -> object:
+    """A dependency may be written as no more than the id of the task, or its place in the same batch."""
+    if isinstance(value, str):
+        return {"task_id": value}
+    return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _callable_url(value: str, info: ValidationInfo) -> str:
+    outside = info.context.get("outside") if info.context else Outside()
+    if outside is None:
+        raise ValueError("cannot be called: webhooks are off until WEBHOOK_SECRETS is set")
+    outside.read(value)
+    return value
+
+
+def _limit_key(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"must be 1 to 100 characters out of A-Z a-z 0-9 _ . -, got {shown(value)}")
+    return value
+
+
+Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
+Delay = Annotated[
+    float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
+]
+Priority = Annotated[str, AfterValidator(_priority)]
+Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{_TAG.pattern}$"})]
+Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})]
+TaskId = Annotated[
+    str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{_TASK_ID.pattern}$"})
+]
+OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
+OnParentFailureWord = Annotated[
+    str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
+]
+LimitKey = Annotated[
+    str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
+]
+Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
+RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
+
+
+class Body(BaseModel):
+    """A body: no field that is not known, no value of another kind."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Query(BaseModel):
+    """The parameters of a query: texts that are read as what they stand for."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class PageQuery(Query):
+    """Which page of a list."""
+
+    limit: int = Field(50, ge=1, le=200, description="Items on the page; a page may hold fewer and not be the last.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+
+
+class View(BaseModel):
+    """A part of an answer. Every field is always there, null when there is nothing to say."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class SparseView(BaseModel):
+    """A part that comes by the thousand: fields with nothing to say are left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null on the last page.")]
