@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     parser.add_argument("--patience", type=float, default=QUIET, help="seconds of quiet in which everything must end")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # everything that was started ends with us
     runs = []
     for seed in options.seeds:
         folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-"))

@@ -30,6 +30,8 @@ class Mutation:
     old: str
     new: str
     check: Check
+    seen_by: tuple[str, ...] = ()
+    """Judges of the laboratory one of whom must have something to complain of; none named: the check is of tests."""
 
 
 def _laboratory(*faults: str, seconds: float = 14) -> Check:
@@ -54,6 +56,13 @@ MUTATIONS: Sequence[Mutation] = (
         "  if not v or v[1] ~= token then return 0 end\n  if v[2] ~= 'running' then return 1 end",
         "  if not v then return 0 end\n  if v[2] ~= 'running' and v[2] ~= 'completed' then return 1 end",
         _FROZEN,
+        (
+            "nothing is lost",
+            "no end comes before the last",
+            "records say what was done",
+            "every attempt is on record",
+            "failures are counted exactly",
+        ),
     ),
     Mutation(
         "pop without lease",
@@ -62,6 +71,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end",
         "",
         _laboratory("worker killed", "executor killed", seconds=10),
+        ("nothing is lost",),
     ),
     Mutation(
         "release without owner check",
@@ -78,6 +88,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
         "  if not v or v[2] ~= 'running' then return 1 end",
         _FROZEN,
+        ("nobody runs what another holds", "nothing is lost", "no end comes before the last"),
     ),
     Mutation(
         "promote twice",
@@ -86,6 +97,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  redis.call('ZREM', key, unpack(ids))\n",
         "",
         _QUIET,
+        ("everything adds up", "no attempt is begun twice", "no end comes before the last", "nothing is lost"),
     ),
     Mutation(
         "unlock that lets two lead",
@@ -127,6 +139,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)\n",
         "",
         _laboratory("worker killed", seconds=8),
+        ("nothing is lost", "nothing had to be put right"),
     ),
     Mutation(
         "a retry that loses its attempt's record",
@@ -135,6 +148,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  remember(id, attempt, record)\n  enter_due",
         "  enter_due",
         _QUIET,
+        ("every attempt is on record",),
     ),
     Mutation(
         "a lost attempt without a record",
@@ -143,6 +157,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  remember(id, tonumber(v[5]) or 1, record(v, why))\n",
         "",
         _laboratory("worker killed", seconds=10),
+        ("every attempt is on record",),
     ),
     Mutation(
         "a cancel that is ignored",
@@ -151,6 +166,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
         "  return {state, 'cancelled'}",
         _QUIET,
+        ("who is cancelled stops",),
     ),
     Mutation(
         "a dead letter that is not written",
@@ -159,6 +175,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  redis.call('ZADD', 'taskqueue:' .. state, NOW, id)\n",
         "  if state ~= 'failed' then redis.call('ZADD', 'taskqueue:' .. state, NOW, id) end\n",
         _QUIET,
+        ("the right ones are dead", "everything adds up"),
     ),
     Mutation(
         "a crash that is not counted",
@@ -167,6 +184,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  retry(id, queue, attempt, record, error, delay, 'crashes', expires_at, counts_so_far)",
         "  retry(id, queue, attempt, record, error, delay, 'failures', expires_at, counts_so_far)",
         _QUIET,
+        ("failures are counted exactly",),
     ),
     Mutation(
         "an idempotency key that nobody looks at",
@@ -175,6 +193,7 @@ MUTATIONS: Sequence[Mutation] = (
         "if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end\n",
         "",
         _LOST_ANSWERS,
+        ("nothing is invented",),
     ),
     Mutation(
         "a submission that is stored again when it is sent again",
@@ -183,6 +202,13 @@ MUTATIONS: Sequence[Mutation] = (
         "if known then return known end\n",
         "",
         _LOST_ANSWERS,
+        (
+            "no attempt is begun twice",
+            "no end comes before the last",
+            "nobody runs what another holds",
+            "every attempt is on record",
+            "everything adds up",
+        ),
     ),
     Mutation(
         "a unique key that is not held",
@@ -191,6 +217,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  hold_unique(id, terms.unique, terms['until'])\n",
         "",
         _QUIET,
+        ("unique is unique",),
     ),
     Mutation(
         "a limit that is not counted",
@@ -215,6 +242,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
         "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
         _QUIET,
+        ("children wait for parents",),
     ),
     Mutation(
         "a batch that miscounts",
@@ -223,5 +251,6 @@ MUTATIONS: Sequence[Mutation] = (
         "  redis.call('HINCRBY', key, from, -1)\n",
         "",
         _QUIET,
+        ("everything adds up",),
     ),
 )

@@ -53,7 +53,7 @@ def look(check: Check, code: Path, log: Path) -> int:
     """Runs a check in a copy of the code; how it ended."""
     if check.seconds:
         what = ["tests.faults", "--seeds", str(SEED), "--minutes", f"{check.seconds / 60:.3f}"]
-        what += ["--results", str(log.parent / "figures"), "--patience", "25", "--faults", *check.arguments]
+        what += ["--results", str(log.parent / "figures"), "--patience", "45", "--faults", *check.arguments]
     else:
         what = ["pytest", "-q", "-x", "-p", "no:cacheprovider", *check.arguments]
     with log.open("w") as out:
@@ -79,17 +79,23 @@ def trial(mutation: Mutation | None, check: Check) -> tuple[str, float, str]:
         log = folder / "log"
         status = look(check, code, log)
         said = log.read_text(errors="replace")
-    seconds = time.monotonic() - began
+    return verdict(mutation, status, said), time.monotonic() - began, said
+
+
+def verdict(mutation: Mutation | None, status: int, said: str) -> str:
+    """What a check has found, in words. A bug is found by the judge whose promise it breaks, not by any accident."""
     if status == 0:
-        return "not found" if mutation else "clean", seconds, said
-    return ("found" if status == BROKEN else f"not looked for: status {status}"), seconds, said
+        return "not found" if mutation else "clean"
+    if status != BROKEN:
+        return f"not looked for: status {status}"
+    by_whom = mutation.seen_by if mutation else ()
+    return "found" if not by_whom or any(f"BROKEN: {each}" in said for each in by_whom) else "found by others only"
 
 
 def first_complaint(said: str) -> str:
     """The line that says what was found."""
-    words = ("BROKEN", "    - ", "FAILED", "ERROR")
-    lines = [line.strip() for line in said.splitlines() if line.startswith(words) or line.strip().startswith("BROKEN")]
-    return lines[0][:160] if lines else ""
+    lines = [line.strip() for line in said.splitlines() if line.strip().startswith(("BROKEN", "FAILED", "ERROR"))]
+    return "; ".join(lines)[:200]
 
 
 def clean_checks(mutations: Sequence[Mutation]) -> list[str]:

@@ -319,6 +319,18 @@ def test_what_is_given_back_keeps_its_place_and_costs_no_attempt(store: Store) -
 # --- due times, expiry, retention ---
 
 
+def test_what_was_lost_can_neither_be_given_back_nor_extended(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.clock.advance(timedelta(seconds=30))
+    assert [reaped.id for reaped in store.scripts.reap(10, 3)] == [task_id]
+    assert store.claim(token="t2", worker="w2") == [task_id]
+    before = store.snapshot()
+    assert store.scripts.call("release", task_id, "t1", "") == 0
+    assert store.extend(task_id, "t1") == 1
+    assert store.snapshot() == before
+
+
 def test_due_tasks_move_in_the_order_in_which_they_fell_due(store: Store) -> None:
     late, early = store.submit(delay=timedelta(seconds=9)), store.submit(delay=timedelta(seconds=3))
     assert store.scripts.promote("normal", 10)[0] == 0
