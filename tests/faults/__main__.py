@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from tests.faults.faults import BY_NAME
@@ -26,9 +27,10 @@ def experiment(
     *,
     pause: float = 0.12,
     patience: float = QUIET,
+    small: bool = False,
 ) -> Figures:
     """One run from start to verdict."""
-    laboratory = Laboratory(folder, seed, only=only or (), pause=pause, patience=patience)
+    laboratory = Laboratory(folder, seed, only=only or (), pause=pause, patience=patience, small=small)
     try:
         run = laboratory.work(seconds)
         case = read_back(run)
@@ -53,13 +55,16 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=list(BY_NAME), metavar="FAULT", help="these only")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     parser.add_argument("--patience", type=float, default=QUIET, help="seconds of quiet in which everything must end")
+    parser.add_argument("--small", action="store_true", help="half as many processes, no dashboard")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # everything that was started ends with us
     runs = []
     for seed in options.seeds:
         folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-"))
         print(f"seed {seed}: {options.minutes:g} minutes of faults; logs and ledger in {folder}", flush=True)
-        figures = experiment(folder, seed, options.minutes * 60, options.faults, patience=options.patience)
+        figures = experiment(
+            folder, seed, options.minutes * 60, options.faults, patience=options.patience, small=options.small
+        )
         runs.append(figures)
         print(shown(figures), flush=True)
         keep(figures, options.results)
@@ -70,4 +75,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception:
+        # Not 1: nobody has looked at any promise.
+        traceback.print_exc()
+        sys.exit(2)

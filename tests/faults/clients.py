@@ -58,7 +58,7 @@ class Client(threading.Thread):
         self.stopping = threading.Event()
         self.give_up_at = float("inf")
         self.known: deque[str] = deque(maxlen=30)
-        self.first = list(kinds.SHARES)
+        self.first = [kind for kind in kinds.SHARES if kind != "crash" or number == 0]
         self.dice.shuffle(self.first)
 
     def run(self) -> None:

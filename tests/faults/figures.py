@@ -86,7 +86,7 @@ def recoveries_of(case: Case) -> list[tuple[str, float]]:
     """For each fault after which something could be seen: its name, and the seconds until work went on.
 
     After a fault of a worker: until the last attempt that it hit was ended on record, or its lease taken away. After
-    one of a gateway: until it accepted a task. After any other: until a task completed.
+    one of a gateway: until a task was accepted. After any other: until a task completed; no work hangs on a dashboard.
     """
     return _each_fault(case, _Measure(case).until)
 
@@ -104,8 +104,8 @@ def _each_fault(case: Case, measure: Callable[[Happened], float | None]) -> list
 class _Measure:
     def __init__(self, case: Case) -> None:
         self.case = case
-        accepted = [asked for asked in case.run.ledger.asked.values() if asked.said == "accepted"]
-        self.accepted = {name: sorted(a.told_ns for a in accepted if a.gateway == name) for name in _gateways(case)}
+        asked = case.run.ledger.asked.values()
+        self.accepted = sorted(each.told_ns for each in asked if each.said == "accepted")
         self.completed = sorted(
             each.last_ns for runs in case.executions.values() for each in runs if each.end == "complete"
         )
@@ -115,10 +115,10 @@ class _Measure:
         touched = self._touched(fault)
         if touched:
             return self._latest(self._taken_back(*each) for each in touched) - fault.end_ns
-        if fault.victim in self.accepted:
-            return _first_after(fault.end_ns, self.accepted[fault.victim])
+        if fault.victim.startswith("gateway"):
+            return _first_after(fault.end_ns, self.accepted)
         if fault.victim.startswith("dashboard"):
-            return _first_after(fault.end_ns, self.case.run.seen)
+            return None
         return _first_after(fault.end_ns, self.completed)
 
     def until_restart(self, fault: Happened) -> float | None:
@@ -150,10 +150,6 @@ class _Measure:
     @staticmethod
     def _latest(moments: Iterable[int | None]) -> int:
         return max((each for each in moments if each is not None), default=0)
-
-
-def _gateways(case: Case) -> list[str]:
-    return list(case.run.site.gateways)
 
 
 def _touches(fault: Happened, execution: Execution) -> bool:

@@ -367,6 +367,9 @@ def nobody_was_told_nonsense(case: Case) -> Iterator[str]:
 
 def nobody_died_by_itself(case: Case) -> Iterator[str]:
     yield from case.run.site.died
+    last = max((each.end_ns for each in case.run.happened), default=0)
+    if case.run.site.of("dashboard") and case.run.seen < last:
+        yield "the dashboard has not answered since the last fault"
 
 
 def _at(moment: str) -> datetime:

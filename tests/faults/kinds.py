@@ -28,7 +28,7 @@ A crash costs a new executor each time, so it is rare.
 MUST_DIE = frozenset({"fail", "give-up", "crash"})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
 RETRIES = {"fail": 1, "flaky": 3, "later": 3}
-MAX_CRASHES = 5
+MAX_CRASHES = 4
 QUEUES = ("critical", "high", "normal", "low")
 UNIQUE_KEYS = 4
 

@@ -20,7 +20,7 @@ from tests.faults import kinds
 from tests.faults.clients import Client, call
 from tests.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns
 from tests.faults.ledger import Ledger
-from tests.faults.site import Part, Site, thaw
+from tests.faults.site import PARTS, SMALL, Part, Site, thaw
 
 CLIENTS = 4
 QUIET = 90.0
@@ -38,8 +38,8 @@ class Run:
     ledger: Ledger
     happened: list[Happened] = field(default_factory=list)
     stalls: list[tuple[int, int]] = field(default_factory=list)
-    seen: list[int] = field(default_factory=list)
-    """When the dashboard answered."""
+    seen: int = 0
+    """When the dashboard last answered."""
     stuck: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     wall_offset_ns: int = field(default_factory=lambda: time.time_ns() - time.monotonic_ns())
@@ -58,10 +58,17 @@ class Laboratory:
     """Runs the faults that a seed draws. Use it in the main thread: processes end with the thread that started them."""
 
     def __init__(
-        self, folder: Path, seed: int, *, only: Collection[str] = (), pause: float = 0.12, patience: float = QUIET
+        self,
+        folder: Path,
+        seed: int,
+        *,
+        only: Collection[str] = (),
+        pause: float = 0.12,
+        patience: float = QUIET,
+        small: bool = False,
     ) -> None:
         self.patience = patience
-        self.run = Run(seed, Site(folder), Ledger(folder))
+        self.run = Run(seed, Site(folder, SMALL if small else PARTS), Ledger(folder))
         self.dice = Random(seed)
         self.faults = [fault for fault in FAULTS if not only or fault.name in only]
         self.going: list[_Going] = []
@@ -197,11 +204,10 @@ class Laboratory:
 
     def _visit(self) -> None:
         """Somebody looks at the dashboard."""
-        [part] = self.site.of("dashboard")
         while not self._over.wait(0.5):
-            answer = call(part.port, "GET", "/")
-            if answer.status == 200:
-                self.run.seen.append(now_ns())
+            for part in self.site.of("dashboard"):
+                if call(part.port, "GET", "/").status == 200:
+                    self.run.seen = now_ns()
 
 
 def _counts(records: Records) -> dict[TaskState, int]:

@@ -42,7 +42,8 @@ def _tests(*arguments: str) -> Check:
     return Check(arguments)
 
 
-_FROZEN = _laboratory("worker frozen", "worker and executors frozen", "worker killed", seconds=22)
+_FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=18)
+_KILLS = _laboratory("worker killed", "executor killed", seconds=10)
 _LOST_ANSWERS = _laboratory("answers to gateway lost", "answers to worker lost", "answers of redis lost", seconds=18)
 _QUIET = _laboratory("scripts flushed", seconds=8)
 _SCRIPTS = "tests/integration/test_scripts.py"
@@ -70,8 +71,8 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/lua/claim.lua",
         "  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end",
         "",
-        _laboratory("worker killed", "executor killed", seconds=10),
-        ("nothing is lost",),
+        _KILLS,
+        ("nothing is lost", "nothing had to be put right"),
     ),
     Mutation(
         "release without owner check",
@@ -87,8 +88,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/lua/extend.lua",
         "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
         "  if not v or v[2] ~= 'running' then return 1 end",
-        _FROZEN,
-        ("nobody runs what another holds", "nothing is lost", "no end comes before the last"),
+        _tests(_SCRIPTS),
     ),
     Mutation(
         "promote twice",
@@ -129,7 +129,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/lua/recover.lua",
         "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
         "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
-        _tests("tests/integration/housekeeping/test_jobs.py"),
+        _tests(_SCRIPTS),
     ),
     Mutation(
         "reap that drops",
@@ -138,7 +138,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  redis.call('LPUSH', 'rq:queue:' .. queue, id)\n"
         "  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)\n",
         "",
-        _laboratory("worker killed", seconds=8),
+        _KILLS,
         ("nothing is lost", "nothing had to be put right"),
     ),
     Mutation(
@@ -156,7 +156,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/lua/reap.lua",
         "  remember(id, tonumber(v[5]) or 1, record(v, why))\n",
         "",
-        _laboratory("worker killed", seconds=10),
+        _KILLS,
         ("every attempt is on record",),
     ),
     Mutation(

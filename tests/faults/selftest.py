@@ -53,7 +53,7 @@ def look(check: Check, code: Path, log: Path) -> int:
     """Runs a check in a copy of the code; how it ended."""
     if check.seconds:
         what = ["tests.faults", "--seeds", str(SEED), "--minutes", f"{check.seconds / 60:.3f}"]
-        what += ["--results", str(log.parent / "figures"), "--patience", "45", "--faults", *check.arguments]
+        what += ["--results", str(log.parent / "figures"), "--patience", "45", "--small", "--faults", *check.arguments]
     else:
         what = ["pytest", "-q", "-x", "-p", "no:cacheprovider", *check.arguments]
     with log.open("w") as out:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,8 @@ PARTS = {
     "worker.housekeeping": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
     "dashboard": ("dashboard-1",),
 }
+SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
+"""Enough to find a planted bug."""
 _PORTS = {
     "gateway": "GATEWAY_PORT",
     "worker": "WORKER_METRICS_PORT",
@@ -156,8 +158,9 @@ def thaw(pids: list[int]) -> None:
 class Site:
     """Two gateways, two workers, three housekeepers, a dashboard and Redis. Start it from the main thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kinds_of_parts: Mapping[str, Sequence[str]] = PARTS) -> None:
         self.folder = folder
+        self.wanted = kinds_of_parts
         # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
         # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
         self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=_memory_folder()))
@@ -174,7 +177,7 @@ class Site:
         return self._admin
 
     def of(self, module: str) -> list[Part]:
-        return [self.parts[name] for name in PARTS[module]]
+        return [self.parts[name] for name in self.wanted.get(module, ())]
 
     @property
     def gateways(self) -> dict[str, int]:
@@ -185,7 +188,7 @@ class Site:
     def open(self) -> None:
         """Everything up and ready."""
         self.redis.start()
-        for module, names in PARTS.items():
+        for module, names in self.wanted.items():
             for name in names:
                 environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder)}
                 relay = Relay(self.redis.url)
@@ -203,7 +206,7 @@ class Site:
             part.wanted = False
             if part.alive and part.process is not None:
                 part.process.terminate()
-        left = _await_end(pids, 15)
+        left = _await_end(pids, 40)
         for pid in left:
             _send(pid, signal.SIGKILL)
         for part in self.parts.values():

@@ -155,6 +155,16 @@ def test_a_late_holder_cannot_release_or_extend_anothers_lock(machine: Machine) 
     assert other.extend()
 
 
+def test_a_late_holder_who_knows_nothing_cannot_release_anothers_lock(machine: Machine) -> None:
+    late = machine.instance("hk-1").acquire(LOCK)
+    machine.advance(31)
+    other = machine.instance("hk-2").acquire(LOCK)
+    assert late is not None
+    assert other is not None
+    assert not late.release()
+    assert other.extend()
+
+
 def test_a_late_holders_steps_are_refused_where_data_changes(machine: Machine) -> None:
     late = machine.instance("hk-1").acquire(LOCK)
     assert late is not None
