@@ -53,15 +53,18 @@ chaos: $(VENV)/.dev ## kill, freeze, cut and flood it all, and check every promi
 chaos-selftest: $(VENV)/.dev ## plant a bug for each promise, and see that it is found
 	$(PY) -m tests.faults.selftest $(ARGS)
 
-check: $(VENV)/.dev ## formatting, lint, types, and who may import whom
+check: $(VENV)/.dev ## formatting, lint, types, who may import whom, secrets, known holes of what we use
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tests.security.scan
+	$(PY) -m tests.security.audit
 
-scan: $(VENV)/.checkov ## look for unsafe settings in Dockerfile and manifests (installs checkov at first: a minute)
+scan: $(VENV)/.dev $(VENV)/.checkov ## unsafe settings in Dockerfile and manifests, known holes (installs checkov: a minute)
 	$(VENV)/checkov/bin/checkov --framework dockerfile --skip-download --compact --quiet --file Dockerfile
 	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
+	$(PY) -m tests.security.audit --hard
 
 format: $(VENV)/.dev ## format the code and mend what can be mended
 	$(PY) -m ruff format $(SOURCES)

@@ -83,6 +83,12 @@ def fail(message: str = "no luck") -> None:
     raise RuntimeError(message)
 
 
+@task("sealed")
+def sealed(customer: dict[str, str]) -> None:
+    """Fails without a word of what it got."""
+    raise RuntimeError(f"{len(customer)} fields are too many")
+
+
 @task("flaky")
 def flaky(file: str, failures: int) -> int:
     """Fails so many times, then succeeds."""

@@ -243,7 +243,7 @@ def reachable(gateway: Running) -> bool:
 
 
 def test_slow_callers_hold_nobody_up(running: Running) -> None:
-    slow = [running.connect() for _ in range(200)]
+    slow = [running.connect() for _ in range(400)]
     try:
         for at, connection in enumerate(slow):
             connection.sendall(b"POST /tasks HTT" if at % 2 else HEAD + b'Content-Length: 100\r\n\r\n{"type"')

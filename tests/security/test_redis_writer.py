@@ -1,0 +1,65 @@
+"""What somebody gets who can write to Redis, and read from it: disorder at most, never our processes or our doors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flask import Flask
+from flask.sessions import SecureCookieSessionInterface
+from redis import Redis
+from werkzeug.security import generate_password_hash
+
+from dashboard.users import Users
+from shared import keys, wire
+from shared.redis_client import text
+from shared.tasks import TaskState
+from tests.dashboard.conftest import Browser, open_browser, system
+from tests.harness import System
+
+__all__ = ["open_browser", "system"]  # fixtures
+
+
+def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(system: System) -> None:
+    planted = [system.submit("echo", "1") for _ in range(3)]
+    calls = ("os.system", "subprocess.run", "shared.local.__main__.main")
+    for task_id, name in zip(planted, calls, strict=True):
+        system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": wire.encode(name, '"id"')})
+    system.start_worker()
+    system.start_housekeeper()
+    for task_id in planted:
+        ended = system.ended(task_id)
+        assert ended.summary.state is TaskState.FAILED
+        assert ended.summary.error
+        assert ended.summary.error.type in ("UnknownTaskType", "CorruptRecord")
+
+
+def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
+    open_browser: Callable[..., Browser], redis_client: Redis
+) -> None:
+    """A session also needs a mark of the password's hash, which is in the settings only."""
+    hashed = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
+    browser = open_browser(dashboard_users=f"ann:admin:{hashed}")
+    browser.get("/sign-in")
+    secret = redis_client.get(keys.DASHBOARD_SECRET)
+    assert secret
+    forger = Flask("forger")
+    forger.secret_key = text(secret)
+    sign = SecureCookieSessionInterface().get_signing_serializer(forger)
+    assert sign
+    for mark in ("", "0" * 16):
+        cookie = sign.dumps({"name": "ann", "mark": mark, "at": 4e9, "csrf": "x"})
+        browser.client.set_cookie("taskqueue_dashboard", str(cookie))
+        assert browser.client.get("/").status_code == 302
+    assert Users([f"ann:admin:{hashed}"]).named("ann")
+
+
+def test_a_record_that_was_tampered_with_ends_as_a_dead_letter_or_runs_as_it_was_meant(system: System) -> None:
+    honest = system.submit("echo", "2")
+    tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "timeout", "links")}
+    for field, task_id in tampered.items():
+        system.redis.hset(keys.rq_job(task_id), field, b"\x80\x04\xff{}[]")
+    system.start_worker()
+    system.start_housekeeper()
+    assert system.ended(honest).summary.state is TaskState.COMPLETED
+    for field, task_id in tampered.items():
+        assert system.ended(task_id).summary.state in (TaskState.FAILED, TaskState.COMPLETED), field
