@@ -12,7 +12,7 @@ from shared.batches import Batch
 from shared.queues import QueueInfo
 from shared.retry import RetryPolicy
 from shared.task_types import TaskType
-from shared.tasks import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary
+from shared.tasks import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
 from shared.workers import WorkerInfo
 
 
@@ -42,13 +42,16 @@ def detail(found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] =
         dependents_count=found.children_count,
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
-        webhook=schemas.WebhookView(url=found.webhook.url, events=list(found.webhook.events))
-        if found.webhook
-        else None,
+        webhook=webhook(found.webhook),
         deliveries=[delivery(each) for each in told],
         delivery_of=found.delivery_of,
         attempts=[attempt(each) for each in found.attempts],
     )
+
+
+def webhook(named: Webhook | None) -> schemas.WebhookView | None:
+    """Who is told when a task has ended."""
+    return schemas.WebhookView(url=named.url, events=list(named.events)) if named else None
 
 
 def delivery(made: TaskSummary) -> schemas.DeliveryView:

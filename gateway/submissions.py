@@ -101,11 +101,12 @@ class Submissions:
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
             limit_key=body.limit_key,
             fair_key=body.fair_key,
-            webhook=_webhook(body.webhook) if body.webhook else None,
+            webhook=webhook_of(body.webhook) if body.webhook else None,
         )
 
 
-def _webhook(body: WebhookBody) -> Webhook:
+def webhook_of(body: WebhookBody) -> Webhook:
+    """Whom to tell, as it is stored."""
     retry = body.retry.model_dump(exclude_none=True) if body.retry else None
     return Webhook(url=body.url, events=tuple(dict.fromkeys(body.events or ())), retry=retry)
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice, takewhile
@@ -21,10 +22,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
-from shared.tasks import WEBHOOK_TYPE, NewTask
+from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
+_LIMIT_KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_FAIR_KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 LONGEST_INTERVAL = timedelta(days=366)
 MOST_COUNTED = 10_000
 """Missed times that are counted one by one; a schedule of every second that slept for a week has 600,000."""
@@ -70,6 +73,9 @@ class Schedule:
     expires_in: float | None = None
     retry: Mapping[str, float] | None = None
     tags: tuple[str, ...] = ()
+    limit_key: str | None = None
+    fair_key: str | None = None
+    webhook: Webhook | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError with what is wrong and what it must be."""
@@ -81,14 +87,19 @@ class Schedule:
             raise ValueError("interval must be 1 to 31622400 seconds")
         if not 1 <= self.missed_limit <= MOST_COUNTED:
             raise ValueError(f"missed_limit must be 1 to {MOST_COUNTED}")
+        if self.limit_key is not None and not _LIMIT_KEY.fullmatch(self.limit_key):
+            raise ValueError("limit_key must be 1 to 100 characters out of A-Z a-z 0-9 _ . -")
+        if self.fair_key is not None and not _FAIR_KEY.fullmatch(self.fair_key):
+            raise ValueError("fair_key must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -")
         check_zone(self.timezone)
         if self.cron is not None:
             check_cron(self.cron)
 
     @property
     def spec(self) -> str:
-        """The schedule as it is stored."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The schedule as it is stored; what it does not use of later versions is left out, as if it were not known."""
+        fields = {name: value for name, value in asdict(self).items() if value is not None or name not in _LATER}
+        return json.dumps(fields, sort_keys=True)
 
     @property
     def revision(self) -> str:
@@ -101,6 +112,9 @@ class Schedule:
         return f"{self.cron} ({self.timezone})" if self.cron else f"every {self.interval} s"
 
 
+_LATER = ("limit_key", "fair_key", "webhook")
+
+
 def read_spec(spec: bytes | str) -> Schedule:
     """A schedule from what is stored. Raises ValueError or TypeError when it cannot be read."""
     fields = json.loads(spec)
@@ -110,8 +124,21 @@ def read_spec(spec: bytes | str) -> Schedule:
             "missed": Missed(fields["missed"]),
             "overlap": Overlap(fields["overlap"]),
             "tags": tuple(fields["tags"]),
+            "webhook": _webhook(fields.get("webhook")),
         }
     )
+
+
+def _webhook(value: Any) -> Webhook | None:
+    """Raises ValueError."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not isinstance(value.get("url"), str) or value.keys() - _OF_WEBHOOK:
+        raise ValueError(f"webhook must be a mapping with url, and of the others only {', '.join(_OF_WEBHOOK[1:])}")
+    return Webhook(url=value["url"], events=tuple(value.get("events") or ()), retry=value.get("retry"))
+
+
+_OF_WEBHOOK = tuple(each.name for each in dataclass_fields(Webhook))
 
 
 def following(schedule: Schedule, after: datetime) -> datetime | None:
@@ -150,6 +177,9 @@ def _task(schedule: Schedule, task_id: str, about: Mapping[str, str]) -> NewTask
         retry=schedule.retry,
         tags=(*schedule.tags, f"schedule:{schedule.name}"),
         meta={"schedule": schedule.name, **about},
+        limit_key=schedule.limit_key,
+        fair_key=schedule.fair_key,
+        webhook=schedule.webhook,
     )
 
 
@@ -304,6 +334,7 @@ def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queu
     fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
     fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))
     fields["tags"] = tuple(entry.get("tags") or ())
+    fields["webhook"] = _webhook(entry.get("webhook"))
     try:
         return Schedule(name=name, queue=queue, **fields)
     except TypeError as error:

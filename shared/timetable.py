@@ -251,7 +251,9 @@ def _difference(before: str, schedule: Schedule) -> str:
     if not before:
         return schedule.when
     old = json.loads(before)
-    return ", ".join(f"{key}: {old.get(key)!r} -> {new[key]!r}" for key in new if old.get(key) != new[key])
+    return ", ".join(
+        f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in {**old, **new} if old.get(key) != new.get(key)
+    )
 
 
 def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 from flask import g
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway import errors, schemas
+from gateway import errors, present, schemas
 from gateway.catalogue import Catalogue
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.values import Body, Tag, View
+from gateway.submissions import webhook_of
 from shared import strict_json
 from shared.api_keys import Scope
 from shared.queues import Queues
@@ -71,6 +72,11 @@ class ScheduleBody(Body):
     tags: Annotated[list[Tag], Field(max_length=15)] | None = Field(
         None, description="Words to find its tasks by; schedule:NAME comes along."
     )
+    limit_key: schemas.LimitKey | None = Field(
+        None, description="Puts its tasks under the limit of this key beside that of their type."
+    )
+    fair_key: schemas.Key | None = Field(None, description="Whose tasks they are, where tenants take turns.")
+    webhook: schemas.WebhookBody | None = Field(None, description="Whom to tell when one of its tasks has ended.")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> ScheduleBody:
@@ -96,6 +102,9 @@ class ScheduleView(View):
     expires_in: float | None
     retry: dict[str, float]
     tags: list[str]
+    limit_key: str | None
+    fair_key: str | None
+    webhook: schemas.WebhookView | None
     source: str = Field(description="`file` for one that the configuration file declares, else `api`.")
     paused: bool
     paused_reason: str | None
@@ -268,6 +277,9 @@ def _schedule(name: str, body: ScheduleBody, default_priority: str) -> Schedule:
             expires_in=body.expires_in,
             retry=body.retry.model_dump(exclude_none=True) if body.retry else None,
             tags=tuple(body.tags or ()),
+            limit_key=body.limit_key,
+            fair_key=body.fair_key,
+            webhook=webhook_of(body.webhook) if body.webhook else None,
         )
     except ValueError as error:
         raise errors.invalid([errors.field_error((), str(error))]) from None
@@ -290,6 +302,9 @@ def _view(stored: StoredSchedule) -> ScheduleView:
         expires_in=schedule.expires_in,
         retry=dict(schedule.retry or {}),
         tags=list(schedule.tags),
+        limit_key=schedule.limit_key,
+        fair_key=schedule.fair_key,
+        webhook=present.webhook(schedule.webhook),
         source=stored.source,
         paused=stored.paused is not None,
         paused_reason=stored.paused.get("reason") if stored.paused else None,

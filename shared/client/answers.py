@@ -205,6 +205,8 @@ class Schedule:
     expires_in: float | None = None
     retry: Mapping[str, float] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    limit_key: str | None = None
+    fair_key: str | None = None
     paused_reason: str | None = None
     next_at: datetime | None = None
     next_times: tuple[datetime, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,12 +13,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.schedules import Missed, Schedule, following, plan, read_declared, read_spec, task_for, upcoming
+from shared.tasks import Webhook
 
 GRACE = timedelta(seconds=60)
 
 
 def schedule(**fields: Any) -> Schedule:
     return Schedule(**{"name": "nightly", "type": "noop", "queue": "normal", **fields})
+
+
+def test_what_a_schedule_does_not_use_of_later_versions_is_not_stored() -> None:
+    """An earlier version can read it, and it does not count as changed."""
+    assert set(json.loads(schedule(interval=60).spec)) == {
+        "name", "type", "data", "queue", "cron", "interval", "timezone", "missed", "missed_limit", "overlap", "timeout",
+        "expires_in", "retry", "tags",
+    }  # fmt: skip
+
+
+def test_what_its_tasks_are_under_and_whom_they_tell_comes_back_from_the_store() -> None:
+    url = "https://shop.example/hooks"
+    hook = {"url": url, "events": ["failed"], "retry": {"max_retries": 1}}
+    entry = {"type": "noop", "interval": 60, "limit_key": "partner", "fair_key": "shop-7", "webhook": hook}
+    declared = read_declared("pulse", entry, {"normal": 1}, "normal")
+    assert read_spec(declared.spec) == declared
+    task = task_for(declared, at("2026-01-01T00:00:00+00:00"))
+    assert (task.limit_key, task.fair_key) == ("partner", "shop-7")
+    assert task.webhook == Webhook(url=url, events=("failed",), retry={"max_retries": 1})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"limit_key": "a b"}, {"fair_key": ""}, {"limit_key": 5}, {"webhook": "https://x"}, {"webhook": {"urls": 1}}],
+)
+def test_wrong_keys_and_webhooks_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong)) if wrong != {"limit_key": 5} else "wrong kind"):
+        read_declared("pulse", {"type": "noop", "interval": 60, **wrong}, {"normal": 1}, "normal")
 
 
 def at(text: str) -> datetime:

@@ -62,6 +62,18 @@ def test_nobody_submits_a_delivery_of_their_own(gateway: Gateway, path: str) -> 
     assert WEBHOOK_TYPE not in gateway.http.get("/types").text
 
 
+def test_the_tasks_of_a_schedule_tell_somebody_too(gateway: Gateway) -> None:
+    wanted = {"type": "process", "interval": 60, "limit_key": "partner", "fair_key": "shop-7"}
+    refused = gateway.http.put("/schedules/pulse", json={**wanted, "webhook": {"url": "http://127.0.0.1/"}})
+    assert problem(refused, 422, "invalid-request")["errors"][0]["field"] == "webhook.url"
+    shown = gateway.http.put("/schedules/pulse", json={**wanted, "webhook": {"url": URL, "events": ["failed"]}}).json
+    assert shown
+    assert (shown["limit_key"], shown["fair_key"]) == ("partner", "shop-7")
+    assert shown["webhook"] == {"url": URL, "events": ["failed"]}
+    task = gateway.show(gateway.http.post("/schedules/pulse/run").json["task_id"])  # type: ignore[index]  # a 202 has a body
+    assert (task["limit_key"], task["fair_key"], task["webhook"]) == ("partner", "shop-7", shown["webhook"])
+
+
 def test_a_stored_schedule_of_webhooks_is_not_run_by_hand(gateway: Gateway) -> None:
     forged = Schedule(name="forged", type=WEBHOOK_TYPE, queue="normal", interval=60)
     Timetable(gateway.scripts).put(forged)

@@ -18,7 +18,7 @@ from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.rq_schedules import ScheduleEntries
 from shared.schedules import Missed, Overlap, Schedule, task_now
-from shared.tasks import WEBHOOK_TYPE, TaskState, new_task_id
+from shared.tasks import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.timetable import Fired, Timetable
 from tests.integration.housekeeping.conftest import Machine
 
@@ -72,6 +72,15 @@ def test_the_task_is_one_like_any_other(machine: Machine) -> None:
     assert task.expires_at == instant(machine.clock.now_us) + timedelta(seconds=30)
     assert task.meta["schedule"] == "tick"
     assert machine.redis.lrange(keys.rq_queue("normal"), 0, -1) == [b"tick-20270115T080100Z"]
+
+
+def test_its_task_stands_under_a_limit_and_tells_somebody(machine: Machine) -> None:
+    hook = Webhook(url="https://shop.example/hooks", events=("completed",))
+    Timetable(machine.scripts).put(schedule(limit_key="partner", fair_key="shop-7", webhook=hook))
+    machine.advance(60)
+    fire(machine)
+    task = Records(machine.scripts, ["normal"]).get("tick-20270115T080100Z")
+    assert (task.limit_key, task.fair_key, task.webhook) == ("partner", "shop-7", hook)
 
 
 def test_eight_at_once_make_one_task_of_each_due_time(redis_client: Redis) -> None:
