@@ -2,25 +2,30 @@
 
 A gateway with its default number of processes and a worker-less Redis of its own, on this machine, which also runs the
 load: the figures are for all three together. Tasks go into a queue that nobody empties; types are published without a
-worker, so that nothing but submission is measured. Then submission at a fixed rate, and reads of a store that grows.
+worker, so that nothing but submission is measured. Then submission at a fixed rate, streams of lines, and reads of a
+store that grows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from redis import Redis
 
+from shared.client import Client
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
 from shared.task_types import TaskType, TaskTypes
@@ -85,6 +90,7 @@ def wrk(
 
 ONE = '{"type":"noop","data":{"to":"somebody@example.org","body":"' + "x" * 150 + '"}}'
 RATE = 500
+STREAM = 100_000
 
 
 def requests(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
@@ -113,6 +119,21 @@ def steady(folder: Path, address: str, redis: Redis, options: argparse.Namespace
     print(
         f"\nPOST /tasks, {RATE} a second: median {median:.1f} ms, p99 {high:.1f} ms, max {longest:.1f} ms", flush=True
     )
+
+
+def streams(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
+    """A hundred thousand tasks in one request of lines, sent by the client."""
+    one = json.loads(ONE)
+    ways: dict[str, Iterable[dict[str, Any]]] = {"a list": [one] * STREAM, "a generator": (one for _ in range(STREAM))}
+    for name, tasks in ways.items():
+        with Client(address) as client:
+            begun, spent = time.perf_counter(), time.process_time()
+            accepted = client.batch(tasks).drain().accepted
+            seconds, spent = time.perf_counter() - begun, time.process_time() - spent
+        print(
+            f"\n{accepted:,} tasks from {name} in one NDJSON request: {seconds:.1f} s (client: {spent:.1f} s)",
+            flush=True,
+        )
 
 
 def reads(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
@@ -148,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     if not shutil.which("wrk"):
         raise SystemExit("wrk is not installed: on Debian, apt-get install wrk")
-    for act in (requests, steady, reads) if options.largest else (requests, steady):
+    for act in (requests, steady, streams, reads) if options.largest else (requests, steady, streams):
         with (
             tempfile.TemporaryDirectory() as name,
             EmbeddedRedis(data_dir=Path(name) / "redis") as server,
