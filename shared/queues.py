@@ -17,7 +17,7 @@ from shared.tasks import NewTask, TaskState, Webhook
 if TYPE_CHECKING:
     from shared.scripts import Argument, Scripts
 
-CHUNK = 500
+CHUNK = 250
 """Tasks a submit script stores at once: about 5 ms of Redis, so that nobody else waits longer."""
 
 
