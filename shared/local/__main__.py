@@ -46,7 +46,8 @@ def _run(parts: Sequence[Part], settings: Settings, store: Store) -> None:
     ]
     log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)], colour=wants_colour(sys.stdout))
     log.line(SUPERVISOR, f"Redis is ready: {store.description}")
-    Supervisor(groups, log, on_ready=lambda: log.write(banner(parts, store)), watch=store.watch).run()
+    text = banner(parts, store, keys=bool(settings.api_keys or settings.api_keys_file))
+    Supervisor(groups, log, on_ready=lambda: log.write(text), watch=store.watch).run()
     log.line(SUPERVISOR, "every service has stopped")
 
 

@@ -11,8 +11,8 @@ from shared.local.parts import Part
 from shared.local.store import Store
 
 
-def banner(parts: Sequence[Part], store: Store) -> str:
-    """The addresses of everything, and one command that submits a task."""
+def banner(parts: Sequence[Part], store: Store, keys: bool = False) -> str:
+    """The addresses of everything, and one command that submits a task; `keys` is whether it takes one."""
     at = {part.name: f"http://localhost:{part.port}" for part in parts}
     lines = [
         "",
@@ -25,15 +25,16 @@ def banner(parts: Sequence[Part], store: Store) -> str:
         *_rq_hint(store),
         "",
         "Submit a task:",
-        _submission(at["gateway"]),
+        _submission(at["gateway"], keys),
         "",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _submission(gateway: str) -> str:
+def _submission(gateway: str, keys: bool) -> str:
     body = json.dumps({"type": "process", "data": "some text"})
-    return f"  curl -X POST {gateway}/tasks -H 'Content-Type: application/json' -d '{body}'"
+    key = ' -H "Authorization: Bearer $KEY"' if keys else ""
+    return f"  curl -X POST {gateway}/tasks -H 'Content-Type: application/json'{key} -d '{body}'"
 
 
 def _rq_hint(store: Store) -> list[str]:

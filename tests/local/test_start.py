@@ -14,6 +14,7 @@ import psutil
 import pytest
 import redis
 
+from shared.api_keys import Scope, new_key
 from shared.local.embedded_redis import EmbeddedRedis
 from tests.local.watching import ROOT, Program, eventually, is_gone, redis_answers
 
@@ -67,6 +68,11 @@ def events(folder: Path) -> list[str]:
 
 def server_of(program: Program) -> psutil.Process:
     return next(process for process in program.family() if "server" in process.name())
+
+
+def test_where_a_key_is_needed_the_command_to_try_has_one(start: Start) -> None:
+    key, _ = new_key("shop", [Scope.SUBMIT])
+    start(API_KEYS=key.line).await_output('-H "Authorization: Bearer $KEY"')
 
 
 def test_everything_comes_up_and_says_where_it_is(start: Start, folder: Path) -> None:

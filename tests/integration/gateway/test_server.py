@@ -296,6 +296,7 @@ def arriving(server: Server) -> bool:
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
         (HEAD + b"X-Long: " + b"a" * 100_000 + b"\r\n\r\n", 431),
+        (HEAD + b"X: y\r\n" * 6000 + b"\r\n", 431),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", 431),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
         (b"nonsense\r\n\r\n", 400),
