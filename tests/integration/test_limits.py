@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.redis_client import text
 from shared.scripts import Scripts
+from shared.settings import Settings
 from shared.tasks import NewTask, TaskState, new_task_id
 from tests.integration.test_scripts import LEASE, SECOND, Store
+from worker.main import Heartbeat
 
 WEIGHTS = {"high": 4, "normal": 3}
 CLAIMS = itertools.count()
@@ -264,6 +267,26 @@ def test_of_two_versions_the_one_that_started_last_has_its_way(store: Store, lim
     store.redis.delete(keys.LIMITS, keys.LIMITS_DECLARED)
     limits.declare(new, {}, first=False)
     assert limits.get("type:free"), "it is there again when Redis came back empty"
+
+
+def test_a_worker_whose_limits_do_not_hold_says_so_once(limits: Limits, caplog: pytest.LogCaptureFixture) -> None:
+    def worker(concurrency: int) -> Heartbeat:
+        engine: Any = SimpleNamespace(settings=Settings(task_limits={"type:slow": {"concurrency": concurrency}}))
+        nobody: Any = None
+        started = datetime.now(UTC)
+        return Heartbeat(engine=engine, name="w", workers=nobody, types=nobody, limits=limits, started_at=started)
+
+    older, newer = worker(5), worker(10)
+    for _ in range(3):
+        for each in (older, newer):
+            each._declare([])
+            each.published = True
+    found = limits.get("type:slow")
+    assert found
+    assert found.limit.concurrency == 10
+    assert [record.message for record in caplog.records] == [
+        "limit type:slow: a worker that started later declares concurrency 10, and that holds"
+    ]
 
 
 def test_a_limit_tells_who_runs_and_who_waits(store: Store, limits: Limits) -> None:

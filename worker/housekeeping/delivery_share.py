@@ -1,7 +1,7 @@
 """Keeps webhooks' deliveries from taking every executor: receivers that do not answer would hold up all other tasks.
 
 A limit on their type: half of the executors of all workers, at least one. It is there only while deliveries are on
-record, because a system without limits claims faster; one that somebody sets or declares stands instead.
+record, so who uses no webhooks sees none; one that somebody sets or declares stands instead.
 """
 
 from __future__ import annotations
