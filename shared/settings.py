@@ -8,19 +8,15 @@ a part that finds mistakes ends with status 2.
 from __future__ import annotations
 
 import base64
-import difflib
-import json
 import os
 import re
 import socket
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import SettingsError
 from shared.limits import Limit, check_name, read_limit
@@ -28,65 +24,11 @@ from shared.locks import OnError
 from shared.outside import Outside
 from shared.redis_address import completed, read_address
 from shared.retry import RetryPolicy
+from shared.setting_values import Choices, Kept, Mappings, Names, Port, Ports, Seconds, Weights
+from shared.settings_file import read_tree
 
 if TYPE_CHECKING:
     from shared.schedules import Schedule
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-
-
-def _seconds(value: object) -> object:
-    """Accepts 30, "30", "30s", "5m", "1h", "1.5d", "250ms"."""
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if not match:
-            raise ValueError('must be a number of seconds or a duration such as "30s", "5m", "1h"')
-        return float(match[1]) * _UNITS[match[2] or "s"]
-    return value
-
-
-def _names(value: object) -> object:
-    """Accepts "a, b" or a list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _weights(value: object) -> object:
-    """Accepts "critical:6, low:1" or a mapping."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.split(":") for part in value.split(",") if part.strip()]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError('must look like "critical:6, high:4, normal:3, low:1"')
-    return {name.strip(): weight.strip() for name, weight in pairs}
-
-
-def _choices(value: object) -> object:
-    """Accepts "unlock:run, timeout:skip" or a mapping."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.split(":") for part in value.split(",") if part.strip()]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError('must look like "unlock:run, timeout:skip"')
-    return {name.strip(): choice.strip() for name, choice in pairs}
-
-
-def _mapping(value: object) -> object:
-    """Accepts a mapping, or one as JSON."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"must be a JSON object: {error}") from None
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], BeforeValidator(_weights)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-Choices = Annotated[dict[str, OnError], BeforeValidator(_choices)]
-Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
-Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
-Kept = Annotated[int, Field(ge=0)]
 
 MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
 """Jobs that remove nothing and that anybody may do twice; the others are skipped when no lock is to be had."""
@@ -547,7 +489,8 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     """
     env = os.environ if environment is None else environment
     mistakes: list[str] = []
-    values = _from_yaml(env.get("CONFIG_FILE", ""), mistakes)
+    paths = {yaml_path(name): name for name in Settings.model_fields}
+    values = read_tree(env.get("CONFIG_FILE", ""), paths, mistakes)
     sources = {name: f"{env.get('CONFIG_FILE')}: {yaml_path(name)}" for name in values}
     for name in Settings.model_fields:
         # An empty variable means "not set": compose and Kubernetes hand over empty ones.
@@ -601,38 +544,3 @@ def _explain(item: Any, sources: Mapping[str, str]) -> str:
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
     shown = "" if re.search("password|url|secret|api_keys", location[0]) else f", got {item['input']!r}"
     return f"{name}{inner}: {text}{shown}"
-
-
-def _from_yaml(path: str, mistakes: list[str]) -> dict[str, Any]:
-    if not path:
-        return {}
-    try:
-        tree = yaml.safe_load(Path(path).read_text()) or {}
-    except OSError as error:
-        mistakes.append(f"CONFIG_FILE: {path} cannot be read: {error.strerror}")
-        return {}
-    except yaml.YAMLError as error:
-        mistakes.append(f"CONFIG_FILE: {path} is not YAML: {' '.join(str(error).split())}")
-        return {}
-    if not isinstance(tree, dict):
-        mistakes.append(f"CONFIG_FILE: {path} must hold a mapping")
-        return {}
-    paths = {yaml_path(name): name for name in Settings.model_fields}
-    found: dict[str, Any] = {}
-    _walk(tree, "", paths, found, mistakes, path)
-    return found
-
-
-def _walk(
-    node: Mapping[Any, Any], at: str, paths: Mapping[str, str], found: dict[str, Any], mistakes: list[str], file: str
-) -> None:
-    for key, value in node.items():
-        here = f"{at}{key}"
-        if here in paths:
-            found[paths[here]] = value
-        elif isinstance(value, dict) and any(path.startswith(f"{here}.") for path in paths):
-            _walk(value, f"{here}.", paths, found, mistakes, file)
-        else:
-            near = difflib.get_close_matches(here, paths, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            mistakes.append(f"{file}: {here} is no setting{hint}")
