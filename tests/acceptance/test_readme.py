@@ -122,6 +122,12 @@ def test_every_test_that_the_readme_names_exists() -> None:
     assert named <= defined, named - defined
 
 
+def test_every_promise_of_the_readme_names_a_test() -> None:
+    promises = re.findall(r"^\| .*$", TEXT.split("## What it promises")[1].split("\n## ")[0], re.MULTILINE)
+    assert len(promises) > 20
+    assert [line for line in promises[2:] if "`test_" not in line] == []
+
+
 @pytest.mark.parametrize("path", ["README.md", "worker/README.md", "shared/README.md"])
 def test_files_that_a_readme_links_to_exist(path: str) -> None:
     folder = (ROOT / path).parent

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from random import Random
@@ -55,6 +56,7 @@ class Client(threading.Thread):
         self.gateways = gateways
         self.ledger = ledger
         self.pause = pause
+        self.shares: Mapping[str, float] = kinds.SHARES
         self.stopping = threading.Event()
         self.give_up_at = float("inf")
         self.known: deque[str] = deque(maxlen=30)
@@ -63,7 +65,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.wait(self.dice.uniform(0, 2 * self.pause)):
-            kind = self.first.pop() if self.first else kinds.choose(self.dice)
+            kind = self.first.pop() if self.first else kinds.choose(self.dice, self.shares)
             self._batch() if kind == "batch" else self._task(kind)
             self._something_else()
 

@@ -191,6 +191,9 @@ def _compare(task_id: str, attempt: Mapping[str, Any], ran: Execution | None) ->
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
     elif ran is not None and wanted and ran.end != wanted:
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
+    # A worker is named after its host, its process and chance.
+    if ran is not None and attempt["worker"].split("-")[-2] != str(ran.worker):
+        yield f"task {task_id}: attempt {attempt['number']} is {attempt['worker']}'s on record and ran at {ran.worker}"
 
 
 def no_end_comes_before_the_last(case: Case) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -25,6 +25,8 @@ SHARES: dict[str, float] = {
 
 A crash costs a new executor each time, so it is rare.
 """
+BUSY = {**SHARES, "slow": 9}
+"""So that whoever is frozen or killed has something in hand."""
 MUST_DIE = frozenset({"fail", "give-up", "crash"})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
 RETRIES = {"fail": 1, "flaky": 3, "later": 3}
@@ -33,9 +35,9 @@ QUEUES = ("critical", "high", "normal", "low")
 UNIQUE_KEYS = 4
 
 
-def choose(dice: Random) -> str:
+def choose(dice: Random, shares: Mapping[str, float]) -> str:
     """A kind by its share."""
-    return dice.choices(list(SHARES), list(SHARES.values()))[0]
+    return dice.choices(list(shares), list(shares.values()))[0]
 
 
 def about(kind: str, dice: Random, known: Sequence[str]) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class Laboratory:
         self.going: list[_Going] = []
         self.deck: list[Fault] = []
         self.clients = [Client(at, seed, {}, self.run.ledger, pause) for at in range(CLIENTS)]
+        for client in self.clients:
+            client.shares = kinds.BUSY if small else kinds.SHARES
         self._over = threading.Event()
 
     @property

@@ -42,7 +42,7 @@ def _tests(*arguments: str) -> Check:
     return Check(arguments)
 
 
-_FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=18)
+_FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=24)
 _KILLS = _laboratory("worker killed", "executor killed", seconds=10)
 _LOST_ANSWERS = _laboratory("answers to gateway lost", "answers to worker lost", "answers of redis lost", seconds=18)
 _QUIET = _laboratory("scripts flushed", seconds=8)
@@ -63,6 +63,7 @@ MUTATIONS: Sequence[Mutation] = (
             "records say what was done",
             "every attempt is on record",
             "failures are counted exactly",
+            "everything adds up",
         ),
     ),
     Mutation(
