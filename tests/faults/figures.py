@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.faults.faults import Happened
-from tests.faults.judges import Case
+from tests.faults.judges import UNBEGUN, Case
 from tests.faults.ledger import Execution
 
 BAR = 15.0
@@ -92,7 +92,7 @@ def recoveries_of(case: Case) -> list[tuple[str, float]]:
 
 
 def slowest_restart_of(case: Case) -> float:
-    """Seconds until the last attempt that a fault of a worker hit was followed by the next, all others included."""
+    """Seconds until the last attempt that a fault of a worker cut short was followed by the next."""
     return max((seconds for _, seconds in _each_fault(case, _Measure(case).until_restart)), default=0.0)
 
 
@@ -122,8 +122,8 @@ class _Measure:
         return _first_after(fault.end_ns, self.completed)
 
     def until_restart(self, fault: Happened) -> float | None:
-        """The same until the last of the attempts that it hit was followed by another; a crowd waits its turn."""
-        touched = self._touched(fault)
+        """The same until the last of the attempts that it cut short was followed by another; a crowd waits its turn."""
+        touched = [each for each in self._touched(fault) if self._cut_short(*each)]
         return self._latest(self._next_start(*each) for each in touched) - fault.end_ns if touched else None
 
     def _touched(self, fault: Happened) -> list[tuple[str, int]]:
@@ -142,6 +142,10 @@ class _Measure:
                 at = datetime.fromisoformat(attempt["ended_at"]).timestamp()
                 return int(at * SECOND) - self.case.run.wall_offset_ns
         return None
+
+    def _cut_short(self, task_id: str, number: int) -> bool:
+        attempts = self.case.tasks[task_id]["attempts"]
+        return any(each["number"] == number and each["outcome"] in UNBEGUN for each in attempts)
 
     def _next_start(self, task_id: str, number: int) -> int | None:
         starts = [each.start_ns for each in self.case.executions.get(task_id, ()) if each.attempt > number]

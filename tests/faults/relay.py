@@ -105,10 +105,14 @@ class Relay:
             if each is None:
                 continue
             self._peers.pop(each, None)
-            self._servers.discard(each)
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(each)
-            _reset(each)
+            if each in self._servers:
+                # In order: what the part has sent may still be carried out after it has gone.
+                self._servers.discard(each)
+                each.close()
+            else:
+                _reset(each)
 
 
 def _reset(connection: socket.socket) -> None:

@@ -121,6 +121,14 @@ def test_a_full_queue_takes_no_more_and_others_do(store: Store) -> None:
     assert not store.redis.exists(keys.rq_job(tasks[3].id))
 
 
+def test_a_full_queue_takes_no_task_that_comes_alone_either(store: Store) -> None:
+    queues = Queues(store.scripts, WEIGHTS, max_length=2)
+    tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue="normal") for _ in range(3)]
+    states = [queues.submit([task])[0].state for task in tasks]
+    assert states == [TaskState.PENDING, TaskState.PENDING, None]
+    assert not store.redis.exists(keys.rq_job(tasks[2].id))
+
+
 def test_the_bell_never_holds_more_than_64_rings(store: Store) -> None:
     store.submit(500)
     assert store.redis.llen(keys.bell("normal")) == 64
