@@ -19,6 +19,7 @@ from dashboard.memory import Memory
 from dashboard.metrics import Metrics
 from shared import keys
 from shared.clock import instant
+from shared.damage import mending
 from shared.errors import TaskQueueError
 from shared.locks import LEADER, LockDesk, LockInfo
 from shared.queues import QueueInfo, Queues
@@ -163,9 +164,10 @@ class Lookout:
     def _minutes(self, minute: int) -> dict[int, Mapping[str, int]]:
         wanted = range(minute - MINUTES + 1, minute + 1)
         missing = [each for each in wanted if each not in self.settled]
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for each in missing:
-                pipeline.hgetall(keys.throughput(each))
+        named = {keys.throughput(each): "hash" for each in missing}
+        with mending(self.records.scripts, named), self.redis.pipeline(transaction=False) as pipeline:
+            for key in named:
+                pipeline.hgetall(key)
             found = dict(zip(missing, map(_counts, pipeline.execute()), strict=True))
         answer = {each: self.settled[each] if each in self.settled else found[each] for each in wanted}
         self.settled = {each: counts for each, counts in answer.items() if each <= minute - _SETTLED}

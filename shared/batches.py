@@ -6,13 +6,14 @@ it costs the same for ten tasks or a million. Cancelling and retrying go on in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shared import keys
 from shared.clock import instant
+from shared.damage import mending
 from shared.errors import BatchBusy, BatchNotFound
 from shared.records import SUMMARY_FIELDS, read_cursor, read_summary
 from shared.redis_client import text, translated
@@ -99,7 +100,7 @@ class Batches:
 
     def get(self, batch_id: str) -> Batch:
         """One batch. Raises BatchNotFound."""
-        with translated():
+        with mending(self.scripts, {keys.batch(batch_id): "hash"}):
             fields = self.scripts.redis.hgetall(keys.batch(batch_id))
         if not fields:
             raise BatchNotFound(id=batch_id)
@@ -109,7 +110,7 @@ class Batches:
         """Those of these batches that there are, in one round trip."""
         if not ids:
             return []
-        with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
+        with mending(self.scripts, _hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hgetall(keys.batch(each))
             found = pipeline.execute()
@@ -129,15 +130,7 @@ class Batches:
             )
             rows = cast("list[tuple[bytes, float]]", listed)
             fresh = [(text(name), at) for name, at in rows if not last or (at, text(name)) < (float(score), last)]
-            with redis.pipeline(transaction=False) as pipeline:
-                for name, _ in fresh[:limit]:
-                    pipeline.hgetall(keys.batch(name))
-                found = pipeline.execute()
-        batches = [
-            _read(name, {text(field): text(value) for field, value in fields.items()})
-            for (name, _), fields in zip(fresh, found, strict=False)
-            if fields
-        ]
+        batches = self.some([name for name, _ in fresh[:limit]])
         more = len(fresh) > limit
         return batches, f"{fresh[limit - 1][1]:.0f}_{fresh[limit - 1][0]}" if more else None
 
@@ -184,7 +177,7 @@ class Batches:
 
     def _rows(self, batch_id: str, after: int, count: int) -> list[BatchItem]:
         redis = self.scripts.redis
-        with translated():
+        with mending(self.scripts, {keys.batch_items(batch_id): "zset"}):
             listed = redis.zrangebyscore(
                 keys.batch_items(batch_id), f"({after}", "+inf", start=0, num=count, withscores=True
             )
@@ -199,6 +192,10 @@ class Batches:
 def _item(task_id: str, index: int, values: Any) -> BatchItem:
     known = isinstance(values, list) and any(value is not None for value in values)
     return BatchItem(index=index, task_id=task_id, summary=read_summary(task_id, values) if known else None)
+
+
+def _hashes(ids: Iterable[str]) -> dict[str, str]:
+    return {keys.batch(each): "hash" for each in ids}
 
 
 def _number(value: int | None) -> str:

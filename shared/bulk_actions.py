@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.clock import instant, to_us
+from shared.damage import mending
 from shared.redis_client import text, translated
 from shared.stop_points import stop_point
 from shared.tasks import TaskState
@@ -118,10 +119,11 @@ class BulkActions:
         """The latest actions, newest first."""
         with translated():
             ids = [text(each) for each in self.redis.zrevrange(keys.BULKS, 0, KEPT - 1)]
-            with self.redis.pipeline(transaction=False) as pipeline:
-                for each in ids:
-                    pipeline.hgetall(keys.bulk(each))
-                records = pipeline.execute()
+        wanted = {keys.bulk(each): "hash" for each in ids}
+        with mending(self.scripts, wanted), self.redis.pipeline(transaction=False) as pipeline:
+            for key in wanted:
+                pipeline.hgetall(key)
+            records = pipeline.execute()
         return [_read(each, record) for each, record in zip(ids, records, strict=True) if record]
 
     def unfinished(self) -> list[BulkAction]:
@@ -132,7 +134,7 @@ class BulkActions:
 
     def get(self, action_id: str) -> BulkAction | None:
         """One action, or None when it is forgotten."""
-        with translated():
+        with mending(self.scripts, {keys.bulk(action_id): "hash"}):
             record = self.redis.hgetall(keys.bulk(action_id))
         return _read(action_id, record) if record else None
 

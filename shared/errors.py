@@ -32,6 +32,10 @@ class WrongFormat(StoreRefused):
     """The data in Redis is in a format that this version does not read."""
 
 
+class DamagedKey(StoreRefused):
+    """A key in Redis holds something of another type than belongs there: recovery sets it aside within seconds."""
+
+
 class StoreMisfit(StoreUnavailable):
     """Redis cannot be used with these settings: waiting will not help."""
 

@@ -91,6 +91,15 @@ def rq_worker(name: str) -> str:
 FORMAT = "taskqueue:format"
 """string, owner: every new connection; for ever. The number of the format of all of this (shared/formats.py)."""
 
+DAMAGED = "taskqueue:damaged"
+"""zset, owner: mend, and any script that damage stopped. Keys that were set aside in the last week, by when."""
+
+
+def damaged(key: str) -> str:
+    """any type, owner: as `DAMAGED`; a week. What was found at a key where something of another type belongs."""
+    return f"taskqueue:damaged:{key}"
+
+
 # --- Ours: the truth about where a task is ----------------------------------------------------------------------
 
 TASKS = "taskqueue:tasks"

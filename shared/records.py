@@ -43,6 +43,10 @@ LOOK_AT = 1000
 MOST_DELIVERIES = 20
 """Deliveries that are shown with the task that they tell of."""
 
+NO_RECORD = "the key of this task does not hold a record"
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, OSError, RecursionError)
+"""What reading damaged values raises: also moments beyond all calendars, and JSON nested beyond all reason."""
+
 T = TypeVar("T")
 _SCORE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,3})?")
 _MEMBER = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -106,10 +110,10 @@ class Records:
             try:
                 fields = self.redis.hgetall(keys.rq_job(task_id))
             except ResponseError as error:
-                raise CorruptRecord("the key of this task does not hold a record", id=task_id) from error
+                raise CorruptRecord(NO_RECORD, id=task_id) from error
             if not fields:
                 raise TaskNotFound(id=task_id)
-            result = self._result(task_id) if fields.get(b"state") == b"completed" else None
+            result = self._result(task_id) if fields.get(b"state") == b"completed" else b""
         return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
 
     def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
@@ -138,9 +142,14 @@ class Records:
     def state(self, task_id: str) -> TaskState:
         """Only the state. Raises TaskNotFound."""
         with translated():
-            state = self.redis.hget(keys.rq_job(task_id), "state")
+            try:
+                state = self.redis.hget(keys.rq_job(task_id), "state")
+            except ResponseError as error:
+                raise CorruptRecord(NO_RECORD, id=task_id) from error
         if state is None:
             raise TaskNotFound(id=task_id)
+        if text(state) not in list(TaskState):
+            raise CorruptRecord("the record of this task is in a state that there is not", id=task_id)
         return TaskState(text(state))
 
     def wait(self, task_id: str, seconds: float) -> TaskState:
@@ -207,19 +216,20 @@ class Records:
             return [keys.LEASES]
         return [keys.BLOCKED if state is TaskState.BLOCKED else keys.ended(state)]
 
-    def _result(self, task_id: str) -> Any:
-        entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
-        if not entries:
-            return None
-        return _returned((entries[0][1] or {}).get(b"return_value"))
+    def _result(self, task_id: str) -> bytes:
+        try:
+            entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
+        except ResponseError:
+            return b"not a stream"
+        return raw((entries[0][1] or {}).get(b"return_value", b"")) if entries else b""
 
 
 def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, position: int, cause: bytes) -> Reading:
     if isinstance(record, bytes):
-        detail = TaskDetail(summary=_broken(task_id, "the key of this task does not hold a record"), data=None)
+        detail = TaskDetail(summary=_broken(task_id, NO_RECORD), data=None)
     else:
         fields = {text(name): value for name, value in zip(record[::2], record[1::2], strict=True)}
-        detail = read_detail(task_id, fields, _returned(result))
+        detail = read_detail(task_id, fields, result)
     return Reading(
         detail=detail,
         position=position if position >= 0 else None,
@@ -228,8 +238,8 @@ def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, posit
     )
 
 
-def _returned(value: bytes | str | None) -> Any:
-    return json.loads(base64.b64decode(value)) if value else None
+def _returned(value: bytes) -> Any:
+    return json.loads(base64.b64decode(value, validate=True)) if value else None
 
 
 def read_cursor(cursor: str | None) -> tuple[str, str]:
@@ -277,7 +287,7 @@ def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
     fields = {name: value for name, value in zip(SUMMARY_FIELDS, values, strict=False) if value is not None}
     try:
         return _summary(task_id, fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         return _broken(task_id, f"this record cannot be read: {type(error).__name__} {error}")
 
 
@@ -311,13 +321,13 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         ended_at=_moment(fields.get("ended_at")) if state.ended else None,
         due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
         worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
-        tags=tuple(json.loads(fields["tags"])) if "tags" in fields else (),
+        tags=_words(json.loads(fields["tags"])) if "tags" in fields else (),
         error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
-        progress=Progress(**json.loads(fields["progress"])) if "progress" in fields else None,
+        progress=_progress(json.loads(fields["progress"])) if "progress" in fields else None,
     )
 
 
-def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskDetail:
+def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") -> TaskDetail:
     """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
     summary = read_summary(task_id, [fields.get(name) for name in SUMMARY_FIELDS])
     wrong: list[str] = [summary.corrupt] if summary.corrupt else []
@@ -325,17 +335,17 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
     def attempt_read(what: str, read: Callable[[], T], otherwise: T) -> T:
         try:
             return read()
-        except (ValueError, KeyError, TypeError, AttributeError, CorruptRecord) as error:
+        except (*UNREADABLE, CorruptRecord) as error:
             wrong.append(f"{what} cannot be read: {error}")
             return otherwise
 
     detail = TaskDetail(
         summary=summary,
         data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, fields["data"])), None),
-        result=result,
+        result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
-        retry=attempt_read("the retry policy", lambda: dict(json.loads(fields.get("retry", b"{}"))), {}),
+        retry=attempt_read("the retry policy", lambda: _numbers(json.loads(fields.get("retry", b"{}"))), {}),
         expires_at=attempt_read(
             "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
         ),
@@ -357,7 +367,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: Any) -> TaskD
         webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("its deliveries", lambda: int(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
-        meta=attempt_read("the metadata", lambda: dict(json.loads(fields.get("meta", b"{}"))), {}),
+        meta=attempt_read("the metadata", lambda: _texts(json.loads(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
 
@@ -381,7 +391,7 @@ def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
 def _webhook(value: bytes | None) -> Webhook | None:
     about = json.loads(value) if value else None
     return (
-        Webhook(url=str(about["url"]), events=tuple(about.get("events", ())), retry=about.get("retry"))
+        Webhook(url=_word(about["url"]), events=_words(about.get("events", [])), retry=about.get("retry"))
         if about
         else None
     )
@@ -420,15 +430,15 @@ def read_attempt(number: int, record: bytes) -> Attempt:
     fields = json.loads(record)
     return Attempt(
         number=number,
-        worker=fields.get("worker"),
+        worker=_word(fields["worker"]) if fields.get("worker") else None,
         enqueued_at=_instant(fields.get("enqueued_at")),
         started_at=_instant(fields.get("started_at")),
         ended_at=_instant(fields.get("ended_at")),
         outcome=Outcome(fields["outcome"]),
         error=_error_info(fields.get("error")),
         retry_delay=timedelta(seconds=fields["retry_delay"]) if fields.get("retry_delay") is not None else None,
-        trace_id=fields.get("trace_id"),
-        logs=tuple(fields.get("logs", ())),
+        trace_id=_word(fields["trace_id"]) if fields.get("trace_id") else None,
+        logs=_words(fields.get("logs") or []),
         spans=tuple(map(_inner_span, fields.get("spans", ()))),
         spans_left_out=int(fields.get("spans_left_out", 0)),
     )
@@ -455,11 +465,38 @@ def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
     if not fields:
         return None
     return ErrorInfo(
-        type=fields["type"],
-        message=fields["message"],
-        traceback=fields.get("traceback"),
-        place=fields.get("place", ""),
+        type=_word(fields["type"]),
+        message=_word(fields["message"]),
+        traceback=_word(fields["traceback"]) if fields.get("traceback") else None,
+        place=_word(fields.get("place", "")),
     )
+
+
+def _progress(said: Mapping[str, Any]) -> Progress:
+    return Progress(fraction=float(said["fraction"]), message=_word(said.get("message", "")))
+
+
+def _word(value: object) -> str:
+    """A text out of JSON. Raises TypeError for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]} is no text")
+    return value
+
+
+def _words(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{str(values)[:40]} is no list")
+    return tuple(map(_word, values))
+
+
+def _texts(values: Any) -> dict[str, str]:
+    return {name: _word(value) for name, value in values.items()}
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values.values()):
+        raise TypeError("not all of it are numbers")
+    return dict(values)
 
 
 def _moment(value: bytes | None) -> datetime | None:

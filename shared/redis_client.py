@@ -25,7 +25,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
+from shared.errors import DamagedKey, StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
 from shared.redis_connections import ForeignFormat, Refusing, make_pool
 
 
@@ -93,7 +93,7 @@ def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
         return StoreMisfit(f"the Redis user lacks a right: {said}. shared/redis-acl.conf lists what it needs")
     if any(word in said for word in _REFUSALS):
         return StoreRefused(f"Redis does not take writes now: {said}")
-    return None
+    return DamagedKey() if "WRONGTYPE" in said else None
 
 
 _NO_TLS = "that port does not speak TLS: write redis:// instead of rediss://, or use the port that does"

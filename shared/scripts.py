@@ -11,6 +11,7 @@ change nothing.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from shared import damage
 from shared.clock import Clock, RedisClock, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from redis import Redis
+
+log = logging.getLogger(__name__)
 
 Argument: TypeAlias = str | bytes | int
 Reply: TypeAlias = Any
@@ -71,6 +75,12 @@ def source(name: str) -> str:
     )
     shared = "\n".join([_text("_prelude"), *map(_text, _PARTS.get(name, ()))])
     return lean(shared, own)
+
+
+@cache
+def careful(name: str) -> str:
+    """The text of a script that sets aside what is in its way."""
+    return f"{_text('_careful')}\n{source(name)}"
 
 
 def _text(name: str) -> str:
@@ -143,13 +153,37 @@ class Scripts:
         except NoScriptError:
             return self._teach(name, given, *arguments)
         except ResponseError as error:
-            raise _translated(error) from error
+            return self._call_carefully(error, name, *arguments)
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
         try:
             return self.redis.eval(source(name), 0, *arguments)
         except ResponseError as error:
+            return self._call_carefully(error, name, *arguments[1:])
+
+    def _call_carefully(self, error: Exception, name: str, *arguments: Argument) -> Reply:
+        """Once more, if it was damage that a script failed of; what is in its way is set aside. Raises otherwise."""
+        if not damage.is_damage(error):
             raise _translated(error) from error
+        log.error("script %s met damage and is run again, with care: %s", name, error)
+        self.mend()
+        try:
+            return self.redis.eval(careful(name), 0, self.clock.script_argument(), *arguments)
+        except ResponseError as again:
+            raise _translated(again) from again
+
+    def mend(self, permit: Permit = UNLOCKED, wanted: Mapping[str, str] | None = None) -> int:
+        """Sets aside keys of another type than theirs, of these or of the whole system; how many it found."""
+        given = self.clock.script_argument()
+        pairs = {**damage.SINGLE, **damage.OF_QUEUE} if wanted is None else wanted
+        arguments = [part for pair in pairs.items() for part in pair]
+        try:
+            found = self.redis.eval(careful("mend"), 0, given, permit.lock, permit.token, *arguments)
+        except ResponseError as error:
+            raise _translated(error) from error
+        for key, held in zip(found[::2], found[1::2], strict=True):
+            log.error("key %s held a %s, which does not belong there: it is set aside", key.decode(), held.decode())
+        return len(found) // 2
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Runs several scripts, each atomic for itself, in one round trip; the first error is raised.
@@ -167,7 +201,7 @@ class Scripts:
             if isinstance(reply, NoScriptError):
                 replies[at] = self.call(calls[at][0], *calls[at][1])
             elif isinstance(reply, Exception):
-                raise _translated(reply)
+                replies[at] = self._call_carefully(reply, calls[at][0], *calls[at][1])
         return replies
 
     def call_copied(self, name: str, *arguments: Argument) -> Reply:
@@ -181,6 +215,9 @@ class Scripts:
         reply, copies = self._run_and_wait("EVALSHA", digest(name), 0, given, *arguments)
         if isinstance(reply, NoScriptError):
             reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
+        if isinstance(reply, Exception) and damage.is_damage(reply):
+            self._call_carefully(reply, name, *arguments)
+            return self.call_copied(name, *arguments)
         for each in (reply, copies):
             if isinstance(each, Exception):
                 raise _translated(each)

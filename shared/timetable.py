@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from shared import keys, wire
 from shared.clock import instant, instant_us
+from shared.damage import mending
 from shared.errors import ScheduleNotFound
 from shared.queues import submit_arguments
 from shared.redis_client import raw, text, translated
@@ -83,7 +84,7 @@ class Timetable:
 
     def get(self, name: str) -> StoredSchedule:
         """One schedule. Raises ScheduleNotFound."""
-        with translated():
+        with mending(self.scripts, {keys.schedule(name): "hash"}):
             fields = self.scripts.redis.hgetall(keys.schedule(name))
         found = _read(fields)
         if found is None:
@@ -95,11 +96,12 @@ class Timetable:
         redis = self.scripts.redis
         with translated():
             found = redis.zrangebylex(keys.SCHEDULES, f"({after}" if after else "-", "+", start=0, num=limit + 1)
-            names = [text(name) for name in found]
-            with redis.pipeline(transaction=False) as pipeline:
-                for name in names[:limit]:
-                    pipeline.hgetall(keys.schedule(name))
-                records = pipeline.execute()
+        names = [text(name) for name in found]
+        wanted = {keys.schedule(name): "hash" for name in names[:limit]}
+        with mending(self.scripts, wanted), redis.pipeline(transaction=False) as pipeline:
+            for key in wanted:
+                pipeline.hgetall(key)
+            records = pipeline.execute()
         items = [item for record in records if (item := _read(record))]
         return items, names[limit - 1] if len(names) > limit else None
 

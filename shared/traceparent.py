@@ -32,7 +32,7 @@ def read_traceparent(meta: str | bytes) -> str | None:
     """The one in a task's metadata; None also where that is damaged."""
     try:
         found = json.loads(meta) if meta else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return checked(found.get(TRACEPARENT)) if isinstance(found, dict) else None
 

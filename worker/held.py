@@ -82,7 +82,7 @@ class Held:
         """What the record says beside the data; nothing where it is damaged."""
         try:
             found = json.loads(self.meta) if self.meta else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

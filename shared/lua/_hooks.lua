@@ -23,7 +23,7 @@ end
 
 local function news_of(id, event, url)
   local v = fields(id, 'description', 'attempt', 'ended_at', 'error', 'cancel')
-  local news = {url = url, event = event, task_id = id, task_type = v[1] or '', attempts = tonumber(v[2]) or 0,
+  local news = {url = url, event = event, task_id = id, task_type = v[1] or '', attempts = number_of(v[2]) or 0,
     ended_at = v[3] or iso(now)}
   if event == 'completed' then
     local result = result_of(id)

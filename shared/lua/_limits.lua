@@ -19,13 +19,14 @@ local function line_name(queue, group, tenant) return queue .. '|' .. group .. '
 local function read_limit(name, text)
   local ok, spec = pcall(cjson.decode, text)
   if not ok or type(spec) ~= 'table' then return false end
-  local limit = {name = name, concurrency = spec.concurrency}
-  if spec.concurrency then limit.free = spec.concurrency - redis.call('SCARD', slots_key(name)) end
-  if spec.count then
+  local function given(field) return type(spec[field]) == 'number' and number_of(spec[field]) or nil end
+  local limit = {name = name, concurrency = given('concurrency')}
+  if limit.concurrency then limit.free = limit.concurrency - redis.call('SCARD', slots_key(name)) end
+  if given('count') and (given('per') or 0) > 0 and given('burst') then
     limit.rate, limit.burst = spec.count / (spec.per * 1000000), spec.burst
     local v = redis.call('HMGET', bucket_key(name), 'tokens', 'at')
-    local since = math.max(0, now - (tonumber(v[2]) or now))
-    limit.tokens = math.min(limit.burst, (tonumber(v[1]) or limit.burst) + since * limit.rate)
+    local since = math.max(0, now - (number_of(v[2]) or now))
+    limit.tokens = math.min(limit.burst, (number_of(v[1]) or limit.burst) + since * limit.rate)
   end
   return limit
 end

@@ -22,7 +22,7 @@ end
 -- A blocked task waits no longer, unless it was to run at a time that has not come. Returns its new state.
 local function enqueue(id, queue, due)
   leave(id, 'blocked', queue, '')
-  if due and tonumber(due) > now then
+  if (number_of(due) or 0) > now then
     redis.call('HSET', job_key(id), 'state', 'scheduled', 'status', 'scheduled')
     enter_due(id, 'scheduled', queue, tonumber(due))
     return 'scheduled'
@@ -47,12 +47,13 @@ end
 -- How many more of a batch may be in line or on a worker; nil when it has no limit.
 local function slots(batch)
   local v = redis.call('HMGET', batch_key(batch), 'max_running', 'pending', 'running')
-  if not v[1] then return nil end
-  return tonumber(v[1]) - (tonumber(v[2]) or 0) - (tonumber(v[3]) or 0)
+  if not number_of(v[1]) then return nil end
+  return number_of(v[1]) - (number_of(v[2]) or 0) - (number_of(v[3]) or 0)
 end
 
 local function admit(batch)
-  local room = math.min(slots(batch) or 0, 100)
+  -- A batch whose record is gone, or says nothing of a limit any more, holds nobody back.
+  local room, counted = math.min(slots(batch) or 100, 100), redis.call('HEXISTS', batch_key(batch), 'total') == 1
   while room > 0 do
     local id = redis.call('ZRANGE', line_key(batch), 0, 0)[1]
     if not id then return end
@@ -60,8 +61,10 @@ local function admit(batch)
     local v = fields(id, 'state', 'origin', 'due_at')
     if v and v[1] == 'blocked' then
       local to = enqueue(id, v[2], v[3])
-      redis.call('HINCRBY', batch_key(batch), 'blocked', -1)
-      redis.call('HINCRBY', batch_key(batch), to, 1)
+      if counted then
+        redis.call('HINCRBY', batch_key(batch), 'blocked', -1)
+        redis.call('HINCRBY', batch_key(batch), to, 1)
+      end
       room = room - 1
     end
   end
@@ -77,7 +80,9 @@ end
 -- When all its tasks have left the records it may go too, once it is old enough.
 local function note_empty(batch)
   local b = redis.call('HMGET', batch_key(batch), 'total', 'removed', 'created_at')
-  if b[1] and tonumber(b[2] or 0) >= tonumber(b[1]) then redis.call('ZADD', 'taskqueue:batches:empty', b[3], batch) end
+  if b[1] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
+    redis.call('ZADD', 'taskqueue:batches:empty', number_of(b[3]) and b[3] or NOW, batch)
+  end
 end
 
 local function close_batch(batch)
@@ -85,7 +90,7 @@ local function close_batch(batch)
   local b = redis.call('HMGET', batch_key(batch), 'total', 'ended')
   if not b[1] then return 0 end
   redis.call('HSET', batch_key(batch), 'closed', '1')
-  if tonumber(b[2] or 0) >= tonumber(b[1]) then finish_batch(batch) end
+  if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end
   note_empty(batch)
   return 1
 end
@@ -105,10 +110,10 @@ local function recount(batch, from, to)
   local there = redis.call('HINCRBY', key, to, 1)
   if ENDED[to] then
     local ended = ENDED[from] and 0 or redis.call('HINCRBY', key, 'ended', 1)
-    if to == 'failed' and b[3] and not b[5] and there >= tonumber(b[3]) then
+    if to == 'failed' and number_of(b[3]) and not b[5] and there >= number_of(b[3]) then
       stop_batch(batch, there .. ' of its tasks failed', 'stop')
     end
-    if b[4] and ended >= tonumber(b[1]) then finish_batch(batch) end
+    if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end
   elseif ENDED[from] then
     redis.call('HINCRBY', key, 'ended', -1)
     redis.call('HDEL', key, 'done_at')
@@ -121,6 +126,16 @@ local function stopped(batch)
 end
 
 -- --- parents and children ---
+
+-- The parents in a record, each {id, on}.
+local function parents_of(text)
+  local readable, list = pcall(cjson.decode, text or '[]')
+  local parents = {}
+  for _, each in ipairs(readable and type(list) == 'table' and list or {}) do
+    if type(each) == 'table' and type(each[1]) == 'string' then parents[#parents + 1] = each end
+  end
+  return parents
+end
 
 -- What the state of a parent ("gone" when it is no more) means for a child: wait, met, hold (until the parent is
 -- retried) or cancel.
@@ -155,13 +170,13 @@ end
 
 -- Nobody has to keep anything for this task any more.
 local function let_go(id, parents)
-  for _, parent in ipairs(cjson.decode(parents)) do redis.call('ZREM', children_key(parent[1]), id) end
+  for _, parent in ipairs(parents_of(parents)) do redis.call('ZREM', children_key(parent[1]), id) end
 end
 
 -- All its parents are as it wanted them: it runs when its batch has room.
 local function free(id)
   local v = fields(id, 'origin', 'due_at', 'batch')
-  local later = v[2] and tonumber(v[2]) > now
+  local later = (number_of(v[2]) or 0) > now
   if v[3] and not later and (slots(v[3]) or 1) <= 0 then
     redis.call('ZADD', line_key(v[3]), NOW, id)
     return
@@ -180,7 +195,7 @@ local function cancel_waiting(id, state, queue, reason)
 end
 
 local function condition(parents, parent)
-  for _, each in ipairs(cjson.decode(parents)) do
+  for _, each in ipairs(parents_of(parents)) do
     if each[1] == parent then return each[2] end
   end
   return 'end'
@@ -392,7 +407,7 @@ local function mend(id)
     enqueue(id, v[5], nil)
     return true, 1
   end
-  local parents, waits, wrong = v[1] and cjson.decode(v[1]) or {}, 0, false
+  local parents, waits, wrong = parents_of(v[1]), 0, false
   for _, parent in ipairs(parents) do
     local score, state = redis.call('ZSCORE', children_key(parent[1]), id), state_of(parent[1])
     if not score then
@@ -407,7 +422,7 @@ local function mend(id)
       wrong = true
     end
   end
-  if tonumber(v[2] or 0) ~= waits then
+  if number_of(v[2] or 0) ~= waits then
     redis.call('HSET', job_key(id), 'waits', waits)
     wrong = true
   end

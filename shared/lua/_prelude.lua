@@ -21,6 +21,12 @@ local now = read_clock(ARGV[1])
 
 local function num(x) return string.format('%.0f', x) end
 
+-- What is stored may have been damaged by hand: nil for what is no number, or none to reckon with (nan, inf, 1e300).
+local function number_of(text)
+  local x = tonumber(text)
+  if x and x > -9e15 and x < 9e15 then return x end
+end
+
 -- An instant as RQ writes it: 2026-11-21T08:45:00.123456Z. Days to date after Howard Hinnant's civil_from_days.
 local function iso(us)
   local seconds = math.floor(us / 1000000)
@@ -41,7 +47,7 @@ end
 
 -- The same back again, or nil; days from date after Hinnant's days_from_civil.
 local function microseconds(stamp_text)
-  local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z$')
+  local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d%d%d%d)-(%d%d)-(%d%d)T(%d%d):(%d%d):(%d%d)%.(%d%d%d%d%d%d)Z$')
   if not y then return nil end
   y, mo = tonumber(y), tonumber(mo)
   if mo <= 2 then y = y - 1 end
@@ -83,7 +89,7 @@ local RQ_STATUS = {
 local function outlived(lock, token)
   if not token or token == '' then return false end
   local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. lock, 'token', 'until')
-  return v[1] ~= token or tonumber(v[2]) <= now
+  return v[1] ~= token or (number_of(v[2]) or 0) <= now
 end
 local OUTLIVED = {err = 'OUTLIVED the lock of this step has ended, or somebody else has taken it'}
 
@@ -92,6 +98,14 @@ local function fields(id, ...)
   local values = redis.pcall('HMGET', job_key(id), ...)
   if values.err then return nil end
   return values
+end
+
+-- What was answered to the first request with its key; where nobody can read that, the state of the task that it stored.
+local function kept_answer(id, text)
+  local readable, answer = pcall(cjson.decode, text)
+  if readable and (type(answer) == 'string' or (type(answer) == 'table' and answer[3])) then return answer end
+  local v = fields(id, 'state')
+  return v and v[1] or 'pending'
 end
 
 -- What a dead letter died of: tasks of one type that failed with one error, in one place of the code, with one message
@@ -201,7 +215,7 @@ end
 
 -- A task that is to start by a moment is found by the expire script from here on.
 local function watch_deadline(id, expires_at)
-  if expires_at then redis.call('ZADD', DEADLINES, expires_at, id) end
+  if number_of(expires_at) then redis.call('ZADD', DEADLINES, expires_at, id) end
 end
 
 -- Wakes idle workers of a queue; without one any worker, for what all can do. The bound keeps a burst from leaving
@@ -226,7 +240,7 @@ end
 
 -- Adds to a number of a record; one that was damaged counts as none.
 local function bump(id, field, present, by)
-  local value = (tonumber(present) or 0) + by
+  local value = (number_of(present) or 0) + by
   redis.call('HSET', job_key(id), field, value)
   return value
 end
@@ -242,12 +256,21 @@ end
 local function replayed(meta, cause, attempt)
   local rest = string.gsub(meta or '{}', '^{"replay":"[^"]*","replay_after":%d+,?', '{')
   if cause == '' or string.sub(rest, 1, 1) ~= '{' then return rest end
-  local head = '{"replay":"' .. cause .. '","replay_after":' .. num(tonumber(attempt) or 0)
+  local head = '{"replay":"' .. cause .. '","replay_after":' .. num(number_of(attempt) or 0)
   return head .. (rest == '{}' and '}' or ',' .. string.sub(rest, 2))
 end
 
 local function note_replay(id, meta, cause, attempt)
   if meta or cause ~= '' then redis.call('HSET', job_key(id), 'meta', replayed(meta, cause, attempt)) end
+end
+
+local function tags_of(text)
+  local readable, list = pcall(cjson.decode, text or '[]')
+  local tags = {}
+  for _, tag in ipairs(readable and type(list) == 'table' and list or {}) do
+    if type(tag) == 'string' then tags[#tags + 1] = tag end
+  end
+  return tags
 end
 
 -- Removes every trace of a task from every structure that could hold it.
@@ -258,8 +281,6 @@ local function remove(id, state, queue, token)
   redis.call('ZREM', DEADLINES, id)
   if values and values[1] then redis.call('ZREM', 'taskqueue:tasks:type:' .. values[1], id) end
   if values then release_unique(id, values[3]) end
-  if values and values[2] then
-    for _, tag in ipairs(cjson.decode(values[2])) do redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id) end
-  end
+  for _, tag in ipairs(tags_of(values and values[2])) do redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id) end
   redis.call('UNLINK', job_key(id), 'rq:results:' .. id)
 end

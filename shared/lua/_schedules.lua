@@ -12,7 +12,7 @@ local function set_due(name, due)
     redis.call('ZREM', ENTRIES, entry_of(name))
   else
     redis.call('ZADD', SCHEDULES_DUE, due, name)
-    redis.call('ZADD', ENTRIES, num(math.floor(tonumber(due) / 1000000)), entry_of(name))
+    redis.call('ZADD', ENTRIES, num(math.floor((number_of(due) or 0) / 1000000)), entry_of(name))
   end
 end
 

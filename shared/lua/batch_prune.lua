@@ -10,7 +10,7 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', EMPTY, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
   local b = redis.call('HMGET', batch_key(id), 'total', 'removed', 'closed')
   redis.call('ZREM', EMPTY, id)
-  if b[3] and tonumber(b[2] or 0) >= tonumber(b[1] or 0) then
+  if b[3] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
     redis.call('ZREM', 'taskqueue:batches', id)
     redis.call('UNLINK', batch_key(id), 'taskqueue:batch-items:' .. id, line_key(id))
     done = done + 1

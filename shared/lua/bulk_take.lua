@@ -8,17 +8,17 @@ local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARG
 local key = 'taskqueue:bulk:' .. id
 write_even_when_full()
 local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until', 'picked')
-if not v[1] or not (v[1] == 'running' or v[1] == 'paused') then return {'stop', {}} end
+if not (v[1] == 'running' or v[1] == 'paused') or not v[2] or not number_of(v[3]) then return {'stop', {}} end
 if v[1] == 'paused' then return {'wait', {}} end
-if v[5] and v[5] ~= who and tonumber(v[6]) > now then return {'wait', {}} end
+if v[5] and v[5] ~= who and (number_of(v[6]) or 0) > now then return {'wait', {}} end
 redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
 -- Those that could be neither retried nor removed stay in front of their index, so they are stepped over by number.
-local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', tonumber(v[4]) or 0, most)
+local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', math.max(0, math.floor(number_of(v[4]) or 0)), most)
 while v[7] == '1' and #ids > 0 do
   local due = {}
   for _, each in ipairs(ids) do
     local failed_at = redis.call('ZSCORE', 'taskqueue:failed', each)
-    if failed_at and tonumber(failed_at) > tonumber(v[3]) then
+    if failed_at and tonumber(failed_at) > number_of(v[3]) then
       redis.call('ZREM', v[2], each)
       redis.call('HINCRBY', key, 'gone', 1)
     else

@@ -22,10 +22,9 @@ write_even_when_full()
 local function heritage(id)
   local v = fields(id, 'parents', 'after_batch')
   local told, left = {}, tonumber(ARGV[6])
-  local readable, parents = pcall(cjson.decode, v[1] or '[]')
-  if v[1] and readable and type(parents) == 'table' then
+  if v[1] then
     told.parents = {}
-    for at, parent in ipairs(parents) do
+    for at, parent in ipairs(parents_of(v[1])) do
       local state, found = state_of(parent[1]), ''
       if state == 'completed' then
         local last = redis.pcall('XREVRANGE', 'rq:results:' .. parent[1], '+', '-', 'COUNT', 1)
@@ -44,14 +43,14 @@ local function heritage(id)
   end
   if v[2] then
     told.batch = {id = v[2]}
-    local b = redis.call('HGETALL', batch_key(v[2]))
+    local b = redis.pcall('HGETALL', batch_key(v[2]))
     for i = 1, #b, 2 do told.batch[b[i]] = b[i + 1] end
   end
   return (told.parents or told.batch) and cjson.encode(told) or ''
 end
 
 local function describe(id, queue, v, attempt, enqueued)
-  return {id, queue, v[2], v[3], attempt, tonumber(v[5]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0, v[8] or '',
+  return {id, queue, v[2], v[3], attempt, number_of(v[5]) or 0, number_of(v[6]) or 0, number_of(v[7]) or 0, v[8] or '',
     v[9] or '', v[10] or '', enqueued, v[15] and heritage(id) or ''}
 end
 
@@ -66,7 +65,7 @@ for _, key in ipairs({claim_key, 'taskqueue:handed:' .. worker}) do
       if v and v[1] == 'running' and v[13] == token then
         -- The worker counts its lease from when it asked again.
         redis.call('ZADD', LEASES, until_, id)
-        tasks[#tasks + 1] = describe(id, v[12], v, tonumber(v[4]), '')
+        tasks[#tasks + 1] = describe(id, v[12], v, number_of(v[4]) or 1, '')
       end
     end
     return {NOW, unreadable, 1, tasks, -1}
@@ -109,7 +108,7 @@ end
 local leases, started = {}, {}
 
 local function begin(id, queue, v, score)
-  local attempt = (tonumber(v[4]) or 0) + 1
+  local attempt = math.max(0, math.floor(number_of(v[4]) or 0)) + 1
   redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
     'attempt', attempt, 'token', token)
   if v[11] then redis.call('ZREM', DEADLINES, id) end
@@ -147,7 +146,7 @@ end
 local function take_one(id, queue, score)
   local v = fields(id, unpack(NAMES))
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
-  if v[11] and (tonumber(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
+  if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
@@ -263,7 +262,7 @@ local function take_from_line(first, queue)
   if not step_out(id, queue, line, first.group, first.tenant) then return end
   local v = fields(id, unpack(NAMES))
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
-  if v[11] and (tonumber(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
+  if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   local names = limit_names(v[2], v[16])
   local limit = limit_in_the_way(names)

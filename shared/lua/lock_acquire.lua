@@ -8,17 +8,17 @@ local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[
 local key, FENCES = 'taskqueue:housekeeper:lock:' .. lock, 'taskqueue:housekeeper:fences'
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'rests', 'barred')
-if v[2] and tonumber(v[2]) > now then
+if (number_of(v[2]) or 0) > now then
   local token = v[1] or ''
   if token ~= '' and string.sub(token, -#nonce) == nonce then
     return {'acquired', token, num(tonumber(v[2]) - now)}
   end
   if token ~= '' then return {'busy', v[3] or ''} end
-  if tonumber(v[4] or '0') > now then return {'resting', ''} end
+  if (number_of(v[4]) or 0) > now then return {'resting', ''} end
   if v[5] == owner then return {'barred', ''} end
 end
 
-local fence = math.max((tonumber(redis.call('HGET', FENCES, lock)) or 0) + 1, math.floor(now / 1000))
+local fence = math.max((number_of(redis.call('HGET', FENCES, lock)) or 0) + 1, math.floor(now / 1000))
 local token = num(fence) .. ':' .. nonce
 redis.call('HSET', FENCES, lock, num(fence))
 redis.call('DEL', key)

@@ -6,7 +6,7 @@ local lock, seen, bar = ARGV[2], ARGV[3], tonumber(ARGV[6])
 local key = 'taskqueue:housekeeper:lock:' .. lock
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner')
-local token = (v[1] and tonumber(v[2] or '0') > now) and v[1] or ''
+local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
 redis.call('DEL', key)

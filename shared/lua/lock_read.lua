@@ -7,9 +7,9 @@ table.sort(names)
 local answer = {}
 for _, name in ipairs(names) do
   local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. name, 'token', 'owner', 'fence', 'acquired_at', 'until')
-  local left = tonumber(v[5] or '0') - now
+  local left = (number_of(v[5]) or 0) - now
   if v[1] and left > 0 then
-    answer[#answer + 1] = {name, v[1], v[2], v[3], v[4], num(left)}
+    answer[#answer + 1] = {name, v[1], v[2] or '', v[3] or '', v[4] or '', num(left)}
   else
     answer[#answer + 1] = {name, '', '', redis.call('HGET', 'taskqueue:housekeeper:fences', name) or '', '', '0'}
   end

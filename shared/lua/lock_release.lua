@@ -3,7 +3,7 @@
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
 write_even_when_full()
 if outlived(ARGV[2], ARGV[3]) then return 0 end
-local rests = tonumber(redis.call('HGET', key, 'rests') or '0')
+local rests = number_of(redis.call('HGET', key, 'rests')) or 0
 if rests <= now then
   redis.call('DEL', key)
   return 1

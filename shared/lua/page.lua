@@ -65,8 +65,7 @@ local function next_entry()
 end
 
 local function has_tag(tags)
-  if not tags then return false end
-  for _, each in ipairs(cjson.decode(tags)) do
+  for _, each in ipairs(tags_of(tags)) do
     if each == tag then return true end
   end
   return false

@@ -52,7 +52,7 @@ local function reap(id)
   redis.call('HSET', job_key(id), 'token', '')
   if limited then free_slots(id) end
   local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
-  remember(id, tonumber(v[5]) or 1, record(v, why))
+  remember(id, number_of(v[5]) or 1, record(v, why))
   local crashes = bump(id, 'crashes', v[12], begun and 1 or 0)
   local losses = bump(id, 'losses', v[13], 1)
   local state
@@ -71,7 +71,7 @@ local function reap(id)
   count('lost', 1)
   moved(id, 'running', state)
   local ran = now - (microseconds(v[8]) or now)
-  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes, tonumber(v[5]) or 1, ran, v[14] or ''}
+  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes, number_of(v[5]) or 1, ran, v[14] or ''}
 end
 
 -- Latest first, because each goes to the front of its queue.

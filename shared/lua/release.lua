@@ -9,7 +9,7 @@ local function give_back(id, token, enqueued)
   if not v or v[1] ~= token or v[2] ~= 'running' then return end
   local queue = v[3]
   leave(id, 'running', queue, token)
-  bump(id, 'attempt', tonumber(v[6]) or 1, -1)
+  bump(id, 'attempt', number_of(v[6]) or 1, -1)
   given = given + 1
   if limited then
     give_tokens_back(id)

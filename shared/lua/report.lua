@@ -92,7 +92,7 @@ local function write(id, token, kind, delay, record, error, payload)
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
-  kinds[kind](id, queue, tonumber(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
+  kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
     {failures = v[7], crashes = v[8]}, v[9])
   counts[kind] = (counts[kind] or 0) + 1
   if limited then free_slots(id) end

@@ -7,7 +7,7 @@ local key, who = 'taskqueue:idempotency:' .. ARGV[2], ARGV[4]
 local v = redis.call('HMGET', key, 'fingerprint', 'answer', 'who', 'until', 'seed')
 if v[1] and v[1] ~= ARGV[3] then return {'other', ''} end
 if v[2] then return {'again', v[2]} end
-local alive = v[4] and tonumber(v[4]) > now
+local alive = (number_of(v[4]) or 0) > now
 if alive and v[3] ~= who then return {'busy', num(math.ceil((tonumber(v[4]) - now) / 1000000))} end
 local seed = v[5] or ARGV[7]
 redis.call('HSET', key, 'fingerprint', ARGV[3], 'who', who, 'until', num(now + tonumber(ARGV[5])), 'seed', seed)

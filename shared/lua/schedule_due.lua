@@ -4,12 +4,12 @@
 if redis.call('EXISTS', SCHEDULES_DUE) == 0 then
   for _, name in ipairs(redis.call('ZRANGE', SCHEDULES, 0, -1)) do
     local v = redis.call('HMGET', schedule_key(name), 'due', 'paused')
-    if v[1] and v[1] ~= '' and not v[2] then set_due(name, v[1]) end
+    if number_of(v[1]) and not v[2] then set_due(name, v[1]) end
   end
 end
 local answer = {NOW}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULES_DUE, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))) do
   local v = redis.call('HMGET', schedule_key(name), 'revision', 'spec', 'due')
-  if v[1] then answer[#answer + 1] = {name, v[1], v[2], v[3]} else unlist(name) end
+  if v[1] and v[2] and number_of(v[3]) then answer[#answer + 1] = {name, v[1], v[2], v[3]} else unlist(name) end
 end
 return answer

@@ -10,7 +10,7 @@ local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end
 -- Its own task under the key is the same command, sent again by the client after a lost answer.
-if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end
+if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
 if existing or (type(said) == 'string' and said ~= 'full' and string.sub(said, 1, 8) ~= 'missing ') then

@@ -7,7 +7,7 @@ local key = 'taskqueue:idempotency:' .. ARGV[2]
 local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end
-if v[1] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], cjson.decode(v[3])} end
+if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
 if said ~= 'full' then

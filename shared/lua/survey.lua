@@ -46,7 +46,7 @@ local function bring_home(id, state, queue, due)
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
     ring(1, queue)
   elseif state == 'scheduled' or state == 'retrying' then
-    enter_due(id, state, queue, tonumber(due) or now)
+    enter_due(id, state, queue, number_of(due) or now)
   elseif state == 'running' then
     redis.call('ZADD', LEASES, num(now + lease), id)
   elseif state == 'blocked' then
@@ -101,7 +101,7 @@ local function list(id, v)
   local added = redis.call('ZADD', TASKS, 'NX', created, id)
   if v[3] then added = added + redis.call('ZADD', 'taskqueue:tasks:type:' .. v[3], 'NX', created, id) end
   if added > 0 then
-    for _, tag in ipairs(v[6] and cjson.decode(v[6]) or {}) do
+    for _, tag in ipairs(tags_of(v[6])) do
       redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, 'NX', created, id)
     end
     found('unlisted')
@@ -138,7 +138,7 @@ local function inspect(id)
   end
   list(id, v)
   if limited then check_slots(id, state, v) end
-  if v[7] and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
+  if number_of(v[7]) and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
 
 local sources = {TASKS}

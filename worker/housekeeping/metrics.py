@@ -90,9 +90,10 @@ class Metrics:
         due = [key(queue.name) for queue in overview for key in (keys.scheduled, keys.retrying)]
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.SCHEDULES)
+            pipeline.zcard(keys.DAMAGED)
             for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE, *due):
                 pipeline.zrange(key, 0, 0, withscores=True)
-            schedules, *firsts = pipeline.execute()
+            schedules, damaged, *firsts = pipeline.execute()
         dead_letter, lease, schedule, *tasks = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
         for name, text, value in (
             ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", dead_letter),
@@ -100,6 +101,7 @@ class Metrics:
             ("lease_overdue_seconds", "For how long the oldest ended lease has not been looked at.", lease),
             ("schedule_overdue_seconds", "For how long the most overdue schedule has been due.", schedule),
             ("schedules", "Schedules stored.", schedules),
+            ("damaged_keys", "Keys set aside in the last week because they held what does not belong there.", damaged),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
 

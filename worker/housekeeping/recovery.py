@@ -23,7 +23,8 @@ STEP = 100
 class Recovery:
     """A list deleted by hand, a ticket popped by a stranger, a record without an index, an index without a record.
 
-    Lost tickets are looked for in every round; the walk goes on where the last round, of whichever instance, ended.
+    Keys of another type than theirs are set aside first, or nobody could go on. Lost tickets are looked for in every
+    round; the walk goes on where the last round, of whichever instance, ended.
     """
 
     name = "recovery"
@@ -45,7 +46,8 @@ class Recovery:
         self.lease = lease
 
     def run(self, held: HeldLock) -> int:
-        return sum(self._recover(queue, held) for queue in self.queues) + self._survey(held)
+        damaged = self.scripts.mend(held.permit)
+        return damaged + sum(self._recover(queue, held) for queue in self.queues) + self._survey(held)
 
     def _recover(self, queue: str, held: HeldLock) -> int:
         found = until_done(

@@ -120,9 +120,23 @@ def test_an_error_in_one_queue_does_not_stop_the_others(machine: Machine) -> Non
     submit(machine, 3, "low", delay=SECOND)
     submit(machine, 3, "high", delay=SECOND)
     machine.advance(2)
+
+    class RefusesHigh(Scripts):
+        def promote(self, queue: str, *arguments: Any) -> tuple[int, int, int | None]:
+            if queue == "high":
+                raise ResponseError("it is about this queue alone")
+            return super().promote(queue, *arguments)
+
+    assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == 3
+    assert machine.redis.llen(keys.rq_queue("low")) == 3
+
+
+def test_due_tasks_of_a_queue_whose_index_was_damaged_are_moved(machine: Machine) -> None:
+    submit(machine, 3, "high", delay=SECOND)
+    machine.advance(2)
     machine.redis.set(keys.retrying("high"), "not a sorted set")
     assert unlock_job(machine.scripts).run(FREE) == 3
-    assert machine.redis.llen(keys.rq_queue("low")) == 3
+    assert machine.redis.get(keys.damaged(keys.retrying("high"))) == b"not a sorted set"
 
 
 def test_a_round_in_which_every_queue_fails_is_a_failed_round(machine: Machine) -> None:

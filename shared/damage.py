@@ -1,0 +1,89 @@
+"""What somebody broke in Redis by hand must not stop anybody: it is set aside, counted and shown.
+
+A script that meets a key of another type, or a value that nobody can read, is run again with `lua/_careful.lua` in
+front. Recovery looks at the keys of the whole system in every round, for the sake of those who only read. What is set
+aside is kept for a week; what a list or an index held is put together again from the records (`lua/survey.lua`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redis.exceptions import ResponseError
+
+from shared import keys
+from shared.errors import DamagedKey
+from shared.redis_client import translated
+from shared.tasks import TaskState
+
+if TYPE_CHECKING:
+    from shared.scripts import Scripts
+
+SINGLE: Mapping[str, str] = {
+    **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS), "set"),
+    **dict.fromkeys(
+        (keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.CAUSE_OF, keys.PAUSED, keys.TYPES, keys.RECOVERY_CURSOR),
+        "hash",
+    ),
+    **dict.fromkeys(
+        (keys.TASKS, keys.BLOCKED, keys.OWED, keys.LEASES, keys.DEADLINES, keys.LIMITS_DUE, keys.CAUSES, keys.BATCHES),
+        "zset",
+    ),
+    **dict.fromkeys((keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.STANDING, keys.WORKERS, keys.BULKS), "zset"),
+    **dict.fromkeys((keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED), "zset"),
+    **{keys.ended(state): "zset" for state in TaskState if state.ended},
+    keys.BELL: "list",
+    keys.LOCK_FENCES: "hash",
+    keys.AUDIT: "stream",
+    keys.DASHBOARD_SECRET: "string",
+}
+"""The keys that there is one of, with what they hold. The number of the format is not ours to mend."""
+
+OF_QUEUE: Mapping[str, str] = {
+    keys.rq_queue(""): "list",
+    keys.rq_workers(""): "set",
+    **{
+        key(""): "zset"
+        for key in (
+            keys.rq_started,
+            keys.rq_scheduled,
+            keys.rq_deferred,
+            keys.rq_finished,
+            keys.rq_failed,
+            keys.rq_canceled,
+            keys.pending,
+            keys.scheduled,
+            keys.retrying,
+            keys.aside,
+        )
+    },
+}
+"""How the keys begin that each queue has one of."""
+
+_NO_DAMAGE = (
+    *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
+    *("LOADING", "READONLY", "OOM", "NOPERM", "BUSY"),
+)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a script failed because of what it found, and not because of the server or its caller."""
+    said = str(error)
+    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
+
+
+@contextmanager
+def mending(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Around reading keys that there are many of. One of another type is set aside, so that the next who asks gets on.
+
+    Raises DamagedKey for this time, and what `translated` raises.
+    """
+    try:
+        with translated():
+            yield
+    except DamagedKey:
+        with translated():
+            scripts.mend(wanted=wanted)
+        raise

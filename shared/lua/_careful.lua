@@ -1,0 +1,48 @@
+-- Put in front of a script when damage has stopped it: it is run again and sets aside what is in its way. A key that
+-- holds another type than it should is renamed (`taskqueue:damaged:KEY`, for a week), listed in `taskqueue:damaged`,
+-- and named in the audit record. A count that is no number begins anew; a score that is none is left out; JSON that
+-- nobody can read counts as empty. Where nothing is damaged, no script pays for this.
+-- The number of the format is not touched: what nobody can tell the format of, nobody is to work with.
+local asked, text = redis, cjson
+local put_away
+
+local function trouble(reply, words)
+  return type(reply) == 'table' and reply.err and string.find(reply.err, words, 1, true)
+end
+
+local function note(command, key, ...)
+  if trouble(asked.pcall(command, key, ...), 'WRONGTYPE') then
+    put_away(key)
+    asked.pcall(command, key, ...)
+  end
+end
+
+put_away = function(key)
+  local name, time = 'taskqueue:damaged:' .. key, asked.call('TIME')
+  local held = asked.call('TYPE', key).ok
+  asked.call('RENAME', key, name)
+  asked.call('EXPIRE', name, 604800)
+  note('ZADD', 'taskqueue:damaged', time[1] .. string.format('%06d', time[2]), key)
+  note('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', 'Task Queue', 'what', 'set a damaged key aside',
+    'about', key, 'detail', 'it held a ' .. held .. ', kept for a week as ' .. name)
+  return held
+end
+
+local function carefully(...)
+  local reply, command, key, field = asked.pcall(...), ...
+  if not trouble(reply, '') then return reply end
+  if trouble(reply, 'WRONGTYPE') and key ~= 'taskqueue:format' then put_away(key)
+  elseif command == 'ZADD' and trouble(reply, 'not a valid float') then return 0
+  elseif command == 'HINCRBY' and (trouble(reply, 'not an integer') or trouble(reply, 'overflow')) then
+    asked.call('HDEL', key, field)
+  end
+  return asked.call(...)
+end
+
+local function decode(json)
+  local readable, value = pcall(text.decode, json)
+  return readable and type(value) == 'table' and value or {}
+end
+
+local redis = setmetatable({call = carefully}, {__index = asked})
+local cjson = setmetatable({decode = decode}, {__index = text})

@@ -1,0 +1,27 @@
+-- Sets aside the keys of the whole system, and of each queue, that hold another type than theirs.
+-- ARGV: now, lock and token of the caller, then names and types in turns; a name that ends with a colon is of each queue.
+-- Returns the names of those that it set aside and what they held, in turns.
+-- It is always run with `_careful.lua` in front, whose `put_away` it uses.
+if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+local found = {}
+
+local function look_at(key, wanted)
+  local held = redis.call('TYPE', key).ok
+  if held == 'none' or held == wanted then return end
+  found[#found + 1] = key
+  found[#found + 1] = put_away(key)
+end
+
+look_at('rq:queues', 'set')
+local queues = redis.call('SMEMBERS', 'rq:queues')
+for at = 4, #ARGV, 2 do
+  local name, wanted = ARGV[at], ARGV[at + 1]
+  if string.sub(name, -1) ~= ':' then look_at(name, wanted)
+  else
+    for _, queue in ipairs(queues) do look_at(name .. string.sub(queue, 10), wanted) end
+  end
+end
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', 'taskqueue:damaged', '-inf', num(now - 604800000000))) do
+  redis.call('ZREM', 'taskqueue:damaged', old)
+end
+return found

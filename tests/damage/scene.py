@@ -1,0 +1,283 @@
+"""A system that holds something of everything, and everybody who reads or writes it, in one process.
+
+It is built once and put back key by key before each case, so that hundreds of cases take seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from flask import Flask
+from redis import Redis
+
+from dashboard.app import create_app as create_dashboard
+from dashboard.users import Users
+from gateway.app import create_app as create_gateway
+from shared import keys
+from shared.audit import Audit
+from shared.batches import Batches, BatchTerms
+from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.dead_letters import DeadLetters
+from shared.idempotency import Idempotency, Request
+from shared.limits import Limit, Limits
+from shared.queues import Queues
+from shared.records import Records
+from shared.redis_client import connect, text
+from shared.schedules import Missed, Overlap, Schedule
+from shared.scripts import Scripts
+from shared.settings import Settings
+from shared.task_types import TaskType, TaskTypes
+from shared.tasks import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
+from shared.timetable import Timetable
+from shared.workers import RunningTask, WorkerInfo, Workers
+from worker.housekeeping.main import build
+from worker.link import Link, Report
+
+WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
+WORKER = "w1"
+RESULT = b"bnVsbA=="
+ERROR = json.dumps({"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"})
+RECORD = json.dumps({"worker": WORKER, "outcome": "failed", "started_at": 1, "ended_at": 2, "error": json.loads(ERROR)})
+AT_REST = ("/docs", "/openapi.json", "/problems/<slug>", "/static/<path:filename>")
+"""Addresses that do not look into Redis; events are streams that do not end."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of key in the map of the product: its name there, and the type that its docstring gives."""
+
+    name: str
+    type: str
+    parameter: str | None
+
+
+def kinds() -> list[Kind]:
+    """Every key of `shared/keys.py`; one that is added there is damaged here without being named."""
+    body = ast.parse(inspect.getsource(keys)).body
+    found = []
+    for at, each in enumerate(body):
+        if isinstance(each, ast.FunctionDef):
+            found.append(Kind(each.name, _type(ast.get_docstring(each) or ""), each.args.args[0].arg))
+        elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            about = body[at + 1]
+            assert isinstance(about, ast.Expr)
+            assert isinstance(about.value, ast.Constant)
+            found.append(Kind(each.targets[0].id, _type(str(about.value.value)), None))
+    return [each for each in found if each.type not in ("channel", "any")]
+
+
+def _type(docstring: str) -> str:
+    return re.split(r"[ ,:]", docstring.strip())[0]
+
+
+class Scene:
+    """The parts around one Redis."""
+
+    def __init__(self, redis: Redis, url: str) -> None:
+        self.redis = redis
+        self.as_part = connect(url)
+        self.scripts = Scripts(self.as_part)
+        settings = Settings(housekeeper_recovery_grace=0, webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
+        self.gateway = create_gateway(settings, connect(url))
+        self.dashboard = create_dashboard(settings, connect(url), Users.load_or_exit(settings))
+        self.keeper = build(settings, Scripts(connect(url))).keeper
+        self.names: dict[str, str] = {}
+        self.honest: list[str] = []
+        self._furnish()
+        self.saved = {key: (redis.dump(key) or b"", max(redis.pttl(key), 0)) for key in redis.scan_iter()}
+
+    def close(self) -> None:
+        self.as_part.close()
+
+    # --- what there is ---
+
+    def _furnish(self) -> None:
+        redis, scripts = self.redis, self.scripts
+        now = datetime.now(UTC)
+        TaskTypes(redis).publish([TaskType(name="noop", schema={}), TaskType(name="other", schema={})])
+        about = {"host": "h", "pid": 1, "version": "1", "executors": 1, "started_at": now}
+        running = (RunningTask(id="t", type="noop", seconds=1),)
+        Workers(redis).announce(WorkerInfo(name=WORKER, queues=tuple(WEIGHTS), running=running, **about))  # type: ignore[arg-type]
+        Limits(scripts).put("key:scarce", Limit(concurrency=1, count=1000, per=1, burst=1000))
+        Limits(scripts).declare({"type:other": Limit(concurrency=50)}, {})
+        self._end_some()
+        self._wait_some()
+        self._batches()
+        schedule = Schedule(name="nightly", type="noop", data="null", queue="low", cron="0 3 * * *", interval=None,
+                            timezone="UTC", missed=Missed.ONCE, missed_limit=1, overlap=Overlap.ALLOW)  # fmt: skip
+        Timetable(scripts).put(schedule)
+        Audit(redis).record("somebody", "paused", "queue low", "a reason")
+        Queues(scripts, WEIGHTS).pause("low", "a reason")
+        bulks = BulkActions(scripts, DeadLetters(scripts, Records(scripts, list(WEIGHTS))))
+        self.names["action_id"] = bulks.begin(
+            Verb.RETRY, Selection(ids=(self.names["failed"],)), what="one", by="b", rate=1
+        )
+        self.names["key_id"] = "key-1"
+        redis.hset(keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
+        redis.rpush(keys.control(WORKER), "cancel nothing")
+        scripts.lock_acquire("recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))
+        self.names |= {"queue": "normal", "worker": WORKER, "task_type": "noop", "tag": "a", "limit": "key:scarce"}
+        self.names |= {"lines": "normal|key:scarce", "lock": "recovery", "schedule": "nightly"}
+
+    def _new(self, kind: str = "noop", queue: str = "normal", **about: Any) -> NewTask:
+        return NewTask(id=new_task_id(), type=kind, data="null", queue=queue, **about)
+
+    def submit(self, *tasks: NewTask) -> list[str]:
+        Queues(self.scripts, WEIGHTS).submit(tasks)
+        return [task.id for task in tasks]
+
+    def _claim(self, token: str, lease: int = 60_000_000) -> list[str]:
+        turns = [part for queue in WEIGHTS for part in (queue, 100)]
+        reply = self.scripts.call("claim", WORKER, token, lease, 100, 1 << 24, *turns)
+        return [row[0].decode() for row in reply[3]]
+
+    def _end_some(self) -> None:
+        """Something in each state in which a task has begun."""
+        ends = ("completed", "failed", "retrying")
+        hook = Webhook(url="http://10.0.0.1/")
+        ids = self.submit(*(self._new(tags=("a",), meta={"x": "y"}, webhook=hook) for _ in ends))
+        self._claim("first")
+        for task_id, kind in zip(ids, ends, strict=True):
+            error = "" if kind == "completed" else ERROR
+            delay = 3_600_000_000 if kind == "retrying" else 0
+            self.scripts.call("report", WORKER, task_id, "first", kind, delay, RECORD, error, RESULT)
+        self.names |= dict(zip(ends, ids, strict=True))
+        [cancelled, self.names["expired"]] = self.submit(self._new(), self._new(expires_in=timedelta(microseconds=1)))
+        self.scripts.cancel(cancelled, "unwanted")
+        self.scripts.expire(10)
+        self.names["cancelled"] = cancelled
+
+    def _wait_some(self) -> None:
+        """Honest tasks in each state in which one waits; all of them can be completed."""
+        lost, held = self._new(limit_key="scarce"), self._new()
+        self.submit(lost, held)
+        self._claim("lost", lease=1)
+        plain = self._new(tags=("a",), expires_in=timedelta(hours=1))
+        unique = self._new(unique=Unique(key="u"))
+        timed = self._new(unique=Unique(key="timed", until=timedelta(hours=1)))
+        scarce, fair = self._new(limit_key="scarce"), self._new(fair_key="tenant")
+        child, soon = self._new(parents=(Parent(task_id=plain.id),)), self._new(delay=timedelta(microseconds=300))
+        later = self._new(delay=timedelta(hours=1))
+        waiting = self.submit(plain, unique, timed, scarce, fair, child, soon, later)
+        self.names |= {"pending": plain.id, "blocked": child.id, "scheduled": later.id, "running": lost.id}
+        self.honest += [lost.id, held.id, *waiting[:-1]]
+        once = Request.of("", "a-key", "/tasks", b"{}")
+        task = self._new(queue="high")
+        Idempotency(self.scripts, timedelta(hours=1)).submit(once, task)
+        self.names["digest"] = once.digest
+        self.honest.append(task.id)
+
+    def _batches(self) -> None:
+        batch_id = self.names["batch_id"] = new_task_id()
+        batches = Batches(self.scripts)
+        batches.open(batch_id, BatchTerms(name="b", max_running=2, stop_on_error=5))
+        self.honest += self.submit(*(self._new(batch=BatchPlace(batch_id=batch_id, index=at)) for at in range(4)))
+        batches.close(batch_id)
+        batches.open(new_task_id(), BatchTerms(name="still open"))
+
+    def keys_of(self, kind: Kind) -> list[str]:
+        """Where keys of a kind are: those that there are, or one that there might be."""
+        if kind.parameter is None:
+            return [getattr(keys, kind.name)]
+        make = getattr(keys, kind.name)
+        if kind.parameter == "state":
+            return [make(state) for state in TaskState if state.ended]
+        start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
+        there = [key.decode() for key in self.saved if key.startswith(start.encode())]
+        named = self.names.get(kind.parameter) or self.names.get(kind.name)
+        if kind.parameter == "task_id":
+            return [make(self.names[state]) for state in ("pending", "completed", "failed")]
+        return [make(named)] if named else [key for key in there if key not in ALONE] or [make("1")]
+
+    # --- what happens ---
+
+    def put_back(self) -> None:
+        self.redis.flushall()
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for key, (value, ttl) in self.saved.items():
+                pipeline.restore(key, ttl, value)
+            pipeline.execute()
+        self.dashboard.extensions["queries"].forget()
+        self.dashboard.extensions["queries"].lookout.settled = {}
+
+    def work(self) -> None:
+        """A worker takes what it can get and completes all of it."""
+        link = Link(self.scripts, WORKER, WEIGHTS, 30.0)
+        for _ in range(20):
+            news = link.exchange(100, [])
+            for held in news.claimed:
+                link.report(Report(held, "completed", 0, b'{"outcome":"completed"}', b"", RESULT, 0.1, ""))
+            if news.claimed:
+                link.exchange(None, [])
+            elif not news.ask_again:
+                return
+
+    def keep(self) -> None:
+        """A round of each housekeeping job, after the leases of whatever nobody knows about any more are over."""
+        if self.redis.type(keys.LEASES) == b"zset" and (running := self.redis.zrange(keys.LEASES, 0, -1)):
+            self.redis.zadd(keys.LEASES, dict.fromkeys(map(text, running), 1))
+        for job in self.keeper.jobs:
+            self.keeper.run_once(job)
+
+    def refusals(self, damaged: Sequence[str] = ()) -> Iterator[tuple[str, int, str]]:
+        """Whoever reads all there is: addresses that answered with a 5xx, and what they said."""
+        for app in (self.gateway, self.dashboard):
+            client = app.test_client()
+            tasks = [f"/tasks/{each}" for each in damaged]
+            for path in (*self.addresses(app), *tasks):
+                answer = client.get(path)
+                if answer.status_code >= 500:
+                    yield path, answer.status_code, answer.text
+
+    def addresses(self, app: Flask) -> Iterator[str]:
+        for rule in app.url_map.iter_rules():
+            if "GET" not in (rule.methods or ()) or rule.rule in AT_REST or rule.rule.endswith("/events"):
+                continue
+            if "task_id" in rule.arguments:
+                for state in ("pending", "completed", "failed"):
+                    yield self._address(rule.rule, {"task_id": self.names[state]})
+            else:
+                yield self._address(rule.rule, {})
+
+    def _address(self, rule: str, about: Mapping[str, str]) -> str:
+        def value(match: re.Match[str]) -> str:
+            name = match[2]
+            if name in about:
+                return about[name]
+            if name == "what":
+                return "data"
+            if name == "key":
+                return "0" * 16
+            if name == "name":
+                by_path = {
+                    "/schedules": "nightly",
+                    "/admin": "recovery",
+                    "/limits/types": "other",
+                    "/limits/keys": "scarce",
+                }
+                return next((here for start, here in by_path.items() if rule.startswith(start)), "noop")
+            return self.names[name]
+
+        return re.sub(r"<(\w+(?:\([^)]*\))?:)?(\w+)>", value, rule)
+
+    def unfinished(self) -> dict[str, str]:
+        """Honest tasks that have not been completed, and where they are."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for each in self.honest:
+                pipeline.hget(keys.rq_job(each), "state")
+            states = pipeline.execute(raise_on_error=False)
+        return {task: str(state) for task, state in zip(self.honest, states, strict=True) if state != b"completed"}
+
+
+ALONE = {
+    value
+    for name, value in vars(keys).items()
+    if name.isupper() and isinstance(value, str) and value.startswith(("rq:", "taskqueue:"))
+}
