@@ -52,7 +52,7 @@ BUGS = {
     "a started task stays pending": Bug(
         "claim", "if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end"
     ),
-    "what is too old is started": Bug("claim", "(tonumber(v[11]) or math.huge) <= now", "false"),
+    "what is too old is started": Bug("claim", "(number_of(v[11]) or math.huge) <= now", "false"),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
     "the newest goes first": Bug("claim", "redis.call('LPOP', 'rq:queue:' .. queue, stale", "redis.call('RPOP', 'rq:queue:' .. queue, stale"),
@@ -63,7 +63,7 @@ BUGS = {
     "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))"),
     "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
     "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),
-    "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', tonumber(v[6]) or 1, -1)"),
+    "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(v[6]) or 1, -1)"),
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
     "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),
     "anything can be purged": Bug("purge", "(state == wanted or not v or not v[1])", "true"),
@@ -74,7 +74,7 @@ BUGS = {
     "a child is kept on the list that it left": Bug("_links", "if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
     "children of what was removed wait for ever": Bug("_links", "redis.call('EXISTS', children_key(id)) == 1 then owe", "false then owe"),
     "a batch counts a retried task as ended": Bug("_links", "redis.call('HINCRBY', key, 'ended', -1)"),
-    "a batch that is through is not done": Bug("_links", "if b[4] and ended >= tonumber(b[1]) then finish_batch(batch) end"),
+    "a batch that is through is not done": Bug("_links", "if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end"),
     "room in a batch is left empty": Bug("_links", "if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end"),
     "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
 }  # fmt: skip
