@@ -43,6 +43,7 @@ SINGLE: Mapping[str, str] = {
 
 OF_QUEUE: Mapping[str, str] = {
     keys.rq_queue(""): "list",
+    keys.bell(""): "list",
     keys.rq_workers(""): "set",
     **{
         key(""): "zset"
