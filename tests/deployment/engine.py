@@ -61,8 +61,8 @@ class Engine:
     def compose(self, *arguments: str, seconds: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._run([*self.compose_command, *arguments], seconds, check)
 
-    def docker(self, *arguments: str, seconds: float = 60) -> str:
-        return self._run([*self.beside, "docker", *arguments], seconds).stdout.strip()
+    def docker(self, *arguments: str, seconds: float = 60, check: bool = True) -> str:
+        return self._run([*self.beside, "docker", *arguments], seconds, check).stdout.strip()
 
     def make(self, target: str, **variables: str) -> None:
         """A target of the Makefile that works on the running project."""
