@@ -158,7 +158,7 @@ class Lookout:
             for key in (keys.LEASES, *due):
                 pipeline.zrange(key, 0, 0, withscores=True)
             firsts = [row[0][1] if row else now_us for row in pipeline.execute()]
-        late = [timedelta(microseconds=max(0.0, now_us - score)) for score in firsts]
+        late = [max(timedelta(0), instant(now_us) - instant(score)) for score in firsts]
         return max(late[1:], default=timedelta(0)), late[0]
 
     def _minutes(self, minute: int) -> dict[int, Mapping[str, int]]:
@@ -186,4 +186,4 @@ class Lookout:
 
 
 def _counts(fields: Mapping[bytes, bytes]) -> dict[str, int]:
-    return {text(name): int(value) for name, value in fields.items()}
+    return {text(name): int(value) for name, value in fields.items() if value.isdigit()}

@@ -179,7 +179,7 @@ class Batches:
         redis = self.scripts.redis
         with mending(self.scripts, {keys.batch_items(batch_id): "zset"}):
             listed = redis.zrangebyscore(
-                keys.batch_items(batch_id), f"({after}", "+inf", start=0, num=count, withscores=True
+                keys.batch_items(batch_id), f"({after}", "(+inf", start=0, num=count, withscores=True
             )
             rows = cast("list[tuple[bytes, float]]", listed)
             with redis.pipeline(transaction=False) as pipeline:
@@ -204,10 +204,16 @@ def _number(value: int | None) -> str:
 
 def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
     def number(name: str) -> int | None:
-        return int(fields[name]) if name in fields else None
+        try:
+            return int(fields[name])
+        except (KeyError, ValueError):
+            return None  # also what was damaged
 
     def moment(name: str) -> datetime | None:
-        return instant(float(fields[name])) if name in fields else None
+        try:
+            return instant(float(fields[name]))
+        except (KeyError, ValueError):
+            return None
 
     return Batch(
         id=batch_id,
@@ -217,7 +223,7 @@ def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
             stop_on_error=number("stop_on_error"),
             then=fields.get("then"),
         ),
-        created_at=instant(float(fields["created_at"])),
+        created_at=moment("created_at") or instant(0),
         total=number("total") or 0,
         ended=number("ended") or 0,
         removed=number("removed") or 0,

@@ -124,7 +124,8 @@ class BulkActions:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
-        return [_read(each, record) for each, record in zip(ids, records, strict=True) if record]
+        found = [_read(each, record) for each, record in zip(ids, records, strict=True) if record]
+        return [each for each in found if each]
 
     def unfinished(self) -> list[BulkAction]:
         """Those that have something left to do."""
@@ -181,8 +182,15 @@ class BulkActions:
             self.redis.zrem(keys.BULKS, each)
 
 
-def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction:
-    fields = {text(name): text(value) for name, value in record.items()}
+def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction | None:
+    """An action; None when its record was damaged: nobody carries out what nobody can read."""
+    try:
+        return _action(action_id, {text(name): text(value) for name, value in record.items()})
+    except (ValueError, KeyError):
+        return None
+
+
+def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
     ended = fields.get("ended_at")
     return BulkAction(
         id=action_id,

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
+_LATEST = 253_370_764_800 * MICROSECONDS
+"""The first moment of the year 9999."""
 
 
 class Clock(Protocol):
@@ -48,8 +50,8 @@ def to_us(duration: timedelta) -> int:
 
 
 def instant(us: int | float) -> datetime:
-    """The aware instant that lies `us` microseconds after 1970."""
-    return datetime.fromtimestamp(us / MICROSECONDS, UTC)
+    """The aware instant that lies `us` microseconds after 1970; what is beyond all calendars is at their end."""
+    return datetime.fromtimestamp(min(max(us, 0), _LATEST) / MICROSECONDS, UTC)
 
 
 def instant_us(at: datetime) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NAME = re.compile(r"(?:type:[A-Za-z0-9][A-Za-z0-9._-]{0,99}|key:[A-Za-z0-9._-]{1,100})")
+_NUMBERS = ("concurrency", "count", "per", "burst")
 _FIELDS = ("concurrency", "rate", "burst")
 BURST_SECONDS = 0.25
 """Without a burst of its own a rate lets so many start at once after a pause as come in this time, and at least one."""
@@ -184,12 +185,28 @@ def _stored(limit: Limit, **about: Any) -> str:
 
 
 def _limit_of(fields: Mapping[str, Any]) -> Limit:
-    return Limit(**{each: fields.get(each) for each in ("concurrency", "count", "per", "burst")})
+    return Limit(**{each: fields.get(each) for each in _NUMBERS})
+
+
+def _readable(stored: bytes) -> dict[str, Any]:
+    """What is stored of a limit, but for what nobody can read: that bounds nothing either (`_limits.lua`)."""
+    try:
+        fields = json.loads(stored)
+    except (ValueError, RecursionError):
+        return {}
+    found = fields if isinstance(fields, dict) else {}
+    kinds: dict[str, tuple[type, ...]] = {"source": (str,), "by": (str,)}
+    numbers = (*_NUMBERS, "at")
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, kinds.get(name, (int, float) if name in numbers else ()))
+    }
 
 
 def _state(row: tuple[bytes, bytes, int, int, bytes, bytes]) -> LimitState:
     name, stored, running, waiting, tokens, due = row
-    fields = json.loads(stored)
+    fields = _readable(stored)
     return LimitState(
         name=text(name),
         limit=_limit_of(fields),

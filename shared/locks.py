@@ -424,7 +424,7 @@ def _read(row: tuple[str, str, str, str, str, str]) -> LockInfo:
         name=name,
         token=token or None,
         owner=owner or None,
-        fence=int(fence) if fence else None,
-        acquired_at=instant(int(acquired_at)) if acquired_at else None,
+        fence=int(fence) if fence.isdecimal() else None,
+        acquired_at=instant(int(acquired_at)) if acquired_at.isdecimal() else None,
         remaining=timedelta(microseconds=int(left)),
     )

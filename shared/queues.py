@@ -170,10 +170,20 @@ class Queues:
                 scheduled=scheduled,
                 retrying=retrying,
                 oldest_at=min((instant(each[0][1]) for each in oldest if each), default=None),
-                paused=json.loads(paused[name.encode()]) if name.encode() in paused else None,
+                paused=_pause(paused[name.encode()]) if name.encode() in paused else None,
             )
             for name, (pending, aside, scheduled, retrying, *oldest) in zip(names, rows, strict=True)
         ]
+
+
+def _pause(stored: bytes) -> dict[str, str]:
+    """Why a queue is paused, by whom and since when; it is paused also when that was damaged."""
+    try:
+        about = {name: value for name, value in json.loads(stored).items() if isinstance(value, str)}
+        datetime.fromisoformat(about["at"])
+    except (ValueError, AttributeError, KeyError, RecursionError):
+        return {"reason": "what is stored about it cannot be read"}
+    return about
 
 
 def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:

@@ -361,7 +361,7 @@ class Scripts:
     def lock_read(self, *names: str) -> list[tuple[str, str, str, str, str, str]]:
         """Locks as `lock_read.lua` shows them; all that ever were when none is named."""
         rows = self.call("lock_read", *names)
-        return [(row[0].decode(), *(part.decode() for part in row[1:])) for row in rows]
+        return [(_text_or_number(row[0]), *map(_text_or_number, row[1:])) for row in rows]
 
     # --- schedules ---
 

@@ -259,9 +259,14 @@ def _difference(before: str, schedule: Schedule) -> str:
 
 
 def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:
-    about = {text(name): raw(value) for name, value in fields.items()}
-    if "spec" not in about:
+    """A schedule; None when it was damaged: it can be put again under its name."""
+    try:
+        return _stored({text(name): raw(value) for name, value in fields.items()})
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
     paused = about.get("paused")
     due = about.get("due")
     return StoredSchedule(

@@ -88,9 +88,8 @@ class Workers:
             beats = self.redis.zmscore(keys.WORKERS, names)
             records = self.redis.mget([keys.worker(name) for name in names])
         rows = zip(records, beats, strict=True)
-        return sorted(
-            (_read(raw(record), beat) for record, beat in rows if record and beat), key=lambda info: info.name
-        )
+        found = (_read(raw(record), beat) for record, beat in rows if record and beat)
+        return sorted((info for info in found if info), key=lambda info: info.name)
 
     def count(self, within_seconds: float = LIFE) -> int:
         """How many have given a sign of life lately."""
@@ -154,14 +153,18 @@ def _plain(value: Any) -> str:
     raise TypeError(f"{type(value)} has no JSON form")
 
 
-def _read(record: bytes, beat: float) -> WorkerInfo:
-    fields: Mapping[str, Any] = json.loads(record)
-    return WorkerInfo(
-        **{
-            **fields,
-            "queues": tuple(fields["queues"]),
-            "running": tuple(RunningTask(**task) for task in fields["running"]),
-            "started_at": datetime.fromisoformat(fields["started_at"]),
-            "last_heartbeat_at": instant(beat),
-        }
-    )
+def _read(record: bytes, beat: float) -> WorkerInfo | None:
+    """A worker as it announced itself; None when that was damaged: its next sign of life is seconds away."""
+    try:
+        fields: Mapping[str, Any] = json.loads(record)
+        return WorkerInfo(
+            **{
+                **fields,
+                "queues": tuple(fields["queues"]),
+                "running": tuple(RunningTask(**task) for task in fields["running"]),
+                "started_at": datetime.fromisoformat(fields["started_at"]),
+                "last_heartbeat_at": instant(beat),
+            }
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -15,7 +15,7 @@ local function promote(state, most)
   local ids, scores = {}, {}
   for at = 1, #due, 2 do
     local id = due[at]
-    latest = math.max(latest, now - tonumber(due[at + 1]))
+    latest = math.max(latest, now - (number_of(due[at + 1]) or now))
     local tied = is_tied(id)
     if tied and held_back(id, state, queue, 0) then
       leave(id, state, queue, '')
@@ -46,6 +46,6 @@ ring(promoted, queue)
 local next_due = ''
 for _, state in ipairs({'retrying', 'scheduled'}) do
   local first = redis.call('ZRANGE', index_key(state, queue), 0, 0, 'WITHSCORES')[2]
-  if first and (next_due == '' or tonumber(first) < tonumber(next_due)) then next_due = first end
+  if number_of(first) and (next_due == '' or tonumber(first) < tonumber(next_due)) then next_due = first end
 end
 return {promoted, num(latest), next_due}

@@ -141,6 +141,19 @@ local function inspect(id)
   if number_of(v[7]) and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
 
+-- A slot that nobody holds would keep everybody out.
+local function empty_slots()
+  for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do
+    for _, id in ipairs(redis.call('SMEMBERS', slots_key(name))) do
+      if state_of(id) ~= 'running' then
+        redis.call('SREM', slots_key(name), id)
+        redis.call('ZADD', DUE, 'XX', NOW, name)
+        found('slot')
+      end
+    end
+  end
+end
+
 local sources = {TASKS}
 for _, state in ipairs(STATES) do
   if state == 'pending' or state == 'scheduled' or state == 'retrying' then
@@ -210,6 +223,7 @@ for i, source in ipairs(sources) do
   if source == c[1] then at = i end
 end
 if sources[at] ~= c[1] then score, id = '', '' end
+if at == 1 and score == '' then empty_slots() end
 for _ = 1, #sources do
   score, id = walk(sources[at], score, id)
   if not score then
