@@ -64,6 +64,7 @@ class BatchIntake:
         if then:
             [stored] = self.queues.submit([then])
             if refusal := refusal_of(then, stored):
+                self.batches.discard(identity.batch_id)
                 raise refusal
 
     def _follow_up(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> NewTask:

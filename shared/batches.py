@@ -93,6 +93,11 @@ class Batches:
                 batch_id, terms.name, _number(terms.max_running), _number(terms.stop_on_error), terms.then or ""
             )
 
+    def discard(self, batch_id: str) -> None:
+        """Forgets a batch that was begun and got no task."""
+        with translated():
+            self.scripts.batch_discard(batch_id)
+
     def close(self, batch_id: str) -> None:
         """All of it was sent."""
         with translated():

@@ -91,9 +91,9 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
     "schedule_fire": ("_schedules", "_hooks", "_links"),
     **dict.fromkeys(
         (
-            "amend", "batch_close", "batch_open", "batch_prune", "batch_work", "cancel", "claim", "discard", "expire",
-            "promote", "prune", "purge", "reap", "redeliver", "release", "report", "requeue", "run_now", "settle",
-            "submit", "submit_once", "survey",
+            "amend", "batch_close", "batch_discard", "batch_open", "batch_prune", "batch_work", "cancel", "claim",
+            "discard", "expire", "promote", "prune", "purge", "reap", "redeliver", "release", "report", "requeue",
+            "run_now", "settle", "submit", "submit_once", "survey",
         ),
         ("_hooks", "_links"),
     ),
@@ -325,6 +325,10 @@ class Scripts:
     def batch_close(self, batch_id: str) -> bool:
         """All of it was sent; whether there is such a batch."""
         return bool(self.call("batch_close", batch_id))
+
+    def batch_discard(self, batch_id: str) -> bool:
+        """Forgets a batch that has no task; whether it had none."""
+        return bool(self.call("batch_discard", batch_id))
 
     def batch_work(self, batch_id: str, work: str, reason: str) -> str:
         """Begins to cancel or to retry its tasks: begun, busy or unknown."""

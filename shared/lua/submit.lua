@@ -53,6 +53,18 @@ local function enqueue_later(queue, id, score)
   list_later('taskqueue:pending:' .. queue, score, id)
 end
 
+local function write_list(key, list)
+  for at = 1, #list, 1000 do redis.call('ZADD', key, unpack(list, at, math.min(at + 999, #list))) end
+end
+
+-- Who meets a damaged key goes on with all the rest, and says so at the end: what is stored is counted in its batch and
+-- stands in line, and the step that is run again (see `_careful.lua`) adds what is missing.
+local failure
+local function attempt(step, ...)
+  local whole, problem = pcall(step, ...)
+  if not whole then failure = failure or problem end
+end
+
 -- Puts those that may run now in line, and all of them into their indexes.
 local function enqueue_all()
   for queue, ids in pairs(by_queue) do
@@ -62,9 +74,7 @@ local function enqueue_all()
     end
     ring(#ids, queue)
   end
-  for key, list in pairs(listed) do
-    for at = 1, #list, 1000 do redis.call('ZADD', key, unpack(list, at, math.min(at + 999, #list))) end
-  end
+  for key, list in pairs(listed) do attempt(write_list, key, list) end
   by_queue, listed = {}, {}
 end
 
@@ -162,12 +172,13 @@ local function tie(id, state, ties)
   if ties.parents and not ties.reason then
     for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
   end
-  if ties.batch then
-    local batch = look_at_batch(ties.batch)
-    batch.counts[state] = (batch.counts[state] or 0) + 1
-    batch.items[#batch.items + 1] = ties.batch_index
-    batch.items[#batch.items + 1] = id
-  end
+end
+
+local function count_in_batch(id, state, ties)
+  local batch = look_at_batch(ties.batch)
+  batch.counts[state] = (batch.counts[state] or 0) + 1
+  batch.items[#batch.items + 1] = ties.batch_index
+  batch.items[#batch.items + 1] = id
 end
 
 -- Where others of its limit wait already, or tenants take turns, a task stands in line from the beginning.
@@ -210,9 +221,10 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   local more = more_fields(due, expires, tags, extra, ties)
   redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(more))
-  if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
-  index(id, task_type, tags, score)
   created = created + 1
+  if ties and ties.batch then count_in_batch(id, state, ties) end
+  index(id, task_type, tags, score)
+  if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
   if state == 'scheduled' then enter_due(id, state, queue, due)
   elseif state == 'pending' then put_in_line(id, queue, task_type, terms, num(now + created))
   elseif state == 'blocked' then block(id, queue)
@@ -274,8 +286,11 @@ local function take(at)
   return store_at(at, ties, terms)
 end
 
-for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
-enqueue_all()
-write_batches()
-count('submitted', created)
+attempt(function()
+  for at = 3, #ARGV, 9 do answer[#answer + 1] = take(at) end
+end)
+attempt(write_batches)
+attempt(enqueue_all)
+attempt(count, 'submitted', created)
+if failure then error(failure, 0) end
 return answer

@@ -20,6 +20,14 @@ local function moment(text)
   return tonumber(text)
 end
 
+-- A standing order, or nil for what nobody can read.
+local function readable(text)
+  local whole, order = pcall(cjson.decode, text)
+  if not whole or type(order) ~= 'table' then return nil end
+  local known = type(order[1]) == 'string' and type(order[2]) == 'string'
+  return known and number_of(order[3]) and number_of(order[5]) and order
+end
+
 local function serves(order)
   for at = 6, #order, 2 do
     if order[at] == queue then return tonumber(order[5]) >= #data end
@@ -27,20 +35,18 @@ local function serves(order)
 end
 
 -- The standing order of the worker that has been idle longest, if nothing waits before this task. A worker that does not
--- listen any more is passed over. The order carries the token of that worker's next claim, and is answered as if it were
--- here already: a worker that misses the answer gets the same task when it asks, and one that has it twice knows.
+-- listen any more, or whose order nobody can read, is passed over. The order carries the token of that worker's next
+-- claim, and is answered as if it were here already: a worker that misses the answer gets the same task when it asks, and
+-- one that has it twice knows.
 local function order_for_it()
   if redis.call('EXISTS', PAUSED, 'taskqueue:owed', 'rq:queue:' .. queue) > 0 then return nil end
   for _, worker in ipairs(redis.call('ZRANGE', STANDING, 0, 15)) do
-    local order = redis.call('GET', 'taskqueue:order:' .. worker)
+    local order = readable(redis.pcall('GET', 'taskqueue:order:' .. worker))
     if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] == 0 then
       redis.call('ZREM', STANDING, worker)
-    else
-      order = cjson.decode(order)
-      if serves(order) then
-        redis.call('ZREM', STANDING, worker)
-        return order
-      end
+    elseif serves(order) then
+      redis.call('ZREM', STANDING, worker)
+      return order
     end
   end
 end

@@ -71,6 +71,19 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
     assert redis_client.llen(keys.bell("normal")) == 0
 
 
+@pytest.mark.parametrize("order", ["{", "1", "[]", '["w","t","x",1,"y","normal"]', None])
+def test_a_standing_order_that_nobody_can_read_is_dropped(idle: Idle, redis_client: Redis, order: str | None) -> None:
+    if order is None:
+        redis_client.delete(keys.order("idle"))
+        redis_client.rpush(keys.order("idle"), "a list")
+    else:
+        redis_client.set(keys.order("idle"), order)
+    [task_id] = submit(redis_client)
+    assert state(redis_client, task_id) is TaskState.PENDING
+    assert redis_client.zcard(keys.TASKS) == redis_client.llen(keys.rq_queue("normal")) == 1
+    assert redis_client.zcard(keys.STANDING) == 0
+
+
 def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redis_client: Redis) -> None:
     data = '"ünï\\u0000code / \\" 漢字"'
     [task_id] = submit(redis_client, data)

@@ -65,6 +65,21 @@ def test_a_batch_is_bounded(gateway: Gateway) -> None:
     assert submit(gateway, [0] * 10_001).status_code == 422
 
 
+@pytest.mark.parametrize("key", [keys.tasks_with_tag("bad"), "taskqueue:scheduled:normal", keys.TASKS])
+def test_a_batch_that_meets_a_damaged_key_counts_all_its_tasks(gateway: Gateway, key: str) -> None:
+    gateway.redis.set(key, "a string")
+    tasks = [task(), task(), task(tags=["bad"], delay=60), task(), task()]
+    answer = submit(gateway, tasks, then=task(priority="low")).json
+    assert (answer["accepted"], answer["refused"]) == (5, 0)
+    assert counts(gateway, answer["batch_id"]) == {"pending": 4, "scheduled": 1}
+    for each in gateway.start():
+        gateway.complete(each)
+    assert counts(gateway, answer["batch_id"]) == {"completed": 4, "scheduled": 1}
+    shown = gateway.http.get(f"/batches/{answer['batch_id']}").json
+    assert shown
+    assert (shown["status"], shown["total"], shown["ended"]) == ("running", 5, 4)
+
+
 # --- what is known of it ---
 
 
