@@ -2,7 +2,8 @@
 
 What decides is in the process (`shared/api_keys.py`), so it costs a request microseconds. Redis is asked once a minute
 for a key, to note that it is used; for a key with a rate, whenever the tokens that this process took are used up, which
-is about ten times a second however many requests there are.
+is about ten times a second however many requests there are. None of this is a condition: while Redis
+takes no writes or is away the request goes on, and meets Redis itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from flask import g, request
 from gateway import errors
 from gateway.errors import Refusal
 from shared.api_keys import ApiKey, Keyring, Scope
+from shared.errors import StoreUnavailable
 from shared.redis_client import translated
 
 if TYPE_CHECKING:
@@ -84,15 +86,21 @@ class Door:
             raise Refusal(errors.SCOPE, f"this takes the scope {scope}, and the key of {key.client} has {has}")
 
     def charge(self, breaker: Breaker) -> None:
-        """Counts the request against the rate of its key, and notes that the key is used. Raises Refusal (429)."""
+        """Counts the request against the rate of its key, and notes that the key is used. Raises Refusal (429).
+
+        Without Redis nothing is counted: an operator must get in just then.
+        """
         key: ApiKey | None = g.get("api_key")
         if key is None:
             return
         purse, now = self.purses.setdefault(key.id, Purse()), self.clock()
         if (key.rate is None or purse.take(now)) and now < purse.noted_until:
             return
-        with breaker.guarding():
-            self._ask(key, purse, now)
+        try:
+            with breaker.guarding():
+                self._ask(key, purse, now)
+        except StoreUnavailable as error:
+            log.debug("the use of an API key is not noted", extra={"key": key.id, "why": str(error)})
 
     def _ask(self, key: ApiKey, purse: Purse, now: float) -> None:
         count, per = (key.rate.count, key.rate.per) if key.rate else (0.0, 1.0)

@@ -2,6 +2,7 @@
 -- and asks again when it has used them up, so that not every request comes here.
 -- ARGV: now, id of the key, tokens a second, how many there are at most, how many are wanted (0: only note the use).
 -- Returns {how many were taken, microseconds until there is one}.
+write_even_when_full()
 local key = 'taskqueue:api-key:' .. ARGV[2]
 local rate, most, wanted = tonumber(ARGV[3]) / 1000000, tonumber(ARGV[4]), tonumber(ARGV[5])
 local granted, wait = 0, 0

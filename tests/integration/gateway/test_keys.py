@@ -434,3 +434,38 @@ def test_whoever_writes_to_redis_cannot_let_himself_in(guarded: Gateway, redis_c
             name, mapping={"hash": key.digest, "line": key.line, "scopes": "admin", "client": "x", "used": "1"}
         )
     problem(guarded.http.get("/tasks", headers=bearer(text)), 401, "key-unknown")
+
+
+# --- a Redis that takes no writes ---
+
+
+@pytest.mark.parametrize("setting", ["maxmemory", "min-replicas-to-write"])
+def test_a_redis_that_takes_no_writes_locks_no_operator_out(
+    make_gateway: MakeGateway, redis_client: Redis, setting: str
+) -> None:
+    """With a key never seen before, with or without a rate, it is as without keys: noting its use is no condition."""
+    made = [new_key("ops", [Scope.ADMIN], rate) for rate in (None, "100/s")]
+    open_to_all, http = make_gateway().http, make_gateway(api_keys=tuple(key.line for key, _ in made)).http
+    for each in (open_to_all, http):
+        assert each.get("/health/ready").status_code == 200, "it has been running for a while"
+    redis_client.config_set(setting, 1)
+    try:
+        for _, text in made:
+            for route in ("GET /tasks", "GET /queues", "GET /workers", "DELETE /tasks/nobody"):
+                found = ask(http, route, bearer(text)).status_code
+                assert found == ask(open_to_all, route, {}).status_code, route
+                assert found == 200 or route.startswith("DELETE"), route
+            assert http.get("/admin/keys", headers=bearer(text)).status_code == 200
+            paused = http.post("/queues/high/pause", json={"reason": "full"}, headers=bearer(text))
+            assert paused.status_code == open_to_all.post("/queues/high/pause", json={"reason": "full"}).status_code
+    finally:
+        redis_client.config_set(setting, 0)
+
+
+def test_a_full_redis_still_counts_a_rate(make_gateway: MakeGateway, redis_client: Redis) -> None:
+    gateway, _, headers = rated(make_gateway, "2/h")
+    redis_client.config_set("maxmemory", "1")
+    try:
+        assert [gateway.http.get("/tasks", headers=headers).status_code for _ in range(3)] == [200, 200, 429]
+    finally:
+        redis_client.config_set("maxmemory", "0")
