@@ -277,12 +277,12 @@ def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
 
 
 def _read_lines(about: Endpoint, limits: Limits) -> Lines:
-    if request.environ.get("taskqueue.too_many"):
-        headers = {"Retry-After": str(errors.RETRY_AFTER)}
-        raise Refusal(errors.BUSY, "this gateway receives as many streams as it takes at a time", headers=headers)
     _check_encoding()
     # What comes later is not known yet: the key alone tells one stream from another.
     g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, None)
+    if not request.environ.get("taskqueue.place", lambda: True)():
+        headers = {"Retry-After": str(errors.RETRY_AFTER)}
+        raise Refusal(errors.BUSY, "this gateway receives as many streams as it takes at a time", headers=headers)
     return Lines(request.environ["wsgi.input"], request.max_content_length or ndjson.READ, limits.json_depth)
 
 

@@ -4,7 +4,7 @@ The thread reads from the socket only when the app wants more, so a sender that 
 and nothing grows. It writes what the app answers as soon as the other side takes it; a sender that reads nothing until
 it has sent all is given eight megabytes of patience. There are a few such threads and no more: streams are for bulk. A
 sender who keeps one waiting may do so while nobody else wants it; when somebody does, the slowest is told to send the
-rest later.
+rest later. The app asks for a place once it knows that the sender may send, so strangers take none and move nobody.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from gateway import errors
@@ -30,6 +30,8 @@ MOST = 4
 """Streams of a process at a time; who comes when they are taken is told to come again."""
 MOST_WAITING = 32
 """Connections of a process that may be told so at the same time."""
+MOST_LINGERING = 32
+"""Those without a place that have their answer, and may send on until they see it; more of them are cut off."""
 UNREAD = 8 << 20
 """Bytes of answers that wait for a sender who does not read."""
 LINGER = 5.0
@@ -40,6 +42,7 @@ ROOM_WITHIN = 2.0
 _LOOK = 0.25
 _RECEIVE = 64 << 10
 _LONGEST_CHUNK_LINE = 256
+_MOST_TRAILERS = 16
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 
 Environ = dict[str, Any]
@@ -58,6 +61,8 @@ class Connection:
         self.begun = time.monotonic()
         self._waited = 0.0
         self._waits_since: float | None = None
+        self.placed = False
+        """It was given a place."""
         self.leaves = False
         """Somebody else wants its place."""
 
@@ -81,17 +86,20 @@ class Connection:
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(0))
 
-    def receive(self) -> bytes:
-        """What has arrived; b"" at the end. Raises OSError when nobody is there, Refusal when nothing comes in time."""
+    def receive(self, until: float | None = None) -> bytes:
+        """What has arrived; b"" at the end. Raises OSError when nobody is there, Refusal when nothing comes in time.
+
+        The time is over at `until`, or else when patience with what is to come now is.
+        """
         if self.received:
             data, self.received = self.received, b""
             return data
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + PATIENCE if until is None else until
         try:
             while not self._wait(until - time.monotonic(), read=True)[0]:
                 pass
         except TimeoutError:
-            raise Refusal(errors.TOO_SLOW, f"nothing came for {PATIENCE:g} seconds: send the rest again") from None
+            raise Refusal(errors.TOO_SLOW, f"too little came in {PATIENCE:g} seconds: send the rest again") from None
         except _Leaves:
             text = "others want to send, and this stream is slow: send the rest again in a moment"
             raise Refusal(errors.BUSY, text, retry_after=errors.RETRY_AFTER) from None
@@ -182,32 +190,35 @@ class Body:
         self.buffer, data = data[most:], data[:most]
         self.left -= len(data)
         if self.chunked and not self.left:
-            if self._take_line():
+            if self._take_line(time.monotonic() + PATIENCE):
                 raise _unreadable("a chunk is longer than it says")
         elif not self.left:
             self.ended = True
         return data
 
     def _next_chunk(self) -> None:
-        size = self._take_line().partition(b";")[0]
+        """Its size, or the end with what follows there: all of it within one patience, and not much of it."""
+        until = time.monotonic() + PATIENCE
+        size = self._take_line(until).partition(b";")[0]
         if not _CHUNK_SIZE.fullmatch(size):
             raise _unreadable("the size of a chunk must be one to eight hexadecimal digits")
         self.left = int(size, 16)
         if not self.left:
-            while self._take_line():  # trailers mean nothing here
-                pass
+            # Trailers mean nothing here.
+            if all(self._take_line(until) for _ in range(_MOST_TRAILERS + 1)):
+                raise _unreadable(f"more than {_MOST_TRAILERS} trailers follow its last chunk")
             self.ended = True
 
-    def _take_line(self) -> bytes:
-        while (end := self.buffer.find(b"\r\n")) < 0:
-            if len(self.buffer) > _LONGEST_CHUNK_LINE:
-                raise _unreadable("the line before a chunk is too long")
-            self.buffer += self._receive()
+    def _take_line(self, until: float) -> bytes:
+        while (end := self.buffer.find(b"\r\n")) < 0 and len(self.buffer) <= _LONGEST_CHUNK_LINE:
+            self.buffer += self._receive(until)
+        if not 0 <= end <= _LONGEST_CHUNK_LINE:
+            raise _unreadable("a line beside the chunks is too long")
         line, self.buffer = self.buffer[:end], self.buffer[end + 2 :]
         return line
 
-    def _receive(self) -> bytes:
-        data = self.connection.receive()
+    def _receive(self, until: float | None = None) -> bytes:
+        data = self.connection.receive(until)
         if not data:
             raise ConnectionResetError("the body was cut off")
         return data
@@ -225,12 +236,13 @@ class Streams:
         self.free = threading.BoundedSemaphore(MOST)
         self.lock = threading.Lock()
         self.running = 0
+        self.lingering = 0
         self.open: set[Connection] = set()
 
     def take(self, sock: socket.socket, received: bytes, length: int | None, environ: Environ, go_on: bool) -> None:
         """Carries a request out in a thread of its own; `go_on` when its sender waits to be told to send the body."""
         with self.lock:
-            if self.running >= MOST_WAITING:
+            if self.running - self.lingering >= MOST_WAITING:
                 sock.close()
                 return
             self.running += 1
@@ -243,12 +255,20 @@ class Streams:
         connection = Connection(sock, received)
         body = Body(connection, length)
         try:
-            with self._place(connection) as granted:
-                if go_on:
-                    connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-                environ.update({"wsgi.input": body, "wsgi.input_terminated": True, "taskqueue.too_many": not granted})
+            with ExitStack() as held:
+
+                def place() -> bool:
+                    connection.placed = held.enter_context(self._place(connection))
+                    if connection.placed and go_on:
+                        with suppress(OSError):  # whoever reads will notice
+                            connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    return connection.placed
+
+                environ.update({"wsgi.input": body, "wsgi.input_terminated": True, "taskqueue.place": place})
                 self._answer(connection, environ)
-            connection.finish(body.ended)
+            with self._finishing(connection) as may_linger:
+                if may_linger:
+                    connection.finish(body.ended)
         except OSError as error:
             log.info("a stream was cut off", extra={"reason": str(error)})
         except Exception:
@@ -273,6 +293,19 @@ class Streams:
                 self.open.remove(connection)
                 connection.leaves = False
             self.free.release()
+
+    @contextmanager
+    def _finishing(self, connection: Connection) -> Iterator[bool]:
+        """Whether its end may be waited for. Who had no place does not count among those that wait for one any more."""
+        with self.lock:
+            granted = connection.placed or self.lingering < MOST_LINGERING
+            counted = int(granted and not connection.placed)
+            self.lingering += counted
+        try:
+            yield granted
+        finally:
+            with self.lock:
+                self.lingering -= counted
 
     def _make_room(self) -> bool:
         """Tells the stream that has waited longest for its sender to leave; whether one is about to."""

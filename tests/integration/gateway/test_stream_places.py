@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 from werkzeug.test import EnvironBuilder
@@ -13,8 +15,10 @@ from werkzeug.test import EnvironBuilder
 from gateway import errors, streams
 from gateway.errors import Refusal
 from gateway.ndjson import PATIENCE, Lines
-from gateway.streams import Streams
+from gateway.streams import Body, Connection, Streams
+from shared.api_keys import Scope, new_key
 from tests.harness import wait_until
+from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 
 Open = Callable[[], "Caller"]
@@ -23,11 +27,12 @@ Open = Callable[[], "Caller"]
 class Caller:
     """Somebody who sends a stream, in chunks."""
 
-    def __init__(self, place: Streams) -> None:
+    def __init__(self, place: Streams, key: str = "") -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(30)
         about = EnvironBuilder(path="/tasks/batch", method="POST", content_type="application/x-ndjson")
-        place.take(theirs, b"", None, about.get_environ(), False)
+        environ = about.get_environ() | ({"HTTP_AUTHORIZATION": f"Bearer {key}"} if key else {})
+        place.take(theirs, b"", None, environ, False)
 
     def send(self, number: int) -> None:
         line = json.dumps({"type": "process", "data": number}).encode() + b"\n"
@@ -152,3 +157,90 @@ def test_a_sender_who_falls_silent_is_told_so(open_stream: Open, monkeypatch: py
     monkeypatch.setattr(streams, "PATIENCE", 0.2)
     caller = open_stream()
     assert caller.rest().startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_has_no_key_takes_no_place_and_moves_nobody(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them come and stay: four streams with a key that are slow go on, and another one is answered."""
+    monkeypatch.setattr(streams, "SLOW_AFTER", 0.0)
+    monkeypatch.setattr(streams, "LINGER", 60.0)
+    monkeypatch.setattr(streams, "ROOM_WITHIN", 30.0)
+    (good, text), (reads, reader) = new_key("shop", [Scope.SUBMIT]), new_key("report", [Scope.READ])
+    place = Streams(make_gateway(api_keys=(good.line, reads.line)).app)  # type: ignore[arg-type]  # as above
+    taken = [Caller(place, text) for _ in range(streams.MOST)]
+    for each in taken:
+        each.send(1)
+        assert each.status() == 207
+    wait_until(lambda: all(each.slow for each in [*place.open]), "all of them are slow")
+    strangers = [Caller(place, reader if number % 4 else "") for number in range(streams.MOST_WAITING - streams.MOST)]
+    for number, each in enumerate(strangers):
+        assert each.status() == (403 if number % 4 else 401)
+    wait_until(lambda: place.lingering == len(strangers), "they stay when they have been told")
+    assert not any(each.leaves for each in place.open)
+    late = Caller(place, text)
+    late.send(1)
+    assert late.status() == 207, "a slow one leaves only for somebody who may send"
+    for each in strangers:
+        each.socket.close()
+    for each in [late, *taken]:
+        each.socket.close()
+    wait_until(lambda: place.running == 0, "all of them ended")
+    assert place.lingering == 0
+
+
+def test_strangers_who_stay_are_a_bounded_number(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LINGER", 60.0)
+    monkeypatch.setattr(streams, "MOST_LINGERING", 2)
+    place = Streams(make_gateway(api_keys=(new_key("shop", [Scope.SUBMIT])[0].line,)).app)  # type: ignore[arg-type]
+    strangers = [Caller(place) for _ in range(5)]
+    for each in strangers:
+        assert each.status() == 401
+    wait_until(lambda: place.running == 2, "the others are cut off")
+    for each in strangers:
+        each.socket.close()
+    wait_until(lambda: place.running == 0, "all of them ended")
+
+
+def test_what_follows_the_last_chunk_is_bounded(open_stream: Open) -> None:
+    few, many, long = (open_stream() for _ in range(3))
+    for caller, trailers in ((few, b"a: b\r\n" * 16), (many, b"a: b\r\n" * 17), (long, b"a: " + b"b" * 300 + b"\r\n")):
+        caller.send(1)
+        caller.socket.sendall(b"0\r\n" + trailers + b"\r\n")
+    assert b'"complete":true' in few.rest()
+    for caller in (many, long):
+        rest = caller.rest()
+        assert b"/problems/bad-request" in rest
+        assert b'"complete":true' not in rest
+
+
+@pytest.mark.parametrize("begin", [b"", b"0\r\n"], ids=["size of a chunk", "trailers"])
+def test_a_line_that_comes_byte_by_byte_does_not_count_as_progress(
+    begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Drip:
+        """A connection that gives a byte every five seconds, for as long as it is waited for."""
+
+        def receive(self, until: float | None = None) -> bytes:
+            assert until is not None
+            now[0] += PATIENCE / 4
+            if now[0] > until:
+                raise Refusal(errors.TOO_SLOW, "too little came")
+            return b"0"
+
+    body = Body(Drip(), None)  # type: ignore[arg-type]  # all that it asks of a connection
+    body.buffer = begin
+    with pytest.raises(Refusal) as caught:
+        body.read()
+    assert caught.value.kind is errors.TOO_SLOW
+    assert now[0] <= 2 * PATIENCE
+
+
+def test_a_moment_that_is_given_ends_the_wait() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(Refusal) as caught:
+        Connection(theirs, b"").receive(time.monotonic() - 1)
+    assert caught.value.kind is errors.TOO_SLOW
