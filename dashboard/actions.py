@@ -17,6 +17,7 @@ from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.dead_letters import DeadLetters
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
 from shared.limits import read_limit
+from shared.outside import Outside
 from shared.queues import Queues
 from shared.redis_client import translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, read_declared, task_now
@@ -49,6 +50,7 @@ class Actions:
         queries: Queries,
         redaction: Redaction,
         max_json_depth: int,
+        outside: Outside,
     ) -> None:
         self.scripts = scripts
         self.queues = queues
@@ -60,6 +62,7 @@ class Actions:
         self.queries = queries
         self.redaction = redaction
         self.max_json_depth = max_json_depth
+        self.outside = outside
 
     # --- one task ---
 
@@ -196,7 +199,7 @@ class Actions:
         if isinstance(entry, dict):
             entry["data"] = self.redaction.restore(entry.get("data"), json.loads(before.schedule.data))
         try:
-            schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue)
+            schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue, self.outside)
         except ValueError as error:
             raise Refused(str(error)) from error
         self._check(schedule.type, json.loads(schedule.data))

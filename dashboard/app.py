@@ -123,7 +123,8 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     lookout = Lookout(redis, queues_, records, crew, types, counted)
     queries = Queries(redis, lookout, records, CauseGroups(scripts), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
-    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, settings.max_json_depth)
+    depth, outside = settings.max_json_depth, settings.outside()
+    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, outside)
     app.extensions["queries"] = queries
     app.extensions["background"] = Background(lookout, bulks)
     return Desk(settings, users, queries, actions, redaction)

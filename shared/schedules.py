@@ -22,6 +22,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
+from shared.outside import Outside
+from shared.schedule_fields import check_fields
 from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
@@ -313,8 +315,10 @@ def check_zone(name: str) -> ZoneInfo:
         raise ValueError(f"{name!r} is no time zone: use a name such as Europe/Berlin or UTC") from None
 
 
-def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queue: str) -> Schedule:
-    """A schedule as a person writes it, in YAML or JSON. Raises ValueError."""
+def read_declared(
+    name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: Outside | None = None
+) -> Schedule:
+    """A schedule as a person writes it, in YAML or JSON; its webhook goes where `outside` allows. Raises ValueError."""
     if not isinstance(entry, Mapping):
         raise ValueError("must be a mapping with type, and cron or interval")
     known = {field for field in Schedule.__slots__ if field not in ("name", "queue")} | {"priority"}
@@ -330,6 +334,7 @@ def read_declared(name: str, entry: Any, queues: Mapping[str, int], default_queu
     queue = default_queue if queue == "default" else queue
     if queue not in queues:
         raise ValueError(f"priority {queue!r} is none of {', '.join(queues)}")
+    check_fields(entry, outside or Outside())
     fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
     fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
     fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))

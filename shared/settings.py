@@ -385,7 +385,7 @@ class Settings(BaseModel):
         found, mistakes = [], []
         for name, entry in self.schedules.items():
             try:
-                found.append(read_declared(name, entry, self.queues, self.default_priority))
+                found.append(read_declared(name, entry, self.queues, self.default_priority, self.outside()))
             except ValueError as error:
                 mistakes.append(f"schedules.{name}: {error}")
         if mistakes:

@@ -10,8 +10,10 @@ import http.client
 import io
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, BinaryIO
@@ -19,7 +21,7 @@ from typing import Any, BinaryIO
 from shared.outside import NotAllowed, Outside, Target, is_public
 
 WITHIN = 10.0
-"""Seconds from the first try to connect to the answer, however it comes: one that drips in must not hold us up."""
+"""Seconds from asking for the name to the answer, however it comes: one that drips in must not hold us up."""
 CONNECT_WITHIN = 5.0
 """Seconds that one address of several may take to be reached."""
 MOST_READ = 4096
@@ -58,6 +60,27 @@ def addresses_of(target: Target, outside: Outside, ask: Resolve = resolve) -> li
             raise NotAllowed(f"{target.host} resolves to {each!r}, which is no address") from None
         outside.check(target.host, address)
     return found
+
+
+def in_time(ask: Resolve, end: float) -> Resolve:
+    """The same question, given up at the moment `end`: nothing else can stop a resolver that waits for its servers."""
+
+    def asked(host: str, port: int) -> Sequence[str]:
+        answer: Future[Sequence[str]] = Future()
+
+        def wait() -> None:
+            try:
+                answer.set_result(ask(host, port))
+            except Exception as error:  # it belongs to who asked
+                answer.set_exception(error)
+
+        threading.Thread(target=wait, name="resolver", daemon=True).start()
+        try:
+            return answer.result(_left(end))
+        except TimeoutError:
+            raise TimeoutError(f"the address of {host} took too long to find") from None
+
+    return asked
 
 
 def post(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from ipaddress import ip_address
 
 import pytest
 
 from shared.outside import NotAllowed, Outside, is_public
+from worker.handlers.webhook import DeliveryFailed, News, deliver
 from worker.outside_call import addresses_of
 
 URLS = (
@@ -200,3 +203,20 @@ def test_a_mistake_in_the_settings_is_named(entry: str) -> None:
 
 def test_public_is_what_the_internet_routes() -> None:
     assert all(is_public(ip_address(each)) for each in ("1.1.1.1", "8.8.8.8", "2001:4860:4860::8888", "172.32.0.1"))
+
+
+def test_a_name_that_is_not_found_in_time_is_given_up() -> None:
+    over = threading.Event()
+
+    def slow(host: str, port: int) -> list[str]:
+        over.wait(60)
+        return ["127.0.0.1"]
+
+    news = News(
+        url="http://slow.example/", event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at=""
+    )
+    began = time.monotonic()
+    with pytest.raises(DeliveryFailed, match=r"the address of slow\.example took too long to find"):
+        deliver(news, Outside(), (b"secret",), slow, within=0.2)
+    assert time.monotonic() - began < 30
+    over.set()

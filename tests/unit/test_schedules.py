@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.schedules import Missed, Schedule, following, plan, read_declared, read_spec, task_for, upcoming
+from shared.settings import Settings
 from shared.tasks import Webhook
 
 GRACE = timedelta(seconds=60)
@@ -204,12 +205,42 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
         ({"type": "noop", "interval": 5, "every": 3}, "every is not known"),
         ({"type": "taskqueue.webhook", "interval": 5}, "for webhooks only"),
+        ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
+        ({"type": "noop", "interval": 5, "expires_in": 0}, "expires_in: "),
+        ({"type": "noop", "interval": 5, "retry": {"jitter": 2}}, "retry.jitter: "),
+        ({"type": "noop", "interval": 5, "tags": ["no blanks"]}, "tags.0: "),
+        ({"type": "noop", "interval": 5, "tags": "one"}, "tags: "),
         ("0 3 * * *", "must be a mapping"),
     ],
 )
 def test_a_wrong_declaration_is_named(entry: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         read_declared("nightly", entry, {"normal": 1}, "normal")
+
+
+@pytest.mark.parametrize(
+    ("webhook", "complaint"),
+    [
+        ({}, "webhook.url: "),
+        ({"url": "https://shop.example/", "urls": 1}, "webhook.urls: "),
+        ({"url": "http://10.0.0.1/hook"}, "webhook.url: 10.0.0.1 is no address of the public internet"),
+        ({"url": "http://shop.example:22/"}, "webhook.url: uses port 22"),
+        ({"url": "http://shop.example/not checked"}, "webhook.url: must be at most"),
+        ({"url": "https://shop.example/", "events": "completed"}, "webhook.events: "),
+        ({"url": "https://shop.example/", "events": ["begun"]}, "webhook.events.0: "),
+        ({"url": "https://shop.example/", "retry": {"max_retries": "many"}}, "webhook.retry.max_retries: "),
+        ({"url": "https://shop.example/", "retry": {"retries": 1}}, "webhook.retry.retries: "),
+    ],
+)
+def test_a_wrong_webhook_of_a_declared_schedule_fails_the_start_by_its_field(webhook: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"schedules.nightly: {complaint}"):
+        Settings(schedules={"nightly": {"type": "noop", "interval": 5, "webhook": webhook}})
+
+
+def test_a_declared_webhook_may_go_where_the_settings_let_it() -> None:
+    entry = {"type": "noop", "interval": 5, "webhook": {"url": "http://10.0.0.1:22/hook", "events": ["failed"]}}
+    [declared] = Settings(schedules={"nightly": entry}, webhook_allow=("10.0.0.0/8",)).declared_schedules() or []
+    assert declared.webhook == Webhook(url="http://10.0.0.1:22/hook", events=("failed",))
 
 
 def test_a_name_must_leave_room_for_the_due_time() -> None:

@@ -25,7 +25,7 @@ from shared.settings import load
 from shared.tasks import WEBHOOK_TYPE
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater
-from worker.outside_call import Answer, Resolve, addresses_of, post, resolve
+from worker.outside_call import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
 
 _GONE = 410
 _TELL_WHEN = (429, 503)
@@ -64,15 +64,18 @@ def _settings() -> tuple[Outside, tuple[bytes, ...]]:
     return settings.outside(), settings.webhook_keys()
 
 
-def deliver(news: News, outside: Outside, secrets: Sequence[bytes], ask: Resolve = resolve) -> dict[str, Any]:
+def deliver(
+    news: News, outside: Outside, secrets: Sequence[bytes], ask: Resolve = resolve, within: float = WITHIN
+) -> dict[str, Any]:
     """One attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
-    body = content(news)
+    body, end = content(news), time.monotonic() + within
     try:
         target = outside.read(news.url)
-        addresses = addresses_of(target, outside, ask)
-        answer = post(target, addresses, body, headers(news.message, int(time.time()), body, secrets))
+        addresses = addresses_of(target, outside, in_time(ask, end))
+        signed = headers(news.message, int(time.time()), body, secrets)
+        answer = post(target, addresses, body, signed, within=end - time.monotonic())
     except NotAllowed as error:
         raise GiveUp(f"{news.url} must not be called: {error}") from error
     except (OSError, http.client.HTTPException) as error:
