@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
+from shared import stop_points
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}
 _CONTROL_BUT_LINES = {code: text for code, text in _CONTROL.items() if chr(code) not in "\n\t"}
@@ -39,6 +41,7 @@ def configure(part: str, level: str, form: str = "auto", stream: TextIO | None =
     handler = logging.StreamHandler(out)
     handler.setFormatter(TextLine(part) if as_text else JsonLine(part, instance))
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    stop_points.warn()
 
 
 class JsonLine(logging.Formatter):

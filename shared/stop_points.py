@@ -8,13 +8,19 @@ that is there already, so that one process stops, and not its successor too.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
+log = logging.getLogger(__name__)
+
 VARIABLE = "TASKQUEUE_STOP_POINT"
 """No setting: only tests know it."""
+_ORDER = re.compile(r"([^:]+):([1-9][0-9]{0,8}):(kill|freeze):(.+)", re.DOTALL)
 
 POINTS = {
     "worker.before-exchange": "outcomes are gathered, and Redis has not been told",
@@ -51,10 +57,13 @@ class Trap:
     """Stops this process at one passing of one point."""
 
     def __init__(self, order: str) -> None:
-        self.name, passing, self.how, self.flag = order.split(":", 3)
+        """Raises ValueError."""
+        match = _ORDER.fullmatch(order)
+        if not match:
+            raise ValueError(f"must be name:passing:how:flag, such as executor.begin:1:kill:/tmp/flag, got {order!r}")
+        self.name, self.left, self.how, self.flag = match[1], int(match[2]), match[3], match[4]
         if self.name not in POINTS:
-            raise ValueError(f"{VARIABLE}: there is no stop point {self.name!r}")
-        self.left = int(passing)
+            raise ValueError(f"there is no stop point {self.name!r}")
         self.lock = threading.Lock()
 
     def __call__(self, name: str) -> None:
@@ -74,4 +83,20 @@ class Trap:
         return True
 
 
-stop_point: Callable[[str], None] = Trap(os.environ[VARIABLE]) if VARIABLE in os.environ else _nothing
+def _ordered() -> Callable[[str], None]:
+    """What the environment asks for; a mistake there ends the process, since parts bind this while they load."""
+    order = os.environ.get(VARIABLE, "")
+    try:
+        return Trap(order) if order else _nothing
+    except ValueError as error:
+        print(f"{VARIABLE} {error}; in production leave it out", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def warn() -> None:
+    """Says in the log that this process is to stop, which nobody wants outside tests."""
+    if isinstance(stop_point, Trap):
+        log.warning("this process will stop at a stop point, for a test", extra={"point": stop_point.name})
+
+
+stop_point: Callable[[str], None] = _ordered()

@@ -112,6 +112,14 @@ def _row(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moment(text: str) -> datetime:
+    now = datetime.now(UTC)
     if match := re.fullmatch(r"(\d+)([hdwy])", text):
-        return (datetime.now(UTC) + timedelta(days=int(match[1]) * _DAYS[match[2]])).replace(microsecond=0)
-    return read_moment(text)
+        try:
+            moment = (now + timedelta(days=int(match[1]) * _DAYS[match[2]])).replace(microsecond=0)
+        except (OverflowError, ValueError):
+            raise ValueError(f"expires must be before the year 10000, got {text[:40]!r}") from None
+    else:
+        moment = read_moment(text)
+    if moment <= now:
+        raise ValueError(f"expires must be in the future, got {text[:40]!r}: the key would open nothing")
+    return moment

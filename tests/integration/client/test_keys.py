@@ -149,6 +149,16 @@ def test_a_new_file_is_for_its_owner_alone_and_a_wrong_one_is_left_as_it_is(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("when", ["0h", "99999999y", "9" * 400 + "y", "2020-01-01", "20200101T120000Z"], ids=repr)
+def test_a_key_that_would_open_nothing_or_has_no_end_that_there_is_is_not_made(
+    when: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "api-keys"
+    assert command("keys", "create", "shop", "submit", "--expires", when, "--file", str(path)) == 2
+    assert "expires must be" in capsys.readouterr().err
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("option", [["--rate", "often"], ["--expires", "soon"]])
 def test_what_is_no_rate_or_no_time_is_said(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command("keys", "create", "shop", "submit", *option) == 2
