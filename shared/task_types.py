@@ -34,6 +34,12 @@ class TaskType:
     limit: Limit | None = None
 
 
+def read_type(fields: Mapping[str, Any]) -> TaskType:
+    """A type as `dataclasses.asdict` took it apart."""
+    limit = fields.get("limit")
+    return TaskType(**{**fields, "limit": Limit(**limit) if limit else None})
+
+
 class TaskTypes:
     """The register of types."""
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from shared.settings import Settings
-from shared.task_types import TaskType
+from shared.task_types import TaskType, read_type
 from worker.executor_process import ExecutorProcess
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Crew:
         """An executor is ready and says which types it knows."""
         member.ready = True
         self._failed_starts = 0
-        self.types = {fields["name"]: TaskType(**fields) for fields in json.loads(hello)}
+        self.types = {fields["name"]: read_type(fields) for fields in json.loads(hello)}
 
     def lost(self, member: ExecutorProcess) -> None:
         """An executor is dead. Raises CannotStart when several in a row never got ready."""

@@ -79,6 +79,9 @@ class Heartbeat:
                 self.beat()
             except (RedisError, OSError, TaskQueueError) as error:
                 log.debug("no heartbeat: %s", error)
+            except Exception:
+                # A worker that nobody sees any more would look dead, and its limits would not hold.
+                log.exception("a sign of life failed")
             # Until the types are known at the gateway nobody can submit anything: look again soon.
             self.nudged.wait((BUSY_HEARTBEAT if self.busy else HEARTBEAT) if self.published else 0.05)
 

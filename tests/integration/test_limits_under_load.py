@@ -66,6 +66,19 @@ def test_four_workers_never_run_more_than_the_limit(four: System) -> None:
     assert len(starts(four)) == 250
 
 
+def test_a_limit_that_a_handler_declares_holds_as_soon_as_its_worker_is_there_and_the_worker_goes_on_telling_of_itself(
+    system: System,
+) -> None:
+    system.start("worker", TASK_MODULES="tests.limited_handlers")
+    limits = Limits(system.scripts)
+    wait_until(lambda: limits.get("type:two-at-once") is not None, f"its limit holds\n{system.logs()}", 30)
+    found = limits.get("type:two-at-once")
+    assert found
+    assert (found.limit, found.source) == (read_limit({"concurrency": 2, "rate": "50/s", "burst": 10}), "handler")
+    seen = system.workers.all()[0].last_heartbeat_at
+    wait_until(lambda: system.workers.all()[0].last_heartbeat_at != seen, f"it tells of itself\n{system.logs()}", 30)
+
+
 def test_others_wait_as_long_with_a_line_of_limited_tasks_as_without(four: System) -> None:
     """Three executors are held all the time, so the line never moves: whoever stood behind it would wait for ever.
 
