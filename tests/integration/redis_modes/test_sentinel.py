@@ -73,7 +73,7 @@ def test_the_master_goes_under_load_and_what_redis_kept_ends(
     assert len(lost) < len(accepted)
 
 
-# One that wakes up may find a replica that has not heard of the change; if all must have the task, it is not taken then.
+# One that wakes up may find a replica that has not heard of the change; if all must have it, nothing is taken then.
 @pytest.mark.parametrize(
     ("removal", "copies"), [(frozen, "2"), pytest.param(killed, "1", marks=LONG)], ids=["frozen", "killed"]
 )
