@@ -301,8 +301,8 @@ def batches_add_up(case: Case) -> Iterator[str]:
             yield f"batch {batch_id} is followed by {follower}"
         ends = [case.tasks[each]["ended_at"] for n in numbers for each in case.by_number.get(n, ())]
         for each in follower:
-            begun = case.tasks[each]["attempts"]
-            if begun and all(ends) and _at(begun[0]["enqueued_at"]) + ROUNDED < max(map(_at, ends)):
+            enqueued_at = next((one["enqueued_at"] for one in case.tasks[each]["attempts"]), None)
+            if enqueued_at and all(ends) and _at(enqueued_at) + ROUNDED < max(map(_at, ends)):
                 yield f"batch {batch_id}: its follower was enqueued before all had ended"
 
 

@@ -88,6 +88,7 @@ def processor_seconds(pids: list[int]) -> float:
     return sum(int(part) for pair in times for part in pair) / TICKS
 
 
+@pytest.mark.alone
 def test_a_hundred_thousand_tasks_in_one_stream_need_little_time_and_no_memory(
     mortal: Running, redis_client: Redis
 ) -> None:
