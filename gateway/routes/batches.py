@@ -83,7 +83,7 @@ class BatchSubmission:
 
     def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
         """Keeps an answer that stands; where time may mend a refusal, whoever sends it again goes on."""
-        refused = _problems(answer["items"])
+        refused = {item["problem"]["type"] for item in answer["items"] if "problem" in item}
         if refused & _REDIS_AWAY:
             return
         if refused & _FOR_NOW:
@@ -103,8 +103,8 @@ class BatchSubmission:
         items: list[Item] = [planned.refused.get(at, {}) for at in range(len(body.tasks))]
         if planned.tasks:
             self.intake.open(identity, body, g.trace_parent)
-            if self._store(planned.tasks, items, begun) and not (begun and _problems(items) & _FOR_NOW):
-                # Sent again with its key it goes on, so it stays open where some of it was refused for now.
+            if self._store(planned.tasks, items, begun):
+                # Also where some of it was refused for now: nobody knows whether that is ever sent again.
                 self.intake.batches.close(identity.batch_id)
         taken = accepted(items)
         batch_id = identity.batch_id if planned.tasks else None
@@ -137,10 +137,6 @@ class BatchSubmission:
             items[at] = {"task_id": task.id, "problem": problem(refusal)}
         for at, _ in tasks[CHUNK:]:
             items[at] = {"problem": problem(refusal)}
-
-
-def _problems(items: Sequence[Item]) -> set[str]:
-    return {item["problem"]["type"] for item in items if "problem" in item}
 
 
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
