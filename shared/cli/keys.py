@@ -32,7 +32,9 @@ def add_commands(group: Any) -> None:
     """Adds them to the parser."""
     create = group.add_parser("create", help="make a key; its line is for API_KEYS or a file of keys")
     create.add_argument("client", help="whose key it is: the name in the log and in the audit record")
-    create.add_argument("scopes", nargs="+", choices=list(Scope), metavar="SCOPE", help=", ".join(Scope))
+    create.add_argument(
+        "scopes", nargs="+", choices=[each.value for each in Scope], metavar="SCOPE", help=", ".join(Scope)
+    )
     create.add_argument("--rate", help="requests in a time, such as 100/s or 1000/m")
     create.add_argument("--expires", metavar="WHEN", help="after 12h, 90d, 1y, or on 2027-01-31")
     create.add_argument("--file", metavar="PATH", help="the file of keys to add the line to; else it is printed")

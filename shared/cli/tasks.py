@@ -59,23 +59,27 @@ def add_commands(commands: Any) -> None:
 
 def _add_submit(commands: Any) -> None:
     submits = commands.add_parser("submit", help="submit a task")
-    submits.add_argument("type")
+    submits.add_argument("type", help="a type that a worker serves; a wrong one is answered with those there are")
     submits.add_argument("data", nargs="?", help="JSON; what is none is taken as text; - reads standard input")
-    submits.add_argument("--priority")
-    submits.add_argument("--delay", type=float, metavar="SECONDS")
-    submits.add_argument("--run-at", type=datetime.fromisoformat, metavar="MOMENT", help="2030-01-31T12:00:00Z")
-    submits.add_argument("--expires-in", type=float, metavar="SECONDS")
+    submits.add_argument("--priority", help="a queue: critical, high, normal, low, unless yours are others")
+    submits.add_argument("--delay", type=float, metavar="SECONDS", help="run it so much later")
+    submits.add_argument(
+        "--run-at", type=datetime.fromisoformat, metavar="MOMENT", help="run it then: 2030-01-31T12:00:00Z"
+    )
+    submits.add_argument("--expires-in", type=float, metavar="SECONDS", help="not begun by then, it expires")
     submits.add_argument("--time-limit", type=float, metavar="SECONDS", help="of one attempt")
-    submits.add_argument("--max-retries", type=int)
-    submits.add_argument("--tag", action="append", dest="tags")
-    submits.add_argument("--unique-key")
-    submits.add_argument("--on-conflict", choices=["refuse", "existing", "replace"])
+    submits.add_argument("--max-retries", type=int, metavar="N", help="before it is a dead letter")
+    submits.add_argument("--tag", action="append", dest="tags", metavar="TAG", help="to find it by; may be repeated")
+    submits.add_argument("--unique-key", metavar="KEY", help="no other task of its type with this key meanwhile")
+    submits.add_argument(
+        "--on-conflict", choices=["refuse", "existing", "replace"], help="what to do where there is one"
+    )
     submits.add_argument(
         "--after", action="append", dest="depends_on", metavar="TASK", help="which must complete first"
     )
-    submits.add_argument("--limit-key")
-    submits.add_argument("--fair-key")
-    submits.add_argument("--idempotency-key")
+    submits.add_argument("--limit-key", metavar="KEY", help="count it under the limit of this key")
+    submits.add_argument("--fair-key", metavar="TENANT", help="whose it is: tenants take turns")
+    submits.add_argument("--idempotency-key", metavar="KEY", help="to send it again without storing it twice")
     submits.add_argument("--watch", action="store_true", help="follow it until it has ended")
     submits.set_defaults(run=submit)
 

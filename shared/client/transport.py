@@ -148,7 +148,8 @@ class Transport:
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """Why no answer came."""
-        return Unreachable(f"{self.url} does not answer: {str(error) or type(error).__name__}")
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+        return Unreachable(f"{self.url} does not answer ({reason}): is a gateway running there?")
 
     def close(self) -> None:
         with self.lock:
