@@ -51,6 +51,14 @@ def _store(now: Snapshot) -> Iterator[Alert]:
             f"Redis uses {used / most:.0%} of its memory limit",
             "New tasks are refused when it is full. Raise maxmemory, or keep ended tasks for a shorter time.",
         )
+    if now.damaged:
+        noun = "key" if now.damaged == 1 else "keys"
+        yield Alert(
+            "warning",
+            f"{now.damaged:,} {noun} in Redis held what does not belong there",
+            "Set aside for a week; tasks go on. See which, and find out who writes to this Redis.",
+            "/audit",
+        )
 
 
 def _workers(now: Snapshot) -> Iterator[Alert]:

@@ -63,6 +63,8 @@ class Snapshot:
     """For how long the most overdue task that waits for a moment has been due."""
     unreaped: timedelta
     """For how long the oldest lease that ended has not been looked at."""
+    damaged: int = 0
+    """Keys that were set aside in the last week because they held what does not belong there."""
     leader: LockInfo | None = None
     """The lock of the leading housekeeper; held by nobody when housekeepers work without locks."""
 
@@ -137,6 +139,7 @@ class Lookout:
             now_us = seconds * 1_000_000 + us
             overdue, unreaped = self._lateness(now_us)
             minutes = self._minutes(seconds // 60)
+            damaged = int(self.redis.zcard(keys.DAMAGED))
         return Snapshot(
             at=instant(now_us),
             read_at=time.monotonic(),
@@ -149,6 +152,7 @@ class Lookout:
             info=self._info(),
             overdue=overdue,
             unreaped=unreaped,
+            damaged=damaged,
             leader=self.locks.get(LEADER),
         )
 

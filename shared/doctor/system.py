@@ -24,7 +24,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     data = _format(redis)
     if data.level is Level.ERROR:
         return [data]  # the rest would be read as if it were ours
-    return [data, *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
+    return [data, _damage(redis), *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
 
 
 def _format(redis: Redis) -> Finding:
@@ -35,6 +35,18 @@ def _format(redis: Redis) -> Finding:
     if refusal:
         return wrong("data format", refusal, "see the part about upgrades in the README")
     return fine("data format", text(found))
+
+
+def _damage(redis: Redis) -> Finding:
+    found = [text(each) for each in redis.zrevrange(keys.DAMAGED, 0, 2)]
+    if not found:
+        return fine("damage", "no key held what does not belong there in the last week")
+    many = redis.zcard(keys.DAMAGED)
+    return doubtful(
+        "damage",
+        f"{many} keys held what does not belong there in the last week, the latest: {', '.join(found)}",
+        f"what was found is kept at {keys.damaged('KEY')}: find out who else writes to this Redis",
+    )
 
 
 def _workers(redis: Redis, settings: Settings) -> list[Finding]:

@@ -49,6 +49,15 @@ def test_a_paused_queue_is_told_with_its_reason(browser: Browser, system: System
     assert "by eve" in page
 
 
+def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_leads(
+    browser: Browser, system: System
+) -> None:
+    system.redis.rpush(keys.FAIR, "not what belongs here")
+    system.scripts.mend()
+    assert "1 key in Redis held what does not belong there" in browser.text("/")
+    assert keys.damaged(keys.FAIR) in browser.text("/audit")
+
+
 def test_tasks_are_found_by_all_that_the_form_offers(browser: Browser, system: System) -> None:
     wanted = system.submit("echo", "1", "high", tags=("eu",))
     other = system.submit("noop")

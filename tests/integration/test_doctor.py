@@ -104,6 +104,17 @@ def test_queues_that_nobody_takes_from_are_named(system: System) -> None:
     assert "low" in found.seen
 
 
+def test_keys_that_were_set_aside_are_counted_and_the_latest_named(system: System) -> None:
+    settings = load({"REDIS_URL": system.url})
+    assert of(examine(settings, system.redis), "damage").level is Level.OK
+    system.redis.rpush(keys.FAIR, "not what belongs here")
+    system.scripts.mend()
+    found = of(examine(settings, system.redis), "damage")
+    assert found.level is Level.WARNING
+    assert "1 keys" in found.seen
+    assert keys.FAIR in found.seen
+
+
 def test_data_of_another_version_is_an_error(system: System) -> None:
     system.redis.set(keys.FORMAT, formats.FORMAT + 1)
     findings = examine(load({"REDIS_URL": system.url}), system.redis)

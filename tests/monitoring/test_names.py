@@ -116,7 +116,6 @@ def test_what_the_parts_show_about_the_product_is_seen_somewhere(exported: Names
 
 
 RARELY = {
-    "taskqueue_damaged_keys",
     "taskqueue_housekeeper_elections",
     "taskqueue_housekeeper_info",
     "taskqueue_housekeeper_leader_term",
