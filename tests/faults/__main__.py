@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from tests.faults.faults import BY_NAME
-from tests.faults.figures import BAR, Figures, figures_of, keep, recoveries_of, shown, table
+from tests.faults.figures import BAR, NEXT_TURN, Figures, figures_of, keep, recoveries_of, shown, table
 from tests.faults.judges import judge, read_back
 from tests.faults.laboratory import QUIET, Laboratory
 from tests.harness import ROOT
@@ -65,6 +65,8 @@ def main() -> int:
         figures = experiment(
             folder, seed, options.minutes * 60, options.faults, patience=options.patience, small=options.small
         )
+        if figures.slowest_restart > NEXT_TURN:
+            figures.complaints["what was cut short has its next turn"] = [f"after {figures.slowest_restart:.1f} s"]
         runs.append(figures)
         print(shown(figures), flush=True)
         keep(figures, options.results)

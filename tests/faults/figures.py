@@ -15,6 +15,12 @@ from tests.faults.ledger import Execution
 
 BAR = 15.0
 """Seconds from the end of a fault in which what it touched must go on."""
+NEXT_TURN = 60.0
+"""Seconds from the end of a fault in which each attempt that it cut short must have been followed by the next.
+
+A thousand of them at once run one by one, as each may have been what killed its worker, through relays that take
+most of the time; without relays a worker with two executors runs about a thousand such tasks a second.
+"""
 SECOND = 1_000_000_000
 
 
@@ -202,13 +208,15 @@ def keep(figures: Figures, folder: Path) -> Path:
 
 def table(runs: Sequence[Figures]) -> str:
     """One line a seed, for a README."""
-    head = "| seed | minutes | tasks | faults | attempts | cut short | lost | invented | stuck | slowest recovery |"
+    head = "| seed | minutes | tasks | faults | attempts | cut short | lost | invented | stuck | slowest recovery | "
+    head += "slowest next turn |"
     rows = [
         f"| {run.seed} | {run.seconds / 60:.1f} | {run.tasks:,} | {run.fault_count} | {sum(run.attempts.values()):,} | "
-        f"{_cut_short(run):,} | {run.lost} | {run.invented} | {run.stuck} | {run.slowest_recovery:.1f} s |"
+        f"{_cut_short(run):,} | {run.lost} | {run.invented} | {run.stuck} | {run.slowest_recovery:.1f} s | "
+        f"{run.slowest_restart:.1f} s |"
         for run in runs
     ]
-    return "\n".join([head, "|---" * 10 + "|", *rows])
+    return "\n".join([head, "|---" * 11 + "|", *rows])
 
 
 def _cut_short(run: Figures) -> int:
