@@ -26,6 +26,7 @@ from shared import strict_json
 from shared.api_keys import Scope
 from shared.errors import StoreUnavailable
 from shared.idempotency import Request
+from shared.redis_connections import note_what_is_sent
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -196,6 +197,7 @@ class _View:
             raise
 
     def _answer(self, **arguments: Any) -> Response:
+        note_what_is_sent()
         with self.guards.breaker.guarding() if self.about.store else nullcontext():
             reply = self.function(**arguments)
             if self.about.act is not None:

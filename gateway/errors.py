@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Response, g, request
+from flask import Response, g, has_request_context, request
 from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
@@ -30,6 +30,7 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
+from shared.redis_connections import anything_sent
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,13 @@ NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer co
 INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
 CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id is not a task's record.")
 BUSY = Kind("too-many-streams", 503, "Too many streams", "As many streams are open as may be: try again later.")
-STORE = Kind("store-unavailable", 503, "Store unavailable", "Redis does not answer; nothing was changed. Try again.")
+STORE = Kind(
+    "store-unavailable",
+    503,
+    "Store unavailable",
+    "Redis does not answer. `detail` says whether it may have been done all the same; with the same Idempotency-Key it "
+    "can be sent again without harm.",
+)
 STORE_REFUSED = Kind(
     "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading. Try again later."
 )
@@ -175,8 +182,7 @@ def refusal_of(error: Exception) -> Refusal:
         case Refusal():
             return error
         case StoreUnavailable():
-            kind = STORE_REFUSED if isinstance(error, StoreRefused) else STORE
-            return Refusal(kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
+            return _of_store(error)
         case HTTPException():
             return _of_http(error)
         case (
@@ -200,6 +206,22 @@ def refusal_of(error: Exception) -> Refusal:
         case _:
             log.error("request failed", exc_info=error, extra={"request_id": g.get("request_id")})
             return Refusal(INTERNAL, f"something failed here; the log has it under {g.get('request_id')}")
+
+
+def _of_store(error: StoreUnavailable) -> Refusal:
+    headers = {"Retry-After": str(RETRY_AFTER)}
+    if isinstance(error, StoreRefused):
+        return Refusal(STORE_REFUSED, str(error), headers=headers)
+    return Refusal(STORE, f"{str(error).rstrip('.')}. {_whether_done()}".rstrip(), headers=headers)
+
+
+def _whether_done() -> str:
+    """What is known of a change that Redis gave no answer to; nothing of a request that only reads."""
+    if has_request_context() and request.method in ("GET", "HEAD"):
+        return ""
+    if anything_sent():
+        return "It may have been done all the same: look, or send it again with the same Idempotency-Key"
+    return "Nothing was changed"
 
 
 def _of_task(error: TaskQueueError) -> Refusal:

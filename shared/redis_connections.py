@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
         """The driver's connection with the annotations that it lacks."""
 
         def __init__(self, **options: Any) -> None: ...
+
+        _sock: Any
+
         def _connect(self) -> Any: ...
+        def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> Any: ...
         def send_command(self, *command: str | int, check_health: bool = True) -> None: ...
         def send_packed_command(self, command: Any, check_health: bool = True) -> None: ...
         def disconnect(self, *arguments: Any, **options: Any) -> None: ...
@@ -56,16 +61,48 @@ class ForeignFormat(Refusing):
     """The data there is in a format that this version does not read."""
 
 
+class _Sent:
+    """Whether anything that was asked for may have reached Redis."""
+
+    anything = False
+
+
+_sent: ContextVar[_Sent | None] = ContextVar("sent", default=None)
+
+
+def note_what_is_sent() -> None:
+    """From here on it is noted whether a command is sent, by this thread or by one with a copy of its context."""
+    _sent.set(_Sent())
+
+
+def anything_sent() -> bool:
+    """Whether a command may have reached Redis since; also where nobody noted it."""
+    noted = _sent.get()
+    return noted is None or noted.anything
+
+
 class _Guarded(_Base):
     """What all our connections do."""
 
     def __init__(self, *, check_format: bool = True, **options: Any) -> None:
         self._check_format = check_format
+        self._greeting = False
         super().__init__(**options)
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        super().on_connect_check_health(check_health)
-        self.before_use()
+        self._greeting = True
+        try:
+            super().on_connect_check_health(check_health)
+            self.before_use()
+        finally:
+            self._greeting = False
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if not self._greeting and (noted := _sent.get()) is not None:
+            if not self._sock:
+                self.connect_check_health(check_health=False)  # what cannot be connected sends nothing
+            noted.anything = True
+        super().send_packed_command(command, check_health)
 
     def before_use(self) -> None:
         """Looks whether this is a server to work with; raises ConnectionError when it is not."""

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from gateway.breaker import PAUSE, Breaker
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.queues import Queues
 from tests.harness import wait_until
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -80,6 +81,51 @@ def test_without_redis_everything_is_refused_and_after_it_everything_works(
     wait_until(lambda: gateway.http.get(f"/tasks/{kept}").status_code == 200, "it works again")
     assert gateway.submit()
     assert len(gateway.http.get("/tasks").get_json()["items"]) == 2
+
+
+def told(gateway: Gateway, method: str, path: str) -> str:
+    answer = gateway.http.open(path, method=method, json=NEW if path == "/tasks" and method == "POST" else None)
+    assert answer.status_code == 503
+    return str(answer.get_json()["detail"])
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/tasks"), ("POST", "/queues/high/resume")])
+def test_what_was_sent_and_not_answered_may_have_been_done_and_what_was_not_sent_has_not(
+    frozen: Gateway, method: str, path: str
+) -> None:
+    assert "may have been done all the same" in told(frozen, method, path)
+    # Now it is the breaker that refuses, or a connection that is not there yet.
+    assert told(frozen, method, path).endswith("Nothing was changed")
+    assert "done" not in told(frozen, "GET", "/tasks")
+
+
+def test_where_nobody_listens_nothing_was_changed(redis_server: EmbeddedRedis, gateway: Gateway) -> None:
+    gateway.submit()
+    redis_server.stop()
+    try:
+        assert told(gateway, "POST", "/tasks").endswith("Nothing was changed")
+        assert "changed" not in told(gateway, "GET", "/tasks")
+    finally:
+        redis_server.start()
+
+
+def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
+    redis_server: EmbeddedRedis, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection is refused, but behind a step that was done."""
+    pause = Queues.pause
+
+    def and_then_redis_dies(self: Queues, *arguments: str) -> None:
+        pause(self, *arguments)
+        redis_server.stop()
+        Queues.overview(self)
+
+    monkeypatch.setattr(Queues, "pause", and_then_redis_dies)
+    try:
+        answer = gateway.http.post("/queues/high/pause", json={"reason": "x"})
+        assert "may have been done all the same" in answer.get_json()["detail"]
+    finally:
+        redis_server.start()
 
 
 def test_a_crowd_is_refused_in_time_too(frozen: Gateway) -> None:
