@@ -36,21 +36,23 @@ class ServerDidNotStart(TaskQueueError):
 class EmbeddedRedis:
     """One server process and the folder that it works in.
 
-    With `port=0` a free port is taken at the first start and kept after that. `options` are added to the
-    configuration, as in redis.conf. Start it from the main thread: on Linux the server ends with the thread that
-    started it, so that nothing is left over when we are killed.
+    With `port=0` a free port is taken at the first start and kept after that; `host` is an address of loopback.
+    `options` are added to the configuration, as in redis.conf. Start it from the main thread: on Linux the server ends
+    with the thread that started it, so that nothing is left over when we are killed.
     """
 
     def __init__(
         self,
         *,
         data_dir: Path,
+        host: str = LOOPBACK,
         port: int = 0,
         server: ServerBinary | None = None,
         options: Mapping[str, str] | None = None,
         patience: timedelta = timedelta(seconds=20),
     ) -> None:
         self.server = server or choose_server()
+        self.host = host
         self.port = port
         self.folder = DataFolder(data_dir)
         self._may_move = port == 0
@@ -70,7 +72,7 @@ class EmbeddedRedis:
     @property
     def url(self) -> str:
         """Where to connect, password included: for the environment of a service, never for its arguments."""
-        return f"redis://:{self.folder.password()}@{LOOPBACK}:{self.port}/0"
+        return f"redis://:{self.folder.password()}@{self.host}:{self.port}/0"
 
     @property
     def pid(self) -> int | None:
@@ -96,7 +98,7 @@ class EmbeddedRedis:
         """Starts the process and returns at once: the first half of `start`, for whoever cannot wait."""
         self.folder.create()
         self.folder.check(self.server)
-        self.port = self.port or free_port()
+        self.port = self.port or free_port(self.host)
         lock = self.folder.lock(timedelta(seconds=3))
         try:
             self.folder.configure(self._configuration())
@@ -162,7 +164,7 @@ class EmbeddedRedis:
 
     def _configuration(self) -> dict[str, str]:
         return {
-            "bind": LOOPBACK,
+            "bind": self.host,
             "port": str(self.port),
             "requirepass": self.folder.password(),
             "dir": str(self.folder.path),

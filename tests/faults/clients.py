@@ -32,13 +32,13 @@ class Answer:
     body: dict[str, Any]
 
 
-def call(port: int, method: str, path: str, body: object = None, key: str | None = None) -> Answer:
-    """One request on a connection of its own."""
+def call(address: str, method: str, path: str, body: object = None, key: str | None = None) -> Answer:
+    """One request to `host:port` on a connection of its own."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if key:
         headers["Idempotency-Key"] = key
     try:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        with closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
@@ -50,7 +50,7 @@ def call(port: int, method: str, path: str, body: object = None, key: str | None
 class Client(threading.Thread):
     """Submits tasks of all kinds, cancels some, sends some dead letters back."""
 
-    def __init__(self, number: int, seed: int, gateways: dict[str, int], ledger: Ledger, pause: float) -> None:
+    def __init__(self, number: int, seed: int, gateways: dict[str, str], ledger: Ledger, pause: float) -> None:
         super().__init__(name=f"client {number}", daemon=True)
         self.dice = Random(f"{seed}-{number}")
         self.gateways = gateways

@@ -19,10 +19,10 @@ from redis.exceptions import RedisError
 from shared import keys
 from shared.scripts import source
 from tests.faults import kinds
+from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
 from tests.faults.ledger import Ledger
 from tests.faults.site import LEASE, MOST_WAITING, Part, Site, freeze, thaw
-from tests.harness import free_port
 
 Undo = Callable[[], object]
 TOGETHER = 1000
@@ -203,7 +203,7 @@ def _configure(scene: Scene, name: str, value: str, afterwards: str) -> Undo:
 
 def demote_redis(scene: Scene) -> Undo:
     """Redis is a replica of nobody who is there: it answers READONLY."""
-    scene.site.tell(lambda redis: redis.replicaof("127.0.0.1", str(free_port())))
+    scene.site.tell(lambda redis: redis.replicaof(HOST, str(new_port())))
     return lambda: scene.site.tell(lambda redis: redis.replicaof("NO", "ONE"))
 
 
@@ -261,8 +261,8 @@ def _submit(scene: Scene, number: int, queue: str) -> None:
     ]
     for each in asked:
         each.about["data"]["n"] = each.n
-    name, port = scene.dice.choice(list(scene.site.gateways.items()))
-    answer = call(port, "POST", "/tasks/batch", {"tasks": [each.about for each in asked]})
+    name, address = scene.dice.choice(list(scene.site.gateways.items()))
+    answer = call(address, "POST", "/tasks/batch", {"tasks": [each.about for each in asked]})
     for each, item in zip(asked, answer.body.get("items", []), strict=False):
         refused = item.get("problem", {}).get("status") == 429
         said = "accepted" if "problem" not in item else "refused" if refused else ""

@@ -74,13 +74,13 @@ class Case:
 
 def read_back(run: Run) -> Case:
     """Every task, dead letter and batch, through the API."""
-    ports = list(run.site.gateways.values())
-    ids = [item["task_id"] for item in _pages(ports[0], "/tasks")]
+    gateways = list(run.site.gateways.values())
+    ids = [item["task_id"] for item in _pages(gateways[0], "/tasks")]
     wanted = sorted({*ids, *run.ledger.accepted})
 
     def get(numbered: tuple[int, str]) -> tuple[str, Task | None]:
         at, task_id = numbered
-        answer = call(ports[at % len(ports)], "GET", f"/tasks/{task_id}")
+        answer = call(gateways[at % len(gateways)], "GET", f"/tasks/{task_id}")
         return task_id, answer.body if answer.status == 200 else None
 
     with ThreadPoolExecutor(4) as pool:
@@ -88,17 +88,17 @@ def read_back(run: Run) -> Case:
     return Case(
         run=run,
         tasks={task_id: task for task_id, task in found.items() if task is not None},
-        dead={item["task_id"] for item in _pages(ports[0], "/dlq/failed-tasks")},
-        batches={each["batch_id"]: each for each in _pages(ports[0], "/batches")},
-        queues=call(ports[0], "GET", "/queues").body["items"],
+        dead={item["task_id"] for item in _pages(gateways[0], "/dlq/failed-tasks")},
+        batches={each["batch_id"]: each for each in _pages(gateways[0], "/batches")},
+        queues=call(gateways[0], "GET", "/queues").body["items"],
         recount=recount(run.site.admin),
     )
 
 
-def _pages(port: int, path: str) -> Iterator[Task]:
+def _pages(gateway: str, path: str) -> Iterator[Task]:
     cursor = ""
     while True:
-        page = call(port, "GET", f"{path}?limit=200{cursor}").body
+        page = call(gateway, "GET", f"{path}?limit=200{cursor}").body
         yield from page["items"]
         if not page["next_cursor"]:
             return

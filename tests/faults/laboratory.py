@@ -208,7 +208,7 @@ class Laboratory:
         """Somebody looks at the dashboard."""
         while not self._over.wait(0.5):
             for part in self.site.of("dashboard"):
-                if call(part.port, "GET", "/").status == 200:
+                if call(part.address, "GET", "/").status == 200:
                     self.run.seen = now_ns()
 
 

@@ -10,6 +10,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from tests.faults.addresses import HOST
+
 
 class Relay:
     """Passes bytes between one part and the server, in a thread of its own."""
@@ -24,7 +26,7 @@ class Relay:
         self.swallow = 0
         """So many answers get lost: Redis did what it was told, and the connection breaks before it can say so."""
         self.swallowed = 0
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = socket.create_server((HOST, 0), backlog=64)
         self._peers: dict[socket.socket, socket.socket] = {}
         self._servers: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
@@ -37,7 +39,7 @@ class Relay:
     def url(self) -> str:
         """The server's address, by way of this relay."""
         user = f"{self.target.username or ''}:{self.target.password}@" if self.target.password else ""
-        return f"redis://{user}127.0.0.1:{self._listener.getsockname()[1]}/0"
+        return f"redis://{user}{HOST}:{self._listener.getsockname()[1]}/0"
 
     def heal(self) -> None:
         """As good as new."""

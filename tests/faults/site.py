@@ -22,9 +22,10 @@ from redis.exceptions import RedisError
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.processes import describe_exit, dies_with_us
 from tests.faults import kinds
+from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
 from tests.faults.relay import Relay
-from tests.harness import QUICK, ROOT, free_port, wait_until
+from tests.harness import QUICK, ROOT, wait_until
 
 LEASE = 3.0
 """Seconds. Faults that are to outlast a lease last longer."""
@@ -32,6 +33,7 @@ MOST_WAITING = 1500
 """Tasks that a queue may hold."""
 ENVIRONMENT = {
     **QUICK,
+    "BIND_HOST": HOST,
     "TASK_MODULES": "tests.faults.handlers",
     "LEASE_TIME": f"{LEASE:g}",
     "INITIAL_RETRY_DELAY": "0.2",
@@ -73,11 +75,15 @@ class Part:
     folder: Path
     relay: Relay
     environment: dict[str, str]
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=new_port)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     wanted: bool = False
     """Whether it is to run now: if not, a fault has it."""
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -131,9 +137,9 @@ class Part:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
 
-def _serves(port: int) -> bool:
-    ready = call(port, "GET", "/health/ready").status == 200
-    return ready and bool(call(port, "GET", "/types").body.get("items"))
+def _serves(address: str) -> bool:
+    ready = call(address, "GET", "/health/ready").status == 200
+    return ready and bool(call(address, "GET", "/types").body.get("items"))
 
 
 def _memory_folder() -> str | None:
@@ -164,7 +170,9 @@ class Site:
         # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
         # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
         self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=_memory_folder()))
-        self.redis = EmbeddedRedis(data_dir=self._data / "data", options={"appendfsync": "always"})
+        self.redis = EmbeddedRedis(
+            data_dir=self._data / "data", host=HOST, port=new_port(), options={"appendfsync": "always"}
+        )
         self.parts: dict[str, Part] = {}
         self.died: list[str] = []
         self._admin: Redis | None = None
@@ -180,8 +188,8 @@ class Site:
         return [self.parts[name] for name in self.wanted.get(module, ())]
 
     @property
-    def gateways(self) -> dict[str, int]:
-        return {part.name: part.port for part in self.of("gateway")}
+    def gateways(self) -> dict[str, str]:
+        return {part.name: part.address for part in self.of("gateway")}
 
     # --- life ---
 
@@ -195,8 +203,8 @@ class Site:
                 environment |= {"REDIS_URL": relay.url, "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
                 self.parts[name] = Part(name, module, self.folder, relay, environment)
                 self.parts[name].start()
-        for port in self.gateways.values():
-            wait_until(partial(_serves, port), "a gateway is ready and knows the types", 60)
+        for address in self.gateways.values():
+            wait_until(partial(_serves, address), "a gateway is ready and knows the types", 60)
 
     def close(self) -> list[int]:
         """Ends everything in order; the processes that were left over."""
@@ -228,10 +236,7 @@ class Site:
 
     def note_death(self, part: Part) -> None:
         status = part.process.returncode if part.process else 0
-        words = part.words()
-        # A port of ours may be taken by somebody else's connection while nobody listens on it.
-        if "already in use" not in words:
-            self.died.append(f"{part.name} {describe_exit(status)} by itself; its last words:\n{words}")
+        self.died.append(f"{part.name} {describe_exit(status)} by itself; its last words:\n{part.words()}")
 
     # --- Redis, as its administrator ---
 

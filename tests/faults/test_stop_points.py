@@ -25,12 +25,14 @@ from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stop_points import POINTS
 from shared.tasks import Outcome, TaskState
+from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import Answer, call
 from tests.faults.ledger import Ledger
-from tests.harness import ROOT, System, free_port, running_system, wait_until
+from tests.harness import ROOT, System, running_system, wait_until
 from tests.least_privilege import url_of_user
 
 ENVIRONMENT = {
+    "BIND_HOST": HOST,
     "TASK_MODULES": "tests.faults.handlers",
     "LEASE_TIME": "2",
     "WORKER_EXECUTORS": "1",
@@ -196,18 +198,18 @@ def test_a_housekeeper_that_stops_at_a_point_holds_nobody_up(place: Place, point
 class Caller:
     """Somebody who asks a gateway whose process dies once, and then the one that takes its place."""
 
-    port: int
+    address: str
     trap: dict[str, str]
 
     def send(self, method: str, path: str, body: object = None) -> Answer:
         """The answer at last; the first time there is none."""
-        first = call(self.port, method, path, body, "a-key-of-its-own")
+        first = call(self.address, method, path, body, "a-key-of-its-own")
         assert (first.status, reached(self.trap)) == (0, True)
         answer: Answer = wait_until(lambda: self._again(method, path, body), "it is answered", 60)
         return answer
 
     def _again(self, method: str, path: str, body: object) -> Answer | None:
-        answer = call(self.port, method, path, body, "a-key-of-its-own")
+        answer = call(self.address, method, path, body, "a-key-of-its-own")
         return answer if answer.status not in (0, 503) and "in-progress" not in str(answer.body) else None
 
 
@@ -215,10 +217,11 @@ class Caller:
 def caller(place: Place, request: pytest.FixtureRequest) -> Iterator[Caller]:
     for key in place.system.redis.scan_iter(keys.idempotency("*")):
         place.system.redis.delete(key)
-    trap, port = place.trap(request.param), free_port()
+    trap, port = place.trap(request.param), new_port()
+    address = f"{HOST}:{port}"
     victim = place.system.start("gateway", GATEWAY_PORT=str(port), **trap)
-    wait_until(lambda: call(port, "GET", "/types").body.get("items"), "the gateway is ready", 60)
-    yield Caller(port, trap)
+    wait_until(lambda: call(address, "GET", "/types").body.get("items"), "the gateway is ready", 60)
+    yield Caller(address, trap)
     victim.terminate()
     victim.wait(60)
 
@@ -248,7 +251,7 @@ def test_a_batch_whose_gateway_dies_in_the_middle_is_stored_once(place: Place, c
     expire.join()
     ids = [item["task_id"] for item in answer.body["items"]]
     assert len(set(ids)) == 600
-    then = call(caller.port, "GET", f"/batches/{answer.body['batch_id']}").body["then"]
+    then = call(caller.address, "GET", f"/batches/{answer.body['batch_id']}").body["then"]
     place.all_completed_once([*ids, then])
     assert place.system.redis.zcard(keys.TASKS) == before + 601
 
@@ -263,7 +266,7 @@ def _forget_who_died(place: Place, trap: dict[str, str]) -> None:
 def test_a_dead_letter_whose_gateway_dies_is_sent_back_once(place: Place, caller: Caller) -> None:
     [dead_letter] = place.submit(1, "give-up")
     place.system.ended(dead_letter)
-    first = call(caller.port, "POST", f"/dlq/failed-tasks/{dead_letter}/retry")
+    first = call(caller.address, "POST", f"/dlq/failed-tasks/{dead_letter}/retry")
     assert (first.status, reached(caller.trap)) == (0, True)
     wait_until(lambda: len(place.system.ended(dead_letter).attempts) == 2, "it was run again, and failed again")
     time.sleep(0.2)
@@ -283,7 +286,7 @@ def test_a_task_whose_gateway_dies_while_it_cancels_it_is_cancelled(place: Place
 
 @pytest.mark.parametrize("point", OF_DASHBOARDS)
 def test_a_bulk_action_whose_dashboard_dies_sends_each_dead_letter_back_once(place: Place, point: str) -> None:
-    trap, port = place.trap(point), free_port()
+    trap, port = place.trap(point), new_port()
     ids = place.submit(5, "give-up")
     for each in ids:
         place.system.ended(each)

@@ -113,7 +113,7 @@ def test_port_that_somebody_else_took_first_is_exchanged(
     tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports = iter([taken_port])
-    monkeypatch.setattr("shared.local.embedded_redis.free_port", lambda: next(ports, None) or free_port())
+    monkeypatch.setattr("shared.local.embedded_redis.free_port", lambda host: next(ports, None) or free_port())
     with EmbeddedRedis(data_dir=tmp_path) as server:
         assert server.running
         assert server.port != taken_port
