@@ -292,7 +292,8 @@ def _demand(task_id: str, state: str, done: bool, rule: str) -> None:
 
 
 def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
-    """A command that submits the same task again, for a shell."""
+    """A command that submits the same task again, for a shell; with the API key that the shell has, if it has one."""
     body = json.dumps({"type": task_type, "data": data, "priority": queue})
     quoted = body.replace("'", "'\\''")
-    return f"curl -X POST {url}/tasks -H 'Content-Type: application/json' -d '{quoted}'"
+    key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'
+    return f"curl -X POST {url}/tasks {key} -H 'Content-Type: application/json' -d '{quoted}'"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from datetime import timedelta
 from html import unescape
 
 import pytest
 
+from dashboard.actions import as_command
 from shared import keys
 from shared.audit import Audit
 from shared.task_types import TaskType, TaskTypes
@@ -176,6 +178,20 @@ def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, 
     start = page.index('data-copy="curl') + len('data-copy="')
     words = shlex.split(page[start : page.index('">Copy as curl')])
     assert json.loads(words[-1])["data"] == "it's `rm -rf /` $(reboot)"
+
+
+@pytest.mark.parametrize(
+    ("environment", "header"), [({}, []), ({"TASKQUEUE_API_KEY": "a key"}, ["-HAuthorization: Bearer a key"])]
+)
+def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dict[str, str], header: list[str]) -> None:
+    command = as_command("http://localhost:8000", "echo", 1, "high")
+    said = subprocess.run(
+        ["sh", "-c", f"""curl() {{ printf '%s\\n' "$@"; }}; {command}"""],
+        env=environment, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert said[:3] == ["-X", "POST", "http://localhost:8000/tasks"]
+    assert said[3:-4] == header
+    assert json.loads(said[-1]) == {"type": "echo", "data": 1, "priority": "high"}
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
