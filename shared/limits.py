@@ -169,14 +169,8 @@ class Limits:
 
     def share(self, name: str, limit: Limit | None) -> None:
         """Sets (None: removes) a limit that the product finds by itself, where nobody has set or declared one."""
-        current = self.get(name)
-        if current and (current.source != "share" or current.limit == limit):
-            return
         with translated():
-            if limit:
-                self.scripts.limit_put(name, _stored(limit, source="share"))
-            elif current:
-                self.scripts.limit_delete(name)
+            self.scripts.limit_share(name, _stored(limit, source="share") if limit else "")
 
 
 def _stored(limit: Limit, **about: Any) -> str:

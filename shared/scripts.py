@@ -97,7 +97,7 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
         ),
         ("_hooks", "_links"),
     ),
-    **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "read")},
+    **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
 }  # fmt: skip
 _PARTS |= {
     name: (*_PARTS[name], "_limits")
@@ -407,6 +407,10 @@ class Scripts:
         others = self.call("limit_declare", "1" if first else "", *(part for pair in limits.items() for part in pair))
         said = [each.decode() for each in others]
         return dict(zip(said[::2], said[1::2], strict=True))
+
+    def limit_share(self, name: str, stored: str) -> None:
+        """Sets ("" removes) a limit that the product finds by itself, unless somebody has set or declared one."""
+        self.call("limit_share", name, stored)
 
     def limit_read(self, *names: str) -> list[tuple[bytes, bytes, int, int, bytes, bytes]]:
         """Limits as `limit_read.lua` shows them; all when none is named."""

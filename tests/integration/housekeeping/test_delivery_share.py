@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from shared import keys
 from shared.limits import Limit, Limits
 from shared.queues import Queues
+from shared.scripts import Argument, Scripts
 from shared.tasks import WEBHOOK_TYPE, NewTask, new_task_id
 from shared.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine
@@ -88,6 +90,29 @@ def test_one_executor_alone_delivers_too_and_looks_are_few(share: Share) -> None
     found = share.limits.get(NAME)
     assert found
     assert (found.limit, found.source) == (Limit(concurrency=1), "share")
+
+
+@pytest.mark.parametrize("deliveries", [True, False])
+def test_what_somebody_sets_while_housekeeping_looks_is_not_undone(
+    share: Share, monkeypatch: pytest.MonkeyPatch, deliveries: bool
+) -> None:
+    """Between what it reads and what it writes nobody else may come: the limit set by hand would be gone."""
+    share.work("a", 4)
+    share.submit(WEBHOOK_TYPE)
+    share.after_a_look()
+    if not deliveries:
+        share.machine.scripts.redis.delete(keys.tasks_of_type(WEBHOOK_TYPE))
+    call = Scripts.call
+
+    def behind_somebody(self: Scripts, name: str, *arguments: Argument) -> Any:
+        if name in ("limit_put", "limit_delete", "limit_share"):
+            monkeypatch.setattr(Scripts, "call", call)
+            share.limits.put(NAME, Limit(concurrency=7))
+        return call(self, name, *arguments)
+
+    share.work("a", 8)
+    monkeypatch.setattr(Scripts, "call", behind_somebody)
+    assert share.after_a_look() == Limit(concurrency=7)
 
 
 def test_what_people_or_settings_say_stands(share: Share) -> None:

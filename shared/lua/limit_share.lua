@@ -1,0 +1,5 @@
+-- Sets ("" removes) a limit that the product finds by itself, where nobody has set or declared one.
+-- ARGV: now, name, the limit (JSON, as for `limit_put.lua`).
+local before = redis.call('HGET', LIMITS, ARGV[2])
+if not before or cjson.decode(before).source == 'share' then set_limit(ARGV[2], ARGV[3]) end
+return 0
