@@ -44,5 +44,5 @@ local function decode(json)
   return readable and type(value) == 'table' and value or {}
 end
 
-local redis = setmetatable({call = carefully}, {__index = asked})
+local redis = setmetatable({call = carefully, careful = true}, {__index = asked})
 local cjson = setmetatable({decode = decode}, {__index = text})
