@@ -10,9 +10,10 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from tests.faults.case import read_back
 from tests.faults.faults import BY_NAME
 from tests.faults.figures import BAR, NEXT_TURN, Figures, figures_of, keep, recoveries_of, shown, table
-from tests.faults.judges import judge, read_back
+from tests.faults.judges import judge
 from tests.faults.laboratory import QUIET, Laboratory
 from tests.harness import ROOT
 

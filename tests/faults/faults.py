@@ -25,6 +25,8 @@ from tests.faults.ledger import Ledger
 from tests.faults.site import LEASE, MOST_WAITING, Part, Site, freeze, thaw
 
 Undo = Callable[[], object]
+CLOCK_MOVED = 600.0
+"""Seconds."""
 TOGETHER = 1000
 """Leases that end in the same moment."""
 
@@ -62,7 +64,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of fault: what it takes to itself (a module of parts, `redis`, `data`), and how long it lasts."""
+    """A kind of fault: what it takes to itself (a module of parts, any `part`, `redis`, `data`), how long it lasts."""
 
     name: str
     takes: str
@@ -104,6 +106,18 @@ def freeze_all(scene: Scene) -> Undo:
 def freeze_child(scene: Scene) -> Undo:
     scene.happened.pids = scene.happened.pids[1:] and [scene.dice.choice(scene.happened.pids[1:])]
     return _freeze(scene)
+
+
+def move_clock(scene: Scene) -> Undo:
+    """Its wall clock is ten minutes fast or slow, from its start or all of a sudden; and then right again."""
+    part = scene.part
+    from_its_start = scene.dice.random() < 0.5
+    if from_its_start:
+        part.kill_all()
+    part.set_clock(scene.dice.choice([-CLOCK_MOVED, CLOCK_MOVED]))
+    if from_its_start:
+        part.start()
+    return lambda: part.set_clock(0)
 
 
 def _freeze(scene: Scene) -> Undo:
@@ -293,6 +307,7 @@ FAULTS = [
     Fault("answers to gateway lost", "gateway", 1, 2, swallow),
     Fault("dashboard killed", "dashboard", 0, 2, kill_all),
     Fault("dashboard frozen", "dashboard", *_LONG, freeze_all),
+    Fault("clock moved", "part", *_LONG, move_clock),
     Fault("redis killed", "redis", 0.1, 2.5, kill_redis),
     Fault("redis frozen", "redis", 1, LEASE + 2.5, freeze_redis),
     Fault("redis paused", "redis", 0.5, 4, pause_redis),

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 
+from tests.faults.case import SECOND, Case
 from tests.faults.faults import Happened
-from tests.faults.judges import UNBEGUN, Case
+from tests.faults.judges import UNBEGUN
 from tests.faults.ledger import Execution
 
 BAR = 15.0
@@ -21,7 +21,6 @@ NEXT_TURN = 60.0
 A thousand of them at once run one by one, as each may have been what killed its worker, through relays that take
 most of the time; without relays a worker with two executors runs about a thousand such tasks a second.
 """
-SECOND = 1_000_000_000
 
 
 @dataclass
@@ -145,8 +144,7 @@ class _Measure:
         """When the outcome of an attempt was written, or its lease was taken from who held it."""
         for attempt in self.case.tasks[task_id]["attempts"]:
             if attempt["number"] == number and attempt["ended_at"]:
-                at = datetime.fromisoformat(attempt["ended_at"]).timestamp()
-                return int(at * SECOND) - self.case.run.wall_offset_ns
+                return self.case.monotonic(attempt["ended_at"])
         return None
 
     def _cut_short(self, task_id: str, number: int) -> bool:

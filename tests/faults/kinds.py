@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -16,7 +17,8 @@ SHARES: dict[str, float] = {
     "later": 3,
     "unique": 3,
     "dependent": 6,
-    "delayed": 6,
+    "delayed": 4,
+    "dated": 3,
     "expiring": 3,
     "limited": 4,
     "batch": 1.5,
@@ -55,6 +57,10 @@ def about(kind: str, dice: Random, known: Sequence[str]) -> dict[str, Any]:
     return body
 
 
+def _in(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
 _MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
     "slow": lambda dice: ({"seconds": round(dice.uniform(0.3, 1.5), 2)}, {}),
     "flaky": lambda dice: ({"failures": dice.randint(1, 3)}, {}),
@@ -63,6 +69,7 @@ _MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
         {"unique_key": f"work-{dice.randrange(UNIQUE_KEYS)}", "on_conflict": dice.choice(["refuse", "existing"])},
     ),
     "delayed": lambda dice: ({}, {"delay": round(dice.uniform(0.3, 3.0), 2)}),
+    "dated": lambda dice: ({}, {"run_at": _in(dice.uniform(0.3, 3.0))}),
     "expiring": lambda dice: ({}, {"expires_in": round(dice.uniform(0.3, 3.0), 2)}),
     "limited": lambda dice: ({"seconds": 0.1}, {"type": "lab-limited"}),
 }

@@ -42,7 +42,7 @@ class Run:
     """When the dashboard last answered."""
     stuck: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    wall_offset_ns: int = field(default_factory=lambda: time.time_ns() - time.monotonic_ns())
+    wall_offset_ns: int = field(default_factory=lambda: max(time.time_ns() - time.monotonic_ns() for _ in range(20)))
     """What the clock of the wall, and of Redis, shows more than the monotonic one."""
 
 
@@ -142,7 +142,9 @@ class Laboratory:
     def _victim(self, fault: Fault) -> Part | None:
         """A part that no fault has now."""
         taken = {each.happened.victim for each in self.going}
-        free = [part for part in self.site.parts.values() if part.module == fault.takes and part.name not in taken]
+        free = [
+            part for part in self.site.parts.values() if fault.takes in (part.module, "part") and part.name not in taken
+        ]
         return self.dice.choice(free) if free else None
 
     def _wait(self, seconds: float) -> None:

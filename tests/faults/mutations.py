@@ -45,6 +45,7 @@ def _tests(*arguments: str) -> Check:
 _FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=24)
 _KILLS = _laboratory("worker killed", "executor killed", seconds=10)
 _UNANSWERED = _laboratory("answers to gateway lost", "redis frozen", "redis paused", seconds=22)
+_CLOCKS = _laboratory("clock moved", seconds=24)
 _QUIET = _laboratory("scripts flushed", seconds=8)
 _SCRIPTS = "tests/integration/test_scripts.py"
 _CONTRACT = "tests/integration/housekeeping/test_lock_contract.py"
@@ -160,6 +161,15 @@ MUTATIONS: Sequence[Mutation] = (
         "",
         _KILLS,
         ("every attempt is on record",),
+    ),
+    Mutation(
+        "a record by the executor's own clock",
+        "every attempt is remembered",
+        "worker/executor.py",
+        "self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
+        "self._record(assignment, time.time_ns() // 1000, time.time_ns() // 1000)",
+        _CLOCKS,
+        ("records tell the time",),
     ),
     Mutation(
         "a cancel that is ignored",

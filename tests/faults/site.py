@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,7 @@ PARTS = {
 }
 SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
 """Enough to find a planted bug."""
+CLOCK = ROOT / "tests" / "faults" / "clock"
 _PORTS = {
     "gateway": "GATEWAY_PORT",
     "worker": "WORKER_METRICS_PORT",
@@ -90,8 +92,16 @@ class Part:
         return self.folder / f"{self.name}.log"
 
     @property
+    def clock(self) -> Path:
+        return self.folder / f"{self.name}.clock"
+
+    @property
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def set_clock(self, seconds: float) -> None:
+        """Makes the wall clock of its processes, now or when they are started, wrong by so much."""
+        set_clock(self.clock, seconds)
 
     def start(self) -> None:
         self.starts += 1
@@ -99,7 +109,13 @@ class Part:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.module],
-                env={**os.environ, **self.environment, _PORTS[self.module]: str(self.port)},
+                env={
+                    **os.environ,
+                    **self.environment,
+                    _PORTS[self.module]: str(self.port),
+                    "PYTHONPATH": str(CLOCK),
+                    "FAULTS_CLOCK": str(self.clock),
+                },
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -135,6 +151,12 @@ class Part:
     def words(self, lines: int = 12) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def set_clock(file: Path, seconds: float) -> None:
+    """What `clock/sitecustomize.py` reads, written in place, as it is being read."""
+    with file.open("r+b" if file.exists() else "wb") as written:
+        written.write(struct.pack("d", seconds))
 
 
 def _serves(address: str) -> bool:
@@ -202,6 +224,7 @@ class Site:
                 relay = Relay(self.redis.url)
                 environment |= {"REDIS_URL": relay.url, "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
                 self.parts[name] = Part(name, module, self.folder, relay, environment)
+                self.parts[name].set_clock(0)
                 self.parts[name].start()
         for address in self.gateways.values():
             wait_until(partial(_serves, address), "a gateway is ready and knows the types", 60)
