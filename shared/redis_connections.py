@@ -7,6 +7,7 @@ so that the next command looks for the primary anew: through the sentinels, or t
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -217,12 +218,14 @@ class Sentinels:
         self.master: tuple[str, int] | None = None
         self._decision = -1
         self._silent_since = dict.fromkeys(clients, -_SENTINEL_REST)
-        self._watching = threading.Lock()
+        self._watchers: dict[int, threading.Thread] = {}
+        """By process: a child that was forked off has this object and none of its parent's threads."""
 
     def find_master(self) -> tuple[str, int]:
         """Where the master is; raises ConnectionError when no sentinel can tell within its time."""
-        if self._watching.acquire(blocking=False):
-            threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True).start()
+        watcher = threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True)
+        if self._watchers.setdefault(os.getpid(), watcher) is watcher:
+            watcher.start()
         _, host, port = self._latest()
         return host, port
 

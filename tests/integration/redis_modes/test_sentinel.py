@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
 from shared.local.ports import free_port
@@ -62,7 +64,7 @@ def demoted(watched: Watched) -> None:
     watched.ask("FAILOVER", SERVICE)
 
 
-@pytest.mark.parametrize("removal", [killed, pytest.param(demoted, marks=LONG)], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("removal", [killed, demoted], ids=lambda each: each.__name__)
 def test_the_master_goes_under_load_and_what_redis_kept_ends(
     watched: Watched, tmp_path: Path, removal: Removal
 ) -> None:
@@ -75,7 +77,9 @@ def test_the_master_goes_under_load_and_what_redis_kept_ends(
 
 # One that wakes up may find a replica that has not heard of the change; if all must have it, nothing is taken then.
 @pytest.mark.parametrize(
-    ("removal", "copies"), [(frozen, "2"), pytest.param(killed, "1", marks=LONG)], ids=["frozen", "killed"]
+    ("removal", "copies"),
+    [(frozen, "2"), pytest.param(demoted, "2", marks=LONG), pytest.param(killed, "1", marks=LONG)],
+    ids=lambda each: getattr(each, "__name__", each),
 )
 def test_what_replicas_had_when_it_was_accepted_outlives_the_master(
     tmp_path: Path, removal: Removal, copies: str
@@ -145,6 +149,29 @@ def test_a_connection_to_a_demoted_master_is_dropped_and_the_master_looked_for_a
             client.set("meanwhile", 1)
         direct.replicaof("NO", "ONE")
         assert client.set("after", 1)
+
+
+def test_a_process_that_was_forked_off_follows_the_sentinels_as_well(watched: Watched) -> None:
+    """As the gateway's do: what the old master goes on taking for ten seconds after a change by hand is lost."""
+    with connect(load(watched.environment).store_url) as client:
+        client.ping()
+        child = os.fork()
+        if child == 0:
+            os._exit(_follows_the_change_of_master(client, watched.servers[1].port))
+        time.sleep(1.5)  # it has learnt who is the master now
+        demoted(watched)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "it never left the old master"
+
+
+def _follows_the_change_of_master(client: Redis, port: int) -> int:
+    end = time.monotonic() + 7
+    while time.monotonic() < end:
+        with suppress(StoreUnavailable, StoreRefused), translated():
+            client.set("where", "here")
+            if client.config_get("port")["port"] == str(port):
+                return 0
+        time.sleep(0.05)
+    return 1
 
 
 def test_silent_sentinels_are_passed_over_and_that_all_are_silent_is_said(watched: Watched) -> None:
