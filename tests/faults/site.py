@@ -25,8 +25,8 @@ from shared.local.processes import describe_exit, dies_with_us
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
-from tests.faults.relay import Relay
 from tests.harness import QUICK, ROOT, wait_until
+from tests.relay import Relay
 
 LEASE = 3.0
 """Seconds. Faults that are to outlast a lease last longer."""
@@ -221,7 +221,7 @@ class Site:
         for module, names in self.wanted.items():
             for name in names:
                 environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder)}
-                relay = Relay(self.redis.url)
+                relay = Relay(self.redis.url, HOST)
                 environment |= {"REDIS_URL": relay.url, "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
                 self.parts[name] = Part(name, module, self.folder, relay, environment)
                 self.parts[name].set_clock(0)

@@ -27,7 +27,7 @@ from tests.harness import System, wait_until
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, free_port, serves
-from tests.integration.housekeeping.relay import Relay
+from tests.relay import Relay
 
 NEW = {"type": "process", "data": {"a": 1, "b": 2}}
 KEY = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 
 from tests.harness import Samples, System, free_port, scrape
-from tests.integration.housekeeping.relay import Relay
+from tests.relay import Relay
 
 QUICK = {
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",

@@ -10,14 +10,14 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from tests.faults.addresses import HOST
-
 
 class Relay:
     """Passes bytes between one part and the server, in a thread of its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, host: str = "127.0.0.1") -> None:
+        """`url` is the server's; `host` is where the relay listens."""
         self.target = urlsplit(url)
+        self.host = host
         self.cut = False
         """What comes is neither passed on nor refused."""
         self.refusing = False
@@ -26,7 +26,7 @@ class Relay:
         self.swallow = 0
         """So many answers get lost: Redis did what it was told, and the connection breaks before it can say so."""
         self.swallowed = 0
-        self._listener = socket.create_server((HOST, 0), backlog=64)
+        self._listener = socket.create_server((host, 0), backlog=64)
         self._peers: dict[socket.socket, socket.socket] = {}
         self._servers: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
@@ -39,7 +39,7 @@ class Relay:
     def url(self) -> str:
         """The server's address, by way of this relay."""
         user = f"{self.target.username or ''}:{self.target.password}@" if self.target.password else ""
-        return f"redis://{user}{HOST}:{self._listener.getsockname()[1]}/0"
+        return f"redis://{user}{self.host}:{self._listener.getsockname()[1]}/0"
 
     def heal(self) -> None:
         """As good as new."""
