@@ -193,13 +193,12 @@ class NewTask:
     batch: BatchPlace | None = None
     after_batch: str | None = None
     webhook: Webhook | None = None
+    limit_key: str | None = None
+    fair_key: str | None = None
 
     def joining(self, traceparent: str | None) -> NewTask:
         """The task as part of a trace."""
         return replace(self, meta={**(self.meta or {}), TRACEPARENT: traceparent}) if traceparent else self
-
-    limit_key: str | None = None
-    fair_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,23 @@ It tells nothing about this installation, so nobody needs a key for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
 from gateway import errors
 from gateway.docs import page
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.endpoints import JSON, Answer, F, Reply, endpoint
 from gateway.errors import KINDS, Refusal
 
-_TAG = "documentation"
 _ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+
+
+def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
+    """Who asks needs neither a key nor a Redis."""
+    answer = Answer(description=says, media_type=media_type)
+    return endpoint("GET", path, tag="documentation", answers={200: answer}, store=False, scope=None)
 
 
 class Documentation:
@@ -24,7 +30,7 @@ class Documentation:
         self.document = document
         self.page = page.render(document).encode()
 
-    @endpoint("GET", "/", tag=_TAG, answers={200: Answer(description="Where things are.")}, store=False, scope=None)
+    @_open("/", "Where things are.")
     def index(self) -> Reply:
         """Says where things are."""
         info = self.document["info"]
@@ -39,61 +45,36 @@ class Documentation:
             }
         )
 
-    @endpoint(
-        "GET", "/openapi.json", tag=_TAG, answers={200: Answer(description="OpenAPI 3.1.")}, store=False, scope=None
-    )
+    @_open("/openapi.json", "OpenAPI 3.1.")
     def openapi(self) -> Reply:
         """Gives the OpenAPI document."""
         return Reply(content=self.document)
 
-    @endpoint(
-        "GET",
-        "/docs",
-        tag=_TAG,
-        answers={200: Answer(description="A page.", media_type="text/html")},
-        store=False,
-        scope=None,
-    )
+    @_open("/docs", "A page.", "text/html")
     def docs(self) -> Reply:
         """Shows the documentation as a page that needs nothing from anywhere else."""
         return Reply(
             content=self.page, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
         )
 
-    @endpoint(
-        "GET",
-        "/docs/{name}",
-        tag=_TAG,
-        answers={200: Answer(description="", media_type="*/*")},
-        store=False,
-        scope=None,
-    )
+    @_open("/docs/{name}", "The file.", "*/*")
     def asset(self, name: str) -> Reply:
         """Gives the page's style and script."""
         if name not in _ASSETS:
             raise Refusal(errors.NO_SUCH_PATH, "there is no such file")
         return Reply(content=(files("gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
 
-    @endpoint(
-        "GET",
-        "/favicon.ico",
-        tag=_TAG,
-        answers={200: Answer(description="", media_type="*/*")},
-        store=False,
-        scope=None,
-    )
+    @_open("/favicon.ico", "The icon.", "*/*")
     def favicon(self) -> Reply:
         """Gives the icon that browsers ask for unasked."""
         return Reply(content=(files("gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
-    @endpoint("GET", "/problems", tag=_TAG, answers={200: Answer(description="All kinds.")}, store=False, scope=None)
+    @_open("/problems", "All kinds.")
     def problems(self) -> Reply:
         """Lists the kinds of problem."""
         return Reply(content={"items": [_explained(slug) for slug in KINDS], "next_cursor": None})
 
-    @endpoint(
-        "GET", "/problems/{name}", tag=_TAG, answers={200: Answer(description="A kind.")}, store=False, scope=None
-    )
+    @_open("/problems/{name}", "A kind.")
     def problem(self, name: str) -> Reply:
         """Explains the `type` of a problem."""
         if name not in KINDS:
