@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo
 
 from shared.outside import LONGEST, Outside
+from shared.task_fields import (
+    MOST_TAGS_OF_A_SCHEDULE,
+    TAG,
+    Events,
+    ExpiresIn,
+    Jitter,
+    Multiplier,
+    Retries,
+    RetrySeconds,
+    Timeout,
+)
 
-_TEN_YEARS = 10 * 365 * 86400
-_Seconds = Annotated[float, Field(strict=True, ge=0, le=_TEN_YEARS)]
+_Tag = Annotated[str, StringConstraints(pattern=f"^{TAG.pattern}$")]
 
 
 def _callable(url: str, info: ValidationInfo) -> str:
@@ -22,31 +32,28 @@ def _callable(url: str, info: ValidationInfo) -> str:
 class _Retry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    max_retries: Annotated[int, Field(strict=True, ge=0, le=1000)] | None = None
-    initial_delay: _Seconds | None = None
-    multiplier: Annotated[float, Field(strict=True, ge=1, le=100)] | None = None
-    max_delay: _Seconds | None = None
-    jitter: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
+    max_retries: Retries | None = None
+    initial_delay: RetrySeconds | None = None
+    multiplier: Multiplier | None = None
+    max_delay: RetrySeconds | None = None
+    jitter: Jitter | None = None
 
 
 class _Webhook(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     url: Annotated[str, Field(strict=True, max_length=LONGEST), AfterValidator(_callable)]
-    events: Annotated[list[Literal["completed", "failed", "cancelled", "expired"]], Field(max_length=4)] | None = None
+    events: Events | None = None
     retry: _Retry | None = None
 
 
 class _Fields(BaseModel):
     """Of the others `Schedule` knows what they may be."""
 
-    timeout: Annotated[float, Field(strict=True, gt=0, le=7 * 86400)] | None = None
-    expires_in: Annotated[float, Field(strict=True, gt=0, le=_TEN_YEARS)] | None = None
+    timeout: Timeout | None = None
+    expires_in: ExpiresIn | None = None
     retry: _Retry | None = None
-    tags: (
-        Annotated[list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:@/-]{1,64}$")]], Field(max_length=15)]
-        | None
-    ) = None
+    tags: Annotated[list[_Tag], Field(max_length=MOST_TAGS_OF_A_SCHEDULE)] | None = None
     webhook: _Webhook | None = None
 
 

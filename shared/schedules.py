@@ -24,12 +24,11 @@ from croniter import CroniterError, croniter
 
 from shared.outside import Outside
 from shared.schedule_fields import check_fields
+from shared.task_fields import KEY, LIMIT_KEY
 from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
-_LIMIT_KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_FAIR_KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 LONGEST_INTERVAL = timedelta(days=366)
 MOST_COUNTED = 10_000
 """Missed times that are counted one by one; a schedule of every second that slept for a week has 600,000."""
@@ -89,9 +88,9 @@ class Schedule:
             raise ValueError("interval must be 1 to 31622400 seconds")
         if not 1 <= self.missed_limit <= MOST_COUNTED:
             raise ValueError(f"missed_limit must be 1 to {MOST_COUNTED}")
-        if self.limit_key is not None and not _LIMIT_KEY.fullmatch(self.limit_key):
+        if self.limit_key is not None and not LIMIT_KEY.fullmatch(self.limit_key):
             raise ValueError("limit_key must be 1 to 100 characters out of A-Z a-z 0-9 _ . -")
-        if self.fair_key is not None and not _FAIR_KEY.fullmatch(self.fair_key):
+        if self.fair_key is not None and not KEY.fullmatch(self.fair_key):
             raise ValueError("fair_key must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -")
         check_zone(self.timezone)
         if self.cron is not None:

@@ -20,6 +20,7 @@ from shared import strict_json
 from shared.api_keys import Scope
 from shared.queues import Queues
 from shared.schedules import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
+from shared.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
 from shared.tasks import WEBHOOK_TYPE, new_task_id
 from shared.telemetry import Tracing, subject_of
 from shared.timetable import StoredSchedule, Timetable
@@ -62,14 +63,10 @@ class ScheduleBody(Body):
     overlap: Literal["allow", "skip", "cancel"] = Field(
         "allow", description="When the last task has not ended: run beside it, skip this time, or cancel that one."
     )
-    timeout: Annotated[float, Field(strict=True, gt=0, le=schemas.MAX_TIMEOUT)] | None = Field(
-        None, description="Seconds that one attempt may take."
-    )
-    expires_in: Annotated[float, Field(strict=True, gt=0, le=10 * 365 * 86400)] | None = Field(
-        None, description="Seconds after which a task must not start any more."
-    )
+    timeout: Timeout | None = Field(None, description="Seconds that one attempt may take.")
+    expires_in: ExpiresIn | None = Field(None, description="Seconds after which a task must not start any more.")
     retry: schemas.RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
-    tags: Annotated[list[Tag], Field(max_length=15)] | None = Field(
+    tags: Annotated[list[Tag], Field(max_length=MOST_TAGS_OF_A_SCHEDULE)] | None = Field(
         None, description="Words to find its tasks by; schedule:NAME comes along."
     )
     limit_key: schemas.LimitKey | None = Field(

@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from gateway.schemas.values import (
-    MAX_TIMEOUT,
     MAX_UNIQUE,
     Body,
     Delay,
@@ -18,8 +17,6 @@ from gateway.schemas.values import (
     OnParentFailureWord,
     OnWord,
     Priority,
-    Retries,
-    RetrySeconds,
     Tag,
     TaskId,
     View,
@@ -28,6 +25,7 @@ from gateway.schemas.values import (
     _spelled_out,
 )
 from shared.outside import LONGEST as LONGEST_URL
+from shared.task_fields import MOST_TAGS, Events, ExpiresIn, Jitter, Multiplier, Retries, RetrySeconds, Timeout
 from shared.tasks import Conflict, TaskState
 
 
@@ -36,13 +34,9 @@ class RetryOverrides(Body):
 
     max_retries: Retries | None = Field(None, description="Retries after the first attempt.")
     initial_delay: RetrySeconds | None = Field(None, description="Seconds before the first retry.")
-    multiplier: Annotated[float, Field(strict=True, ge=1, le=100)] | None = Field(
-        None, description="Factor from one delay to the next."
-    )
+    multiplier: Multiplier | None = Field(None, description="Factor from one delay to the next.")
     max_delay: RetrySeconds | None = Field(None, description="Longest delay in seconds.")
-    jitter: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
-        None, description="Spreads each delay by up to this share of it."
-    )
+    jitter: Jitter | None = Field(None, description="Spreads each delay by up to this share of it.")
 
 
 class DependencyBody(Body):
@@ -84,10 +78,7 @@ class WebhookBody(Body):
         max_length=LONGEST_URL,
         json_schema_extra={"format": "uri"},
     )
-    events: (
-        Annotated[list[Literal["completed", "failed", "cancelled", "expired"]], Field(min_length=1, max_length=4)]
-        | None
-    ) = Field(None, description="Which ends are told; none given: every one.")
+    events: Events | None = Field(None, description="Which ends are told; none given: every one.")
     retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of deliveries.")
 
 
@@ -107,15 +98,11 @@ class NewTaskBody(Body):
     run_at: Annotated[Instant, AfterValidator(_not_too_far)] | None = Field(
         None, description="When it may run. Not together with delay."
     )
-    expires_in: Annotated[float, Field(strict=True, gt=0, le=10 * 365 * 86400)] | None = Field(
-        None, description="Seconds from now after which it must not start any more."
-    )
-    timeout: Annotated[float, Field(strict=True, gt=0, le=MAX_TIMEOUT)] | None = Field(
-        None, description="Seconds that one attempt may take."
-    )
+    expires_in: ExpiresIn | None = Field(None, description="Seconds from now after which it must not start any more.")
+    timeout: Timeout | None = Field(None, description="Seconds that one attempt may take.")
     max_retries: Retries | None = Field(None, description="Short for retry.max_retries.")
     retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
-    tags: Annotated[list[Tag], Field(max_length=16)] | None = Field(
+    tags: Annotated[list[Tag], Field(max_length=MOST_TAGS)] | None = Field(
         None, description="Words to find it by: GET /tasks?tag=…"
     )
     unique_key: Key | None = Field(None, description="No two tasks of the type hold one key at the same time.")
@@ -143,7 +130,6 @@ class NewTaskBody(Body):
     fair_key: Key | None = Field(
         None, description="Whose task it is: within one priority those who have many let others have their turn."
     )
-
     webhook: WebhookBody | None = Field(None, description="Whom to tell by a signed POST when it has ended.")
 
     @model_validator(mode="after")

@@ -14,17 +14,14 @@ from pydantic.functional_validators import AfterValidator
 
 from gateway.wording import choices, shown
 from shared.outside import Outside
+from shared.task_fields import KEY, LIMIT_KEY, TAG
 from shared.tasks import On, OnParentFailure
 
-MAX_TIMEOUT = 7 * 86400
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
 )
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
 
 def _instant(value: object) -> object:
@@ -64,13 +61,13 @@ def _priority(value: str, info: ValidationInfo) -> str:
 
 
 def _tag(value: str) -> str:
-    if not _TAG.fullmatch(value):
+    if not TAG.fullmatch(value):
         raise ValueError(f"must be 1 to 64 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
     return value
 
 
 def _key(value: str) -> str:
-    if not _KEY.fullmatch(value):
+    if not KEY.fullmatch(value):
         raise ValueError(f"must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
     return value
 
@@ -106,7 +103,7 @@ def _callable_url(value: str, info: ValidationInfo) -> str:
 
 
 def _limit_key(value: str) -> str:
-    if not _NAME.fullmatch(value):
+    if not LIMIT_KEY.fullmatch(value):
         raise ValueError(f"must be 1 to 100 characters out of A-Z a-z 0-9 _ . -, got {shown(value)}")
     return value
 
@@ -116,8 +113,8 @@ Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
 ]
 Priority = Annotated[str, AfterValidator(_priority)]
-Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{_TAG.pattern}$"})]
-Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})]
+Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
+Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
 TaskId = Annotated[
     str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{_TASK_ID.pattern}$"})
 ]
@@ -126,10 +123,8 @@ OnParentFailureWord = Annotated[
     str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
 ]
 LimitKey = Annotated[
-    str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
+    str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{LIMIT_KEY.pattern}$"})
 ]
-Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
-RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=10 * 365 * 86400)]
 
 
 class Body(BaseModel):

@@ -228,6 +228,7 @@ def test_a_wrong_declaration_is_named(entry: Any, complaint: str) -> None:
         ({"url": "http://shop.example/not checked"}, "webhook.url: must be at most"),
         ({"url": "https://shop.example/", "events": "completed"}, "webhook.events: "),
         ({"url": "https://shop.example/", "events": ["begun"]}, "webhook.events.0: "),
+        ({"url": "https://shop.example/", "events": []}, "webhook.events: "),
         ({"url": "https://shop.example/", "retry": {"max_retries": "many"}}, "webhook.retry.max_retries: "),
         ({"url": "https://shop.example/", "retry": {"retries": 1}}, "webhook.retry.retries: "),
     ],
