@@ -29,17 +29,14 @@ import shutil
 import socket
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from gunicorn.app.base import BaseApplication
-from gunicorn.glogging import Logger
 
 from shared import listening
 from shared.api_keys import Keyring
 from shared.errors import SettingsError
 from shared.first_contact import exit_if_unusable
 from shared.redis_client import connect
+from shared.serving import Served, memory_folder, refuse_open_door
 from shared.settings import Settings, exit_with
 
 if TYPE_CHECKING:
@@ -57,7 +54,9 @@ DRAIN_SECONDS = 20
 def serve(settings: Settings) -> None:
     """Listens and serves until SIGTERM or SIGINT; what runs then is finished. Exits with status 2 when it cannot."""
     ring = _keys_or_exit(settings)
-    refuse_open_door(settings, ring)
+    if not ring.required:
+        remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
+        refuse_open_door(settings, missing="API keys", remedy=remedy)
     listener = listening.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
     exit_if_unusable(settings.store_url)
     folder = _metrics_folder()
@@ -73,17 +72,6 @@ def serve(settings: Settings) -> None:
             gateway.clean_up()
 
 
-def refuse_open_door(settings: Settings, ring: Keyring) -> None:
-    """Other machines are let in with a key, or when somebody said that they need none."""
-    if ring.required or settings.allow_anonymous or listening.is_loopback(settings.bind_host):
-        return
-    exit_with(
-        f"BIND_HOST={settings.bind_host} would let anyone in, as there are no API keys: bind to 127.0.0.1, set "
-        "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line), or set ALLOW_ANONYMOUS=true if "
-        "the network is trusted"
-    )
-
-
 def _keys_or_exit(settings: Settings) -> Keyring:
     try:
         return Keyring(settings.api_keys, settings.api_keys_file)
@@ -96,31 +84,23 @@ def processes(settings: Settings) -> int:
     return settings.gateway_processes or min(4, os.cpu_count() or 1)
 
 
-class Gateway(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+class Gateway(Served):
     """The gateway as gunicorn runs it."""
 
     def __init__(self, settings: Settings, listener: socket.socket, metrics_folder: str) -> None:
-        self.settings = settings
-        self.listener = listener
         self.metrics_folder = metrics_folder
         self.started_at = time.time()
-        super().__init__()
+        super().__init__(settings, listener)
 
     def load_config(self) -> None:
-        options: dict[str, Any] = {
-            "bind": f"fd://{self.listener.fileno()}",
-            "workers": processes(self.settings),
-            "worker_class": "gateway.intake.Intake",
-            "threads": THREADS,
-            "graceful_timeout": DRAIN_SECONDS,
-            "backlog": listening.BACKLOG,
-            "logger_class": QuietLogger,
-            "worker_tmp_dir": _memory_folder(),
-            "control_socket_disable": True,
-            "child_exit": _forget_process,
-        }
-        for name, value in options.items():
-            self.cfg.set(name, value)
+        self.configure(
+            workers=processes(self.settings),
+            worker_class="gateway.intake.Intake",
+            threads=THREADS,
+            graceful_timeout=DRAIN_SECONDS,
+            backlog=listening.BACKLOG,
+            child_exit=_forget_process,
+        )
 
     def load(self) -> Flask:
         """Builds the app; runs in each process by itself, so that no connection is shared between them."""
@@ -136,17 +116,6 @@ class Gateway(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         shutil.rmtree(self.metrics_folder, ignore_errors=True)
 
 
-class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Lets gunicorn's warnings and errors go the way of every other line."""
-
-    def setup(self, cfg: object) -> None:
-        self.error_log.propagate = True
-        self.error_log.setLevel(logging.WARNING)
-
-    def access(self, resp: object, req: object, environ: object, request_time: object) -> None:
-        """The app writes this line itself."""
-
-
 def _forget_process(server: Any, worker: Any) -> None:
     """A process ended; what it counted still counts."""
     from gateway.metrics import take_over
@@ -156,11 +125,6 @@ def _forget_process(server: Any, worker: Any) -> None:
 
 def _metrics_folder() -> str:
     """Where the processes keep their counts for each other; prometheus_client looks for it when it is imported."""
-    folder = tempfile.mkdtemp(prefix="gateway-metrics-", dir=_memory_folder())
+    folder = tempfile.mkdtemp(prefix="gateway-metrics-", dir=memory_folder())
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
     return folder
-
-
-def _memory_folder() -> str | None:
-    """A folder in memory, where there is one: what is in it is written on every request."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) and Path("/dev/shm").is_dir() else None  # noqa: S108

@@ -1,0 +1,63 @@
+"""What gateway and dashboard have in common as gunicorn runs them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+
+from shared import listening
+from shared.settings import Settings, exit_with
+
+if TYPE_CHECKING:
+    import socket
+
+
+def refuse_open_door(settings: Settings, *, missing: str, remedy: str) -> None:
+    """For a part that lets everybody do everything: ends the process where other machines could reach it."""
+    if settings.allow_anonymous or listening.is_loopback(settings.bind_host):
+        return
+    exit_with(
+        f"BIND_HOST={settings.bind_host} would let anyone in, as there are no {missing}: bind to 127.0.0.1, set "
+        f"{remedy}, or set ALLOW_ANONYMOUS=true if the network is trusted"
+    )
+
+
+class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    """An app as gunicorn runs it, on a port that is taken already."""
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        self.settings = settings
+        self.listener = listener
+        super().__init__()
+
+    def configure(self, **options: Any) -> None:
+        """Tells gunicorn what is the same for every app, and what this one wants."""
+        ours = {
+            "bind": f"fd://{self.listener.fileno()}",
+            "logger_class": QuietLogger,
+            "worker_tmp_dir": memory_folder(),
+            "control_socket_disable": True,
+        }
+        for name, value in {**ours, **options}.items():
+            self.cfg.set(name, value)
+
+
+class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Lets gunicorn's warnings and errors go the way of every other line."""
+
+    def setup(self, cfg: object) -> None:
+        self.error_log.propagate = True
+        self.error_log.setLevel(logging.WARNING)
+
+    def access(self, resp: object, req: object, environ: object, request_time: object) -> None:
+        """The gateway writes this line itself; in the dashboard, pages that refresh themselves would drown the rest."""
+
+
+def memory_folder() -> str | None:
+    """A folder in memory, where there is one: gunicorn touches a file in it every second."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) and Path("/dev/shm").is_dir() else None  # noqa: S108
