@@ -76,7 +76,9 @@ def _translation(error: RedisError) -> StoreUnavailable | None:
         case ForeignFormat():
             return WrongFormat(said)
         case AuthenticationError():
-            return StoreMisfit(f"Redis refused the password: {said}. Check REDIS_PASSWORD, or the one in REDIS_URL")
+            return StoreMisfit(
+                f"Redis refused the password: {said.rstrip('.')}. Check REDIS_PASSWORD, or the one in REDIS_URL"
+            )
         case Refusing() | ReadOnlyError() | BusyLoadingError():
             return StoreRefused(f"Redis does not take writes now: {said}")
         case ConnectionError() | TimeoutError() | InvalidResponse():
