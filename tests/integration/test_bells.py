@@ -6,27 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from redis import Redis
 
 from shared import keys
-from shared.clock import FakeClock
 from shared.limits import Limit, Limits
 from shared.locks import Permit
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis_client import text
-from shared.scripts import Scripts
 from shared.tasks import Conflict, TaskState
 from tests.harness import System, wait_until
-from tests.integration.test_scripts import WEIGHTS, Store
+from tests.integration.store import Store
 from tests.integration.test_unique import new
-
-
-@pytest.fixture
-def store(redis_client: Redis) -> Store:
-    clock = FakeClock()
-    scripts = Scripts(redis_client, clock)
-    return Store(redis_client, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
 
 
 def rings(store: Store) -> dict[str, int]:

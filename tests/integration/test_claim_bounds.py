@@ -8,24 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from shared import keys
-from shared.clock import FakeClock
 from shared.limits import Limit, Limits
-from shared.queues import Queues
-from shared.records import Records
-from shared.scripts import Scripts
 from shared.tasks import NewTask, On, Parent, TaskState, new_task_id
-from tests.integration.test_scripts import LEASE, WEIGHTS, Store
-
-
-@pytest.fixture
-def store(redis_client: Redis) -> Store:
-    clock = FakeClock()
-    scripts = Scripts(redis_client, clock)
-    return Store(redis_client, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
-
+from tests.integration.store import LEASE, Store
 
 # --- damaged records ---
 

@@ -18,7 +18,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from tests.harness import System
-from tests.integration.test_scripts import WEIGHTS, Store
+from tests.integration.store import WEIGHTS, Store
 
 S = TaskState
 NO_RETRIES = {"max_retries": 0}

@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from importlib.resources import files
 from types import FunctionType
-from typing import Any
 
 import pytest
-from redis import Redis
 
 from shared import keys
-from shared.clock import FakeClock, to_us
+from shared.clock import to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
-from shared.records import Filter, Records
-from shared.scripts import Scripts
 from shared.tasks import RQ_STATUS, TRANSITIONS, NewTask, TaskState, new_task_id
-
-WEIGHTS = {"high": 4, "normal": 3}
-SECOND = 1_000_000
-LEASE = 10 * SECOND
-NULL = base64.b64encode(b"null")
-
-
-@dataclass
-class Store:
-    """The scripts on a clock that stands still."""
-
-    redis: Redis
-    clock: FakeClock
-    scripts: Scripts
-    queues: Queues
-    records: Records
-
-    def submit(self, count: int = 1, queue: str = "normal", **options: Any) -> list[str]:
-        tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue=queue, **options) for _ in range(count)]
-        self.queues.submit(tasks)
-        return [task.id for task in tasks]
-
-    def claim(self, want: int = 1, token: str = "t1", worker: str = "w") -> list[str]:
-        reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
-        return [row[0].decode() for row in reply[3]]
-
-    def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0) -> int:
-        record = '{"outcome":"completed"}'
-        error = "" if kind == "completed" else '{"type":"E","message":"m"}'
-        [answer] = self.scripts.call("report", "w", task_id, token, kind, delay, record, error, NULL)
-        return int(answer)
-
-    def extend(self, task_id: str, token: str = "t1", begun: str = "0") -> int:
-        [answer] = self.scripts.call("extend", LEASE, task_id, token, begun, "")
-        return int(answer)
-
-    def state(self, task_id: str) -> TaskState:
-        return self.records.state(task_id)
-
-    def snapshot(self) -> dict[bytes, Any]:
-        """Everything that is stored, but the claim's own note."""
-        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if not key.startswith(b"taskqueue:claim")}
-
-
-@pytest.fixture
-def store(redis_client: Redis) -> Store:
-    clock = FakeClock()
-    scripts = Scripts(redis_client, clock)
-    return Store(redis_client, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
-
+from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
 
@@ -483,71 +428,3 @@ def test_recovery_sees_through_stale_tickets_in_front(store: Store) -> None:
     for _ in range(5):
         assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
     assert store.redis.lrange(keys.rq_queue("normal"), 0, -1) == [each.encode() for each in ids]
-
-
-# --- pages ---
-
-
-def pages(store: Store, wanted: Filter, limit: int) -> list[list[str]]:
-    found: list[list[str]] = []
-    cursor = None
-    while True:
-        page = store.records.page(wanted, limit=limit, cursor=cursor)
-        found.append([item.id for item in page.items])
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
-
-
-def test_pages_show_every_task_once_newest_first(store: Store) -> None:
-    ids = store.submit(25)
-    found = pages(store, Filter(), 10)
-    assert [len(page) for page in found] == [10, 10, 5]
-    assert [each for page in found for each in page] == list(reversed(ids))
-
-
-def test_pages_merge_the_queues_of_one_state(store: Store) -> None:
-    ids = []
-    for n in range(20):
-        ids += store.submit(queue="high" if n % 3 else "normal")
-        store.clock.advance(timedelta(seconds=1))
-    found = pages(store, Filter(state=TaskState.PENDING), 7)
-    assert [each for page in found for each in page] == list(reversed(ids))
-
-
-def test_tasks_of_one_instant_are_not_lost_between_pages(store: Store) -> None:
-    ids = [store.submit()[0] for _ in range(40)]
-    assert {each for page in pages(store, Filter(), 3) for each in page} == set(ids)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (Filter(type="noop"), 12),
-        (Filter(type="other"), 0),
-        (Filter(queue="high"), 4),
-        (Filter(tag="red"), 5),
-        (Filter(state=TaskState.SCHEDULED), 3),
-        (Filter(state=TaskState.SCHEDULED, queue="high"), 0),
-        (Filter(state=TaskState.PENDING, tag="red"), 5),
-    ],
-)
-def test_filters_find_exactly_what_matches(store: Store, wanted: Filter, expected: int) -> None:
-    store.submit(5, tags=("red", "round"))
-    store.submit(4, "high")
-    store.submit(3, delay=timedelta(hours=1))
-    assert sum(len(page) for page in pages(store, wanted, 2)) == expected
-
-
-def test_a_rare_match_among_many_costs_bounded_pages_and_is_found(store: Store) -> None:
-    [rare] = store.submit(queue="high")
-    store.submit(3000)
-    found = pages(store, Filter(queue="high"), 10)
-    assert [each for page in found for each in page] == [rare]
-    assert len(found) <= 5
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "1_", "_a", "nan", "1_" + "a" * 200, "1_a b", "9" * 40 + "_a"])
-def test_a_made_up_cursor_is_refused(store: Store, cursor: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # the gateway words it
-        store.records.page(Filter(), limit=5, cursor=cursor)

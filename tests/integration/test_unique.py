@@ -11,19 +11,11 @@ import pytest
 from redis import Redis
 
 from shared import keys
-from shared.clock import FakeClock
 from shared.queues import Queues, Submitted
 from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import Conflict, NewTask, TaskState, Unique, new_task_id
-from tests.integration.test_scripts import Store
-
-
-@pytest.fixture
-def store(redis_client: Redis) -> Store:
-    clock = FakeClock()
-    scripts = Scripts(redis_client, clock)
-    return Store(redis_client, clock, scripts, Queues(scripts, {"high": 4, "normal": 3}), Records(scripts, ["normal"]))
+from tests.integration.store import Store
 
 
 def new(key: str = "k", until: Any = "end", on_conflict: Conflict = Conflict.REFUSE, **options: Any) -> NewTask:
@@ -227,7 +219,6 @@ def test_of_many_at_once_exactly_one_is_stored(redis_client: Redis) -> None:
 def test_replacing_by_many_at_once_leaves_one_that_waits(redis_client: Redis) -> None:
     scripts = Scripts(redis_client)
     queues = Queues(scripts, {"normal": 3})
-    store = Store(redis_client, FakeClock(), scripts, queues, Records(scripts, ["normal"]))
 
     def send(number: int) -> None:
         for _ in range(20):
@@ -235,5 +226,5 @@ def test_replacing_by_many_at_once_leaves_one_that_waits(redis_client: Redis) ->
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(send, range(8)))
-    counts = store.records.counts()
+    counts = Records(scripts, ["normal"]).counts()
     assert (counts[TaskState.PENDING], counts[TaskState.CANCELLED]) == (1, 159)
