@@ -15,7 +15,8 @@ from shared import keys
 from shared.clock import instant
 from shared.damage import mending
 from shared.errors import BatchBusy, BatchNotFound
-from shared.records import SUMMARY_FIELDS, read_cursor, read_summary
+from shared.record_fields import SUMMARY_FIELDS, read_summary
+from shared.records import read_cursor
 from shared.redis_client import text, translated
 from shared.tasks import TaskState, TaskSummary
 

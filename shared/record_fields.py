@@ -1,0 +1,290 @@
+"""What the record of a task says: its bytes, as RQ and we keep them, read as values.
+
+A record may have been damaged, or written by hand. What cannot be read is said in `corrupt`, and the rest is read all
+the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from shared import wire
+from shared.clock import instant
+from shared.errors import CorruptRecord
+from shared.redis_client import text
+from shared.tasks import (
+    Attempt,
+    BatchPlace,
+    ErrorInfo,
+    InnerSpan,
+    On,
+    OnParentFailure,
+    Outcome,
+    Parent,
+    Progress,
+    TaskDetail,
+    TaskState,
+    TaskSummary,
+    Webhook,
+)
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, OSError, RecursionError)
+"""What reading damaged values raises: also moments beyond all calendars, and JSON nested beyond all reason."""
+
+T = TypeVar("T")
+
+SUMMARY_FIELDS = (
+    "state",
+    "description",
+    "origin",
+    "attempt",
+    "failures",
+    "crashes",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "due_at",
+    "worker_name",
+    "tags",
+    "error",
+    "progress",
+)
+"""In the order in which `page.lua` answers them."""
+
+
+def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
+    """A task from the fields of its record; one that cannot be read is shown as broken instead of raising."""
+    fields = {name: value for name, value in zip(SUMMARY_FIELDS, values, strict=False) if value is not None}
+    try:
+        return _summary(task_id, fields)
+    except UNREADABLE as error:
+        return broken(task_id, f"this record cannot be read: {type(error).__name__} {error}")
+
+
+def broken(task_id: str, why: str) -> TaskSummary:
+    """A task of which nothing can be read."""
+    return TaskSummary(
+        id=task_id,
+        type="?",
+        state=TaskState.FAILED,
+        queue="?",
+        attempt=0,
+        failures=0,
+        crashes=0,
+        created_at=None,
+        corrupt=why,
+    )
+
+
+def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
+    state = TaskState(fields["state"].decode())
+    due = state in (TaskState.SCHEDULED, TaskState.RETRYING)
+    return TaskSummary(
+        id=task_id,
+        type=fields["description"].decode(),
+        state=state,
+        queue=fields["origin"].decode(),
+        attempt=int(fields.get("attempt", 0)),
+        failures=int(fields.get("failures", 0)),
+        crashes=int(fields.get("crashes", 0)),
+        created_at=_moment(fields.get("created_at")),
+        started_at=_moment(fields.get("started_at")),
+        ended_at=_moment(fields.get("ended_at")) if state.ended else None,
+        due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
+        worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
+        tags=_words(json.loads(fields["tags"])) if "tags" in fields else (),
+        error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
+        progress=_progress(json.loads(fields["progress"])) if "progress" in fields else None,
+    )
+
+
+def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") -> TaskDetail:
+    """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
+    summary = read_summary(task_id, [fields.get(name) for name in SUMMARY_FIELDS])
+    wrong: list[str] = [summary.corrupt] if summary.corrupt else []
+
+    def attempt_read(what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (*UNREADABLE, CorruptRecord) as error:
+            wrong.append(f"{what} cannot be read: {error}")
+            return otherwise
+
+    detail = TaskDetail(
+        summary=summary,
+        data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, fields["data"])), None),
+        result=attempt_read("the result", lambda: _returned(result), None),
+        attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
+        timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
+        retry=attempt_read("the retry policy", lambda: _numbers(json.loads(fields.get("retry", b"{}"))), {}),
+        expires_at=attempt_read(
+            "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
+        ),
+        cancel_requested=fields["cancel"].decode(errors="replace") if "cancel" in fields else None,
+        unique_key=_after_colon(fields.get("unique")),
+        parents=attempt_read("what it depends on", lambda: _parents(fields.get("parents")), ()),
+        on_parent_failure=attempt_read(
+            "what it does when a parent fails",
+            lambda: OnParentFailure(fields.get("on_parent_failure", b"cancel").decode()),
+            OnParentFailure.CANCEL,
+        ),
+        batch=attempt_read("its place in a batch", lambda: _place(fields), None),
+        children=tuple(_children(fields)),
+        children_count=attempt_read("what depends on it", lambda: int(fields.get("children", 0)), 0),
+        after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
+        limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
+        fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
+        aside_for=_group(fields.get("line")),
+        webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
+        deliveries=attempt_read("its deliveries", lambda: int(fields.get("deliveries", 0)), 0),
+        delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
+        meta=attempt_read("the metadata", lambda: _texts(json.loads(fields.get("meta", b"{}"))), {}),
+    )
+    return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
+
+
+def _after_colon(value: bytes | None) -> str | None:
+    """A unique key is kept with its type in front."""
+    return value.decode(errors="replace").partition(":")[2] if value else None
+
+
+def _returned(value: bytes) -> Any:
+    return json.loads(base64.b64decode(value, validate=True)) if value else None
+
+
+def _parents(value: bytes | None) -> tuple[Parent, ...]:
+    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on in json.loads(value or b"[]"))
+
+
+def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
+    number = 1
+    while (child := fields.get(f"child:{number}")) is not None:
+        yield child.decode(errors="replace")
+        number += 1
+
+
+def _webhook(value: bytes | None) -> Webhook | None:
+    about = json.loads(value) if value else None
+    return (
+        Webhook(url=_word(about["url"]), events=_words(about.get("events", [])), retry=about.get("retry"))
+        if about
+        else None
+    )
+
+
+def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
+    if "batch" not in fields:
+        return None
+    return BatchPlace(batch_id=fields["batch"].decode(), index=int(fields.get("batch_index", 0)))
+
+
+def _group(line: bytes | None) -> str | None:
+    """A line is named queue|limit|tenant."""
+    return line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
+
+
+def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
+    """Every attempt on record, and the one that runs now."""
+    numbers = sorted(int(name[8:]) for name in fields if name.startswith("attempt:"))
+    attempts = [read_attempt(number, fields[f"attempt:{number}"]) for number in numbers]
+    current = int(fields.get("attempt", 0))
+    if fields.get("state") == b"running" and current not in numbers:
+        attempts.append(
+            Attempt(
+                number=current,
+                worker=fields.get("worker_name", b"").decode() or None,
+                enqueued_at=_moment(fields.get("enqueued_at")),
+                started_at=_moment(fields.get("started_at")),
+            )
+        )
+    return tuple(attempts)
+
+
+def read_attempt(number: int, record: bytes) -> Attempt:
+    """One attempt from its JSON. Raises ValueError or KeyError when it is not an attempt's."""
+    fields = json.loads(record)
+    return Attempt(
+        number=number,
+        worker=_word(fields["worker"]) if fields.get("worker") else None,
+        enqueued_at=_instant(fields.get("enqueued_at")),
+        started_at=_instant(fields.get("started_at")),
+        ended_at=_instant(fields.get("ended_at")),
+        outcome=Outcome(fields["outcome"]),
+        error=_error_info(fields.get("error")),
+        retry_delay=timedelta(seconds=fields["retry_delay"]) if fields.get("retry_delay") is not None else None,
+        trace_id=_word(fields["trace_id"]) if fields.get("trace_id") else None,
+        logs=_words(fields.get("logs") or []),
+        spans=tuple(map(_inner_span, fields.get("spans", ()))),
+        spans_left_out=int(fields.get("spans_left_out", 0)),
+    )
+
+
+def _inner_span(fields: Mapping[str, Any]) -> InnerSpan:
+    return InnerSpan(
+        name=str(fields["name"]),
+        after=timedelta(microseconds=fields["after_us"]),
+        took=timedelta(microseconds=fields["us"]),
+        failed=bool(fields.get("error")),
+    )
+
+
+def _instant(us: float | None) -> datetime | None:
+    return instant(us) if us else None
+
+
+def _error(value: bytes | None) -> ErrorInfo | None:
+    return _error_info(json.loads(value)) if value else None
+
+
+def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
+    if not fields:
+        return None
+    return ErrorInfo(
+        type=_word(fields["type"]),
+        message=_word(fields["message"]),
+        traceback=_word(fields["traceback"]) if fields.get("traceback") else None,
+        place=_word(fields.get("place", "")),
+    )
+
+
+def _progress(said: Mapping[str, Any]) -> Progress:
+    return Progress(fraction=float(said["fraction"]), message=_word(said.get("message", "")))
+
+
+def _word(value: object) -> str:
+    """A text out of JSON. Raises TypeError for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]} is no text")
+    return value
+
+
+def _words(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{str(values)[:40]} is no list")
+    return tuple(map(_word, values))
+
+
+def _texts(values: Any) -> dict[str, str]:
+    return {name: _word(value) for name, value in values.items()}
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values.values()):
+        raise TypeError("not all of it are numbers")
+    return dict(values)
+
+
+def _moment(value: bytes | None) -> datetime | None:
+    """An instant as RQ writes it."""
+    if not value:
+        return None
+    return datetime.strptime(value.decode(), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def _seconds(value: bytes | None) -> timedelta | None:
+    return timedelta(seconds=float(value)) if value else None
