@@ -47,6 +47,10 @@ class Submissions:
         self.default_priority = default_priority
         self.context = context
 
+    def queue_of(self, priority: str | None) -> str:
+        """The queue that somebody means by this, also where it is none of today's."""
+        return str(self.context["priorities"].get(priority or "default", priority))
+
     @contextmanager
     def checked(self, body: NewTaskBody, trace_parent: str | None, find: Find = not_in_a_batch) -> Iterator[NewTask]:
         """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit.

@@ -82,7 +82,7 @@ class Tasks:
         stored = self.idempotency.first_task(request)
         if stored is None:
             return None
-        return _accepted(stored, body["type"], body.get("priority") or self.intake.default_priority, again=True)
+        return _accepted(stored, body["type"], self.intake.queue_of(body.get("priority")), again=True)
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
         """What became of the task, and whether that is what the first request with the same key was told."""

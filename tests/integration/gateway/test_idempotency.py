@@ -318,7 +318,14 @@ def test_a_repeat_that_is_refused_as_a_whole_leaves_what_is_stored_under_its_key
     assert gateway.redis.zcard(keys.TASKS) == 2
 
 
-@pytest.mark.parametrize(("path", "body"), [("/tasks", {**NEW, "priority": "low"}), ("/tasks/batch", {"tasks": [NEW]})])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tasks", {**NEW, "priority": "low"}),
+        ("/tasks", {**NEW, "priority": "default"}),
+        ("/tasks/batch", {"tasks": [NEW]}),
+    ],
+)
 @pytest.mark.parametrize("gone", ["type", "all types", "priority"])
 def test_a_repeat_has_its_answer_also_when_it_would_be_refused_by_now(
     make_gateway: MakeGateway, path: str, body: Any, gone: str
