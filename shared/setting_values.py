@@ -29,24 +29,18 @@ def _names(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _weights(value: object) -> object:
-    """Accepts "critical:6, low:1" or a mapping."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.split(":") for part in value.split(",") if part.strip()]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError('must look like "critical:6, high:4, normal:3, low:1"')
-    return {name.strip(): weight.strip() for name, weight in pairs}
+def _pairs(example: str) -> BeforeValidator:
+    """Accepts text such as the example, or a mapping."""
 
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.split(":") for part in value.split(",") if part.strip()]
+        if any(len(pair) != 2 for pair in pairs):
+            raise ValueError(f'must look like "{example}"')
+        return {name.strip(): said.strip() for name, said in pairs}
 
-def _choices(value: object) -> object:
-    """Accepts "unlock:run, timeout:skip" or a mapping."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.split(":") for part in value.split(",") if part.strip()]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError('must look like "unlock:run, timeout:skip"')
-    return {name.strip(): choice.strip() for name, choice in pairs}
+    return BeforeValidator(read)
 
 
 def _mapping(value: object) -> object:
@@ -59,9 +53,9 @@ def _mapping(value: object) -> object:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], BeforeValidator(_weights)]
+Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], _pairs("critical:6, high:4, normal:3, low:1")]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Choices = Annotated[dict[str, OnError], BeforeValidator(_choices)]
+Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip")]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]

@@ -9,7 +9,7 @@ from pydantic import Field
 from redis import Redis
 
 from gateway.endpoints import Answer, Reply, endpoint
-from gateway.schemas.values import View
+from gateway.schemas.values import NextCursor, View
 from shared import keys
 from shared.api_keys import ApiKey, Keyring, Scope
 from shared.clock import instant
@@ -31,7 +31,7 @@ class KeyList(View):
     """The keys by client."""
 
     items: list[KeyView]
-    next_cursor: str | None = None
+    next_cursor: NextCursor = None
 
 
 class KeyRoutes:

@@ -11,7 +11,7 @@ from gateway import errors
 from gateway.door import actor
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.schemas.values import Body, View
+from gateway.schemas.values import Body, NextCursor, View
 from shared.api_keys import Scope
 from shared.limits import Limits, LimitState, read_limit
 
@@ -48,7 +48,7 @@ class LimitList(View):
     """The limits by name."""
 
     items: list[LimitView]
-    next_cursor: str | None = None
+    next_cursor: NextCursor = None
 
 
 class LimitRemoved(View):

@@ -11,7 +11,7 @@ from gateway import errors
 from gateway.door import actor
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
-from gateway.schemas.values import Body, View
+from gateway.schemas.values import Body, NextCursor, View
 from shared import keys
 from shared.api_keys import Scope
 from shared.locks import LEADER, LockDesk, LockInfo
@@ -36,7 +36,7 @@ class LockList(View):
     """The locks by name."""
 
     items: list[LockView]
-    next_cursor: str | None = None
+    next_cursor: NextCursor = None
 
 
 class UnlockBody(Body):

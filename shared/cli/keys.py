@@ -121,7 +121,10 @@ def _moment(text: str) -> datetime:
         except (OverflowError, ValueError):
             raise ValueError(f"expires must be before the year 10000, got {text[:40]!r}") from None
     else:
-        moment = read_moment(text)
+        try:
+            moment = read_moment(text)
+        except ValueError:
+            raise ValueError(f"expires must be like 12h, 90d, 1y or 2027-01-31, got {text[:40]!r}") from None
     if moment <= now:
         raise ValueError(f"expires must be in the future, got {text[:40]!r}: the key would open nothing")
     return moment
