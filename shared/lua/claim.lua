@@ -1,11 +1,12 @@
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
---   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns: first every queue gives up to its quota, then the rest is filled in order.
+--   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns:
+--   first every queue gives up to its quota, then the rest is filled in order.
 --   A last pair of "" and the token of the worker's next claim leaves a standing order when too few tasks were found:
 --   `submit_one.lua` may answer that claim before it is sent.
--- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type, data, attempt, failures,
---   crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended (JSON, "" for none), then in how many
---   microseconds a rate lets the next one start (-1: none waits for that)}.
+-- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type,
+--   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended
+--   (JSON, "" for none), then in how many microseconds a rate lets the next one start (-1: none waits for that)}.
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',

@@ -1,9 +1,9 @@
 -- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.
--- Returns how many were removed, and how many were looked at. Some are put off: the result of a completed task is kept for as long as a task that depends on it
--- has not ended, and then for its time again. What the index names but the record says is elsewhere only leaves the index: nothing
--- that waits or runs is ever removed.
+-- Returns how many were removed, and how many were looked at. Some are put off: the result of a completed task is kept for
+-- as long as a task that depends on it has not ended, and then for its time again. What the index names but the record
+-- says is elsewhere only leaves the index: nothing that waits or runs is ever removed.
 local state, most = ARGV[2], tonumber(ARGV[5])
 if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
 local index, removed, looked = 'taskqueue:' .. state, 0, 0

@@ -146,8 +146,7 @@ local function empty_slots()
   for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do
     for _, id in ipairs(redis.call('SMEMBERS', slots_key(name))) do
       if state_of(id) ~= 'running' then
-        redis.call('SREM', slots_key(name), id)
-        redis.call('ZADD', DUE, 'XX', NOW, name)
+        free_slot(name, id)
         found('slot')
       end
     end

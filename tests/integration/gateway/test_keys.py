@@ -384,9 +384,7 @@ def test_a_damaged_count_in_redis_costs_nobody_his_access(make_gateway: MakeGate
         else:
             gateway.redis.set(keys.api_key(key.id), "something else")
         answer = gateway.http.get("/tasks", headers=headers)
-        assert answer.status_code in (200, 429), answer.text
-    gateway.redis.delete(keys.api_key(key.id))
-    assert gateway.http.get("/tasks", headers=headers).status_code == 200
+        assert answer.status_code == 200, answer.text
 
 
 # --- last used ---
