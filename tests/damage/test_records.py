@@ -46,9 +46,14 @@ FIELDS = (
         "after_batch",
         "limit_key",
     ),
-    *("fair_key", "line", "webhook", "told", "deliveries", "delivery_of", "unknown field"),
+    *("fair_key", "line", "webhook", "told", "deliveries", "delivery_of", "sent_back", "unknown field"),
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
+PROSE = """
+a also and aside beside each end ever every fields for hash how is it many of on one others ours outside owner per
+record rely script stands task that the them these tied to type we where which whose
+"""
+"""The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)
 RESULTS: Mapping[str, bytes] = {
     "no base64": b"!!!",
@@ -59,11 +64,9 @@ RESULTS: Mapping[str, bytes] = {
 
 
 def test_every_field_of_the_map_is_damaged() -> None:
-    listed = keys.rq_job.__doc__ or ""
-    written = {each.strip("`.,:;()") for each in listed.replace("attempt:N", "attempt:1").split()}
-    names = {each for each in written if each.replace("_", "").isalpha() and each.islower()}
-    known = set(FIELDS) & names
-    assert len(known) > 35, "the docstring of rq_job names the fields of a record"
+    listed = (keys.rq_job.__doc__ or "").replace(":N`", ":1`")
+    written = {each.strip("`.,:;()") for each in listed.split()}
+    assert {each for each in written if each.islower()} - set(PROSE.split()) == set(FIELDS) - {"unknown field"}
 
 
 def damage(client: Redis, task_id: str, field: str, value: bytes | None) -> None:
