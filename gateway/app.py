@@ -148,7 +148,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         HealthRoutes(settings, redis, queues, workers, version(), ring.required),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )
-    guards = Guards(limits=_limits(settings), breaker=Breaker(), door=Door(ring, scripts), audit=Audit(redis))
+    guards = Guards(limits=_limits(settings), breaker=Breaker(), door=Door(ring, scripts, metrics), audit=Audit(redis))
     declared = [each for part in routes for each in register(app, part, guards)]
     register(app, Documentation(document(declared, version(), ring.required)), guards)
     app.extensions["door"] = guards.door

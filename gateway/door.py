@@ -25,6 +25,7 @@ from shared.redis_client import translated
 
 if TYPE_CHECKING:
     from gateway.breaker import Breaker
+    from gateway.metrics import Metrics
     from shared.scripts import Scripts
 
 log = logging.getLogger(__name__)
@@ -67,9 +68,12 @@ class Purse:
 class Door:
     """Lets requests in, or says why not and what to change; never which part of a key was right."""
 
-    def __init__(self, ring: Keyring, scripts: Scripts, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, ring: Keyring, scripts: Scripts, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.ring = ring
         self.scripts = scripts
+        self.metrics = metrics
         self.clock = clock
         self.purses: dict[str, Purse] = {}
 
@@ -77,11 +81,17 @@ class Door:
         """Finds out who is asking, where it matters. Raises Refusal: 401 without a good key, 403 without the scope."""
         if scope is None or not self.ring.required:
             return
-        key = self.ring.find(_given())
+        text = _given()
+        if text is None:
+            self.metrics.refused("missing")
+            raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
+        key = self.ring.find(text)
         if key is None:
+            self.metrics.refused("expired" if self.ring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "this key is not known here, or its time is over", headers=CHALLENGE)
         g.api_key, g.client = key, key.client
         if not key.may(scope):
+            self.metrics.refused("scope")
             has = ", ".join(key.scopes)
             raise Refusal(errors.SCOPE, f"this takes the scope {scope}, and the key of {key.client} has {has}")
 
@@ -109,6 +119,7 @@ class Door:
             granted, wait = self.scripts.key_use(key.id, count / per, count, wanted)
         purse.noted_until = now + NOTED_SECONDS
         if wanted and not granted:
+            self.metrics.refused("rate")
             headers = {"Retry-After": str(max(1, math.ceil(wait)))}
             rate = key.rate.text if key.rate else ""
             raise Refusal(errors.RATE, f"the key of {key.client} lets {rate} requests through", headers=headers)
@@ -121,9 +132,7 @@ def actor() -> str:
     return f"{key.client} by API key {key.id}" if key else ANYBODY
 
 
-def _given() -> str:
-    """The key that came with the request. Raises Refusal when there is none."""
+def _given() -> str | None:
+    """The key that came with the request, if there is one."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not text.strip():
-        raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-    return text.strip()
+    return text.strip() or None if kind.lower() == "bearer" else None

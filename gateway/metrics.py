@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MOST_TYPES = 200
 """Task types that are told apart; the rest is counted as `other`."""
+REFUSED = ("missing", "unknown", "expired", "scope", "rate")
+"""Why requests are refused for their key. One that was revoked is unknown: nothing is left of it."""
 
 
 class Metrics:
@@ -43,6 +45,14 @@ class Metrics:
         self.submissions = Counter(
             "task_submissions_total", "Tasks accepted.", ("priority", "type"), registry=self.registry
         )
+        self.key_refusals = Counter(
+            "taskqueue_key_refusals_total",
+            "Requests refused for their API key, by why.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in REFUSED:
+            self.key_refusals.labels(reason)
         self.requests = Histogram(
             "taskqueue_http_request_duration_seconds",
             "Requests by route, method and class of status.",
@@ -54,7 +64,7 @@ class Metrics:
     @property
     def names(self) -> frozenset[str]:
         """The families that are ours, which no other part may add to."""
-        return frozenset({"task_submissions", "taskqueue_http_request_duration_seconds"})
+        return frozenset({"task_submissions", "taskqueue_key_refusals", "taskqueue_http_request_duration_seconds"})
 
     def submitted(self, priority: str, task_type: str, number: int = 1) -> None:
         """Tasks were stored. Their type was published by a worker, but nobody knows how many types one may publish."""
@@ -64,6 +74,10 @@ class Metrics:
             else:
                 self.types.add(task_type)
         self.submissions.labels(priority, task_type).inc(number)
+
+    def refused(self, reason: str) -> None:
+        """A request was refused for its key: one of `REFUSED`, and never whose key it was."""
+        self.key_refusals.labels(reason).inc()
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """A request was answered."""

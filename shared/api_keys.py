@@ -191,11 +191,20 @@ class Keyring:
     def find(self, text: str) -> ApiKey | None:
         """The key that this is, if it is one and its time is not over. Takes as long whichever part of it is wrong."""
         self._look_again()
+        key = self._right(text)
+        return key if key and not key.expired(self.now()) else None
+
+    def is_over(self, text: str) -> bool:
+        """Whether it is a key, and its time is over: for the counts, never for who sent it."""
+        key = self._right(text)
+        return key is not None and key.expired(self.now())
+
+    def _right(self, text: str) -> ApiKey | None:
         match = _KEY.fullmatch(text)
         key = self.keys.get(match[1]) if match else None
         digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
         right = hmac.compare_digest(digest, key.digest if key else _NOBODY)
-        return key if right and key and not key.expired(self.now()) else None
+        return key if right else None
 
     def all(self) -> list[ApiKey]:
         """By client, then by id."""

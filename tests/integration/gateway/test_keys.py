@@ -327,6 +327,24 @@ def test_every_route_that_operates_records_what_was_done() -> None:
     assert {route for route in changing if acts[route] is None} == in_their_script
 
 
+def test_refusals_are_counted_by_why_and_nothing_tells_whose_key_it_was(make_gateway: MakeGateway) -> None:
+    shop, text = new_key("shop", [Scope.READ], "1/h")
+    old, old_text = new_key("bygone", [Scope.READ])
+    gateway = make_gateway(api_keys=(shop.line, f"{old.line}:expires=2020-01-01"))
+    stranger = f"tq_zzzzzzzz_{'0' * 40}"
+    statuses = [
+        gateway.http.get("/tasks").status_code,
+        *(gateway.http.get("/tasks", headers=bearer(key)).status_code for key in (stranger, old_text, text, text)),
+        gateway.http.delete("/tasks/some-id", headers=bearer(text)).status_code,
+    ]
+    assert statuses == [401, 401, 401, 200, 429, 403]
+    page = gateway.http.get("/metrics").text
+    for reason in ("missing", "unknown", "expired", "rate", "scope"):
+        assert f'taskqueue_key_refusals_total{{reason="{reason}"}} 1.0' in page
+    for word in ("shop", "bygone", shop.id, old.id, stranger[:11]):
+        assert word not in page
+
+
 # --- rates ---
 
 
