@@ -160,6 +160,7 @@ class EmbeddedRedis:
                 pass_fds=(lock,),
                 start_new_session=True,  # or Ctrl-C would stop it before the workers have given their tasks back
                 preexec_fn=dies_with_us(),
+                restore_signals=False,  # SIGXFSZ stays ignored: a limit on file sizes is then met as a full disk is
             )
 
     def _configuration(self) -> dict[str, str]:

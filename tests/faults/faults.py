@@ -22,7 +22,7 @@ from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
 from tests.faults.ledger import Ledger
-from tests.faults.site import LEASE, MOST_WAITING, Part, Site, freeze, thaw
+from tests.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
 
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
@@ -205,6 +205,31 @@ def fill_redis(scene: Scene) -> Undo:
     return _configure(scene, "maxmemory", "1mb", "0")
 
 
+def fill_disk_for_good(scene: Scene) -> Undo:
+    """Redis is to answer only what is in its file (`always`): it ends, and is started again when there is room."""
+    redis = scene.site.redis
+    fill_disk(redis, scene.dice.randrange(5000))
+
+    def start() -> None:
+        redis.kill()
+        redis.start()
+
+    return start
+
+
+def fill_disk_for_a_while(scene: Scene) -> Undo:
+    """With `everysec` Redis keeps in memory what it could not write, and refuses more until there is room."""
+    redis = scene.site.redis
+    scene.site.tell(lambda admin: admin.config_set("appendfsync", "everysec"))
+    fill_disk(redis, scene.dice.randrange(5000))
+
+    def go_on() -> None:
+        make_room(redis)
+        scene.site.tell(lambda admin: admin.config_set("appendfsync", "always"))
+
+    return go_on
+
+
 def too_few_replicas(scene: Scene) -> Undo:
     """Redis refuses every write (NOREPLICAS)."""
     return _configure(scene, "min-replicas-to-write", "1", "0")
@@ -312,6 +337,8 @@ FAULTS = [
     Fault("redis frozen", "redis", 1, LEASE + 2.5, freeze_redis),
     Fault("redis paused", "redis", 0.5, 4, pause_redis),
     Fault("redis full", "redis", 0.5, 4, fill_redis),
+    Fault("disk full, redis ends", "redis", 0.5, 4, fill_disk_for_good),
+    Fault("disk full, redis waits", "redis", 0.5, 4, fill_disk_for_a_while),
     Fault("redis without replicas", "redis", 0.5, 4, too_few_replicas),
     Fault("redis read-only", "redis", 0.5, 4, demote_redis),
     Fault("redis refusing connections", "redis", 0.5, 3, refuse_everywhere),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -181,6 +182,21 @@ def freeze(pids: list[int]) -> None:
 def thaw(pids: list[int]) -> None:
     for pid in pids:
         _send(pid, signal.SIGCONT)
+
+
+def fill_disk(redis: EmbeddedRedis, left: int) -> None:
+    """So many bytes more, and the append-only file cannot grow: each write of it fails, as on a full disk."""
+    file = max(redis.folder.path.glob("appendonlydir/*.incr.aof"), key=lambda each: each.stat().st_mtime_ns)
+    _limit_files(redis, file.stat().st_size + left)
+
+
+def make_room(redis: EmbeddedRedis) -> None:
+    _limit_files(redis, resource.RLIM_INFINITY)
+
+
+def _limit_files(redis: EmbeddedRedis, size: int) -> None:
+    assert redis.pid, "Redis does not run"
+    resource.prlimit(redis.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 class Site:
