@@ -22,7 +22,7 @@ end
 
 local kinds = {}
 
-function kinds.completed(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far, unique)
+function kinds.completed(id, queue, attempt, record, payload, error, delay, expires_at, failures, unique)
   end_as(id, queue, 'completed', attempt, record, '')
   redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
   done[#done + 1] = NOW
@@ -39,31 +39,24 @@ function kinds.failed(id, queue, attempt, record, payload, error)
   enter_ended(id, 'failed', queue)
 end
 
-function kinds.poisoned(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
-  bump(id, 'crashes', counts_so_far.crashes, 1)
-  kinds.failed(id, queue, attempt, record, payload, error)
-end
+kinds.poisoned = kinds.failed
 
 function kinds.cancelled(id, queue, attempt, record, payload, error)
   end_as(id, queue, 'cancelled', attempt, record, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-local function retry(id, queue, attempt, record, error, delay, counted, expires_at, counts_so_far)
+function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
   local due = now + delay
-  bump(id, counted, counts_so_far[counted], 1)
   redis.call('HSET', job_key(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
   remember(id, attempt, record)
   enter_due(id, 'retrying', queue, due)
   watch_deadline(id, expires_at)
 end
 
-function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
-  retry(id, queue, attempt, record, error, delay, 'failures', expires_at, counts_so_far)
-end
-
-function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at, counts_so_far)
-  retry(id, queue, attempt, record, error, delay, 'crashes', expires_at, counts_so_far)
+function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at, failures)
+  bump(id, 'failures', failures, 1)
+  kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
 end
 
 -- Back to the front: it was in front when it was claimed.
@@ -76,6 +69,7 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   ring(1, queue)
 end
 
+local CRASHES = {crashed = true, poisoned = true}
 local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending'}
 
 -- A wish to cancel is stronger than another try or the dead letters, but not than a success.
@@ -86,14 +80,15 @@ local function write(id, token, kind, delay, record, error, payload)
     'unique', 'links')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
+  -- Whatever comes of it: who was cancelled in the middle of a crash has crashed.
+  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end
   local overruled = v[5] and OVERRULED[kind]
   if overruled then kind = 'cancelled' end
   local queue = v[3]
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
-  kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6],
-    {failures = v[7], crashes = v[8]}, v[9])
+  kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[7], v[9])
   counts[kind] = (counts[kind] or 0) + 1
   if limited then free_slots(id) end
   if v[10] then moved(id, 'running', BECOMES[kind] or kind) end

@@ -202,6 +202,16 @@ def test_a_wish_to_cancel_beats_a_retry_but_not_a_success(store: Store) -> None:
     assert store.state(succeeding) is TaskState.COMPLETED
 
 
+@pytest.mark.parametrize("kind", ["crashed", "poisoned"])
+def test_a_crash_counts_also_when_the_task_was_to_be_cancelled(store: Store, kind: str) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.queues.cancel(task_id, "changed my mind")
+    assert store.report(task_id, kind) == 2
+    assert store.state(task_id) is TaskState.CANCELLED
+    assert store.records.get(task_id).summary.crashes == 1
+
+
 def test_only_the_last_fifty_attempts_are_kept(store: Store) -> None:
     [task_id] = store.submit()
     for n in range(60):

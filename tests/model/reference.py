@@ -193,12 +193,12 @@ class Model:
             return 0
         if task.state is not S.RUNNING:
             return 1
+        task.crashes += kind in ("crashed", "poisoned")
         overruled = task.wish and kind in OVERRULED
         if overruled:
             kind = "cancelled"
         task.history.add(task.attempt)
         task.failures += kind == "retrying"
-        task.crashes += kind in ("crashed", "poisoned")
         if kind in ("retrying", "crashed", "interrupted"):
             self.counts[kind] += 1
         if kind in ("retrying", "crashed"):
