@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test fuzz chaos chaos-selftest check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help run test fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -36,7 +36,7 @@ run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local
 
 test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
-	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not alone" $(ARGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
 
 # FUZZ_EXAMPLES is how many requests are made up for each endpoint, beside those that follow from its schema.
@@ -52,6 +52,11 @@ chaos: $(VENV)/.dev ## kill, freeze, cut and flood it all, and check every promi
 
 chaos-selftest: $(VENV)/.dev ## plant a bug for each promise, and see that it is found
 	$(PY) -m tests.faults.selftest $(ARGS)
+
+# MINUTES is how long it is measured; starting, the capacity and warming up take four more.
+load: export MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),60)
+load: $(VENV)/.dev ## half of what is possible for an hour, and what grows or slows down: make load MINUTES=10
+	$(PY) -m tests.load --minutes $(MINUTES) $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint, types, who may import whom, secrets, known holes of what we use
 	$(PY) -m ruff format --check $(SOURCES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,14 @@ from tests.least_privilege import guarded_server, url_of_user
 # How long one example takes is the machine's affair; the time-out of the whole test bounds it.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order in which files are begun: those that wait for minutes, so that nothing is left to wait with them in the
+    end, then those with most tests."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.get_closest_marker("begins_first") is None, -sizes[item.path]))
 
 
 @pytest.fixture(scope="session")

@@ -162,12 +162,12 @@ class Client(threading.Thread):
         """With a key again and again until it is decided; without one once, as nobody may send it twice."""
         while True:
             name, answer = self._once(method, path, body, key)
-            if _decided(answer) or key is None or time.monotonic() > self.give_up_at:
+            if decided(answer) or key is None or time.monotonic() > self.give_up_at:
                 return name, answer
             time.sleep(0.2)
 
 
-def _decided(answer: Answer) -> bool:
+def decided(answer: Answer) -> bool:
     """Whether it says of everything what became of it; if not, a request with a key is sent again."""
     if answer.status == 409:
         return "in-progress" not in str(answer.body.get("type", ""))

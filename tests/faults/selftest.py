@@ -21,6 +21,7 @@ LEFT_OUT = shutil.ignore_patterns(
     ".data",
     ".bench",
     ".faults",
+    ".load",
     ".*_cache",
     "__pycache__",
     ".hypothesis",
