@@ -82,6 +82,15 @@ def a_slot_freed(store: Store) -> None:
     store.report(first, "completed")
 
 
+def a_lost_slot_found(store: Store) -> None:
+    Limits(store.scripts).put("type:noop", Limit(concurrency=1))
+    first, _ = store.submit(2)
+    store.claim(2)
+    rings(store)
+    store.redis.delete(keys.rq_job(first))
+    store.scripts.survey(["normal"], 1_000_000, 1000, Permit())
+
+
 def a_limit_raised(store: Store) -> None:
     Limits(store.scripts).put("type:noop", Limit(concurrency=1))
     store.submit(2)
@@ -106,6 +115,7 @@ def a_queue_resumed(store: Store) -> None:
         one_brought_home,
         one_replaced,
         a_slot_freed,
+        a_lost_slot_found,
         a_limit_raised,
         a_queue_resumed,
     ],

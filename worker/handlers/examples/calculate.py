@@ -45,7 +45,7 @@ def _evaluate(text: str) -> Fraction:
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise GiveUp(f"{text[:100]!r} is no expression: {error}") from error
+        raise GiveUp(f"{text[:100]!r} is no expression: {getattr(error, 'msg', error)}") from error
 
 
 def _value(node: ast.expr) -> Fraction:
