@@ -55,7 +55,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long faults go on, for each seed")
     parser.add_argument("--faults", nargs="+", choices=list(BY_NAME), metavar="FAULT", help="these only")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
-    parser.add_argument("--patience", type=float, default=QUIET, help="seconds of quiet in which everything must end")
+    parser.add_argument(
+        "--patience", type=float, default=QUIET, help="seconds without any change after which all is over"
+    )
     parser.add_argument("--small", action="store_true", help="half as many processes, and busier")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # everything that was started ends with us

@@ -323,5 +323,10 @@ JUDGES: Sequence[Callable[[Case], Iterator[str]]] = (
 
 def judge(case: Case) -> dict[str, list[str]]:
     """What each judge has to complain of; those who have nothing are left out."""
-    verdicts = {each.__name__.replace("_", " "): list(each(case)) for each in JUDGES}
+    verdicts = {promise_of(each): list(each(case)) for each in JUDGES}
     return {promise: complaints for promise, complaints in verdicts.items() if complaints}
+
+
+def promise_of(judge: Callable[[Case], Iterator[str]]) -> str:
+    """What a judge looks after, in words."""
+    return judge.__name__.replace("_", " ")

@@ -174,19 +174,27 @@ class Laboratory:
         self.site.tell(lambda redis: redis.delete(keys.PAUSED))
 
     def _come_to_rest(self) -> None:
-        """Waits until all clients are answered and every task has ended; who has not by then is stuck."""
-        end = time.monotonic() + self.patience
+        """Waits until all clients are answered and every task has ended.
+
+        Who has not when the quiet is over, or when nothing has changed for as long as our patience lasts, is stuck.
+        """
+        end = time.monotonic() + QUIET
         for client in self.clients:
-            client.stop(self.patience / 2)
+            client.stop(QUIET / 2)
         for client in self.clients:
             while client.is_alive() and time.monotonic() < end:
                 self.site.look()
                 client.join(0.1)
         records = Records(Scripts(self.site.admin), kinds.QUEUES)
+        counts: dict[TaskState, int] = {}
         waiting: dict[TaskState, int] = {}
-        while time.monotonic() < end:
+        changed_at = time.monotonic()
+        while time.monotonic() < min(end, changed_at + self.patience):
             self.site.look()
-            waiting = {state: count for state, count in _counts(records).items() if count and not state.ended}
+            before, counts = counts, _counts(records)
+            if counts != before:
+                changed_at = time.monotonic()
+            waiting = {state: count for state, count in counts.items() if count and not state.ended}
             if not waiting and self._tidy():
                 return
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""Bugs to plant, at least one for each promise: a small change of the text, and the check that has to find it.
+"""Bugs to plant, at least one for each promise of the README: a small change of the text, and who has to find it.
 
-A check is a run of the laboratory with some of its faults, or tests by their names where a fault would find it by
-chance only. A change whose place in the code is gone fails as well: it must be planted anew.
+Judges of the laboratory find it while some of its faults go on; tests, by their names, where a fault would find it by
+chance only. A change whose place in the code is gone must be made anew: `test_mutations.py` sees that each fits.
 """
 
 from __future__ import annotations
@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LABORATORY = "laboratory"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """How a bug is looked for: the laboratory with these faults for so many seconds, or pytest with these arguments."""
-
-    arguments: tuple[str, ...]
-    seconds: float = 0.0
+from tests.faults.checks import Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,51 +18,78 @@ class Mutation:
 
     name: str
     promise: str
+    """The first words of a line of the README's table of promises."""
     path: str
     old: str
     new: str
     check: Check
-    seen_by: tuple[str, ...] = ()
-    """Judges of the laboratory one of whom must have something to complain of; none named: the check is of tests."""
+    judges: tuple[str, ...] = ()
+    """Of the laboratory: one of them must have something to complain of."""
 
 
-def _laboratory(*faults: str, seconds: float = 14) -> Check:
+def _laboratory(*faults: str, seconds: float) -> Check:
     return Check(faults, seconds)
 
 
-def _tests(*arguments: str) -> Check:
-    return Check(arguments)
+def _tests(file: str, *names: str) -> Check:
+    return Check(tests=tuple(f"tests/{file}.py::{name}" for name in names))
+
+
+def _scripts(*names: str) -> Check:
+    return _tests("integration/test_scripts", *names)
+
+
+def _locks(*names: str) -> Check:
+    return _tests("integration/housekeeping/test_lock_contract", *names)
 
 
 _FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=24)
 _KILLS = _laboratory("worker killed", "executor killed", seconds=10)
 _UNANSWERED = _laboratory("answers to gateway lost", "redis frozen", "redis paused", seconds=22)
 _CLOCKS = _laboratory("clock moved", seconds=24)
+_AWAY = _laboratory("redis killed", "redis refusing connections", seconds=10)
 _QUIET = _laboratory("scripts flushed", seconds=8)
-_SCRIPTS = "tests/integration/test_scripts.py"
-_CONTRACT = "tests/integration/housekeeping/test_lock_contract.py"
+
+KEPT = "A 202 is sent when Redis has the task"
+ONCE = "Sent twice is stored once"
+LEASE = "Whoever lost its lease cannot write"
+KEYED = "A request sent again with its Idempotency-Key"
+UNIQUE = "No two tasks of a type hold one unique key"
+LIMITS = "No limit is exceeded at any moment"
+CRASHES = "A crash is recorded with its signal"
+TRACE = "One trace tells a task's whole life"
+RECORDS = "Every attempt is on record"
+NOTHING_SENT_RUNS = "Nothing a caller sends is executed or unpickled"
+KEYS = "Nobody calls the API beyond loopback without a key"
+RQ_TOOLS = "RQ's tools read a running system"
+NOTHING_FAST_WAITS = "Nothing fast waits behind something slow"
+SCHEDULES = "Each due time of a schedule becomes one task"
+ONE_HOUSEKEEPER = "Of several housekeepers one acts at a time"
+HONEST_METRICS = "Counters over all processes add up"
+MASTERS = "A master that dies is replaced without help"
+FORMATS = "Two versions share the queues"
+REPLACED = "Workers are replaced under load"
+PARENTS = "A task runs after its parents"
+STREAMS = "What a stream was answered is true"
+DRAIN = "A drain gives back what it does not finish"
+BOUNDED = "Everything is bounded"
 
 MUTATIONS: Sequence[Mutation] = (
     Mutation(
-        "report without lease check",
-        "a lost lease cannot write",
-        "shared/lua/report.lua",
-        "  if not v or v[1] ~= token then return 0 end\n  if v[2] ~= 'running' then return 1 end",
-        "  if not v then return 0 end",
-        _FROZEN,
-        (
-            "nothing is lost",
-            "no end comes before the last",
-            "records say what was done",
-            "every attempt is on record",
-            "failures are counted exactly",
-            "everything adds up",
-            "nothing had to be put right",
-        ),
+        "an answer before Redis has the task",
+        KEPT,
+        "shared/queues.py",
+        "            state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n",
+        "            try:\n"
+        "                state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n"
+        "            except Exception:\n"
+        "                state = b'pending'\n",
+        _AWAY,
+        ("nothing is lost",),
     ),
     Mutation(
         "pop without lease",
-        "accepted is kept",
+        KEPT,
         "shared/lua/claim.lua",
         "  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end",
         "",
@@ -78,65 +97,8 @@ MUTATIONS: Sequence[Mutation] = (
         ("nothing is lost", "nothing had to be put right"),
     ),
     Mutation(
-        "release without owner check",
-        "a lost lease cannot write",
-        "shared/lua/release.lua",
-        "  if not v or v[1] ~= token or v[2] ~= 'running' then return end",
-        "  if not v or v[2] ~= 'running' then return end",
-        _tests(_SCRIPTS),
-    ),
-    Mutation(
-        "extend without token",
-        "a lost lease cannot write",
-        "shared/lua/extend.lua",
-        "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
-        "  if not v or v[2] ~= 'running' then return 1 end",
-        _tests(_SCRIPTS),
-    ),
-    Mutation(
-        "promote twice",
-        "housekeeping acts at most once at a time",
-        "shared/lua/promote.lua",
-        "  redis.call('ZREM', key, unpack(ids))\n",
-        "",
-        _QUIET,
-        ("everything adds up", "no attempt is begun twice", "no end comes before the last", "nothing is lost"),
-    ),
-    Mutation(
-        "unlock that lets two lead",
-        "housekeeping acts at most once at a time",
-        "shared/lua/lock_acquire.lua",
-        "  if token ~= '' then return {'busy', v[3] or ''} end\n",
-        "",
-        _tests(_CONTRACT),
-    ),
-    Mutation(
-        "lock released without its token",
-        "housekeeping acts at most once at a time",
-        "shared/lua/lock_release.lua",
-        "if outlived(ARGV[2], ARGV[3]) then return 0 end\n",
-        "",
-        _tests(_CONTRACT),
-    ),
-    Mutation(
-        "a housekeeping step without its lock",
-        "housekeeping acts at most once at a time",
-        "shared/lua/_prelude.lua",
-        "  return v[1] ~= token or (number_of(v[2]) or 0) <= now\n",
-        "  return false\n",
-        _tests(_CONTRACT),
-    ),
-    Mutation(
-        "recovery that drops",
-        "accepted is kept",
-        "shared/lua/recover.lua",
-        "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
-        "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
-        _tests(_SCRIPTS),
-    ),
-    Mutation(
         "reap that drops",
-        "accepted is kept",
+        KEPT,
         "shared/lua/reap.lua",
         "  redis.call('LPUSH', 'rq:queue:' .. queue, id)\n"
         "  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)\n",
@@ -145,44 +107,16 @@ MUTATIONS: Sequence[Mutation] = (
         ("nothing is lost", "nothing had to be put right"),
     ),
     Mutation(
-        "a retry that loses its attempt's record",
-        "every attempt is remembered",
-        "shared/lua/report.lua",
-        "  remember(id, attempt, record)\n  enter_due",
-        "  enter_due",
-        _QUIET,
-        ("every attempt is on record",),
-    ),
-    Mutation(
-        "a lost attempt without a record",
-        "every attempt is remembered",
-        "shared/lua/reap.lua",
-        "  remember(id, number_of(v[5]) or 1, record(v, why))\n",
-        "",
-        _KILLS,
-        ("every attempt is on record",),
-    ),
-    Mutation(
-        "a record by the executor's own clock",
-        "every attempt is remembered",
-        "worker/executor.py",
-        "self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
-        "self._record(assignment, time.time_ns() // 1000, time.time_ns() // 1000)",
-        _CLOCKS,
-        ("records tell the time",),
-    ),
-    Mutation(
-        "a cancel that is ignored",
-        "the task ends as it was told",
-        "shared/lua/_links.lua",
-        "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
-        "  return {state, 'cancelled'}",
-        _QUIET,
-        ("who is cancelled stops",),
+        "recovery that drops",
+        KEPT,
+        "shared/lua/recover.lua",
+        "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
+        "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
+        _scripts("test_recovery_puts_back_exactly_the_tickets_that_are_missing"),
     ),
     Mutation(
         "a dead letter that is not written",
-        "accepted is kept",
+        KEPT,
         "shared/lua/_prelude.lua",
         "  redis.call('ZADD', 'taskqueue:' .. state, NOW, id)\n",
         "  if state ~= 'failed' then redis.call('ZADD', 'taskqueue:' .. state, NOW, id) end\n",
@@ -190,17 +124,73 @@ MUTATIONS: Sequence[Mutation] = (
         ("the right ones are dead", "everything adds up"),
     ),
     Mutation(
-        "a crash that is not counted",
-        "a crash is not a failure of the task, until it is",
-        "shared/lua/report.lua",
-        "  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end\n",
+        "a cancel that is ignored",
+        KEPT,
+        "shared/lua/_links.lua",
+        "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
+        "  return {state, 'cancelled'}",
+        _QUIET,
+        ("who is cancelled stops",),
+    ),
+    Mutation(
+        "promote twice",
+        ONE_HOUSEKEEPER,
+        "shared/lua/promote.lua",
+        "  redis.call('ZREM', key, unpack(ids))\n",
         "",
         _QUIET,
-        ("failures are counted exactly",),
+        ("everything adds up", "no attempt is begun twice", "no end comes before the last", "nothing is lost"),
+    ),
+    Mutation(
+        "a submission that is stored again when it is sent again",
+        ONCE,
+        "shared/lua/submit_one.lua",
+        "if known and not stopped then return known end\n",
+        "",
+        _scripts("test_a_task_sent_twice_is_stored_once"),
+    ),
+    Mutation(
+        "a claim that takes more when it is sent again",
+        ONCE,
+        "shared/lua/claim.lua",
+        "  if last and string.sub(last, 1, #token) == token then\n",
+        "  if false then\n",
+        _scripts("test_a_claim_sent_again_with_its_token_gives_the_same_tasks"),
+    ),
+    Mutation(
+        "report without lease check",
+        LEASE,
+        "shared/lua/report.lua",
+        "  if not v or v[1] ~= token then return 0 end\n  if v[2] ~= 'running' then return 1 end",
+        "  if not v then return 0 end",
+        _FROZEN,
+        (
+            "what completed was run",
+            "every attempt is on record",
+            "records say what was done",
+            "no end comes before the last",
+            "failures are counted exactly",
+        ),
+    ),
+    Mutation(
+        "release without owner check",
+        LEASE,
+        "shared/lua/release.lua",
+        "  if not v or v[1] ~= token or v[2] ~= 'running' then return end",
+        "  if not v or v[2] ~= 'running' then return end",
+        _scripts("test_what_was_lost_can_neither_be_given_back_nor_extended"),
+    ),
+    Mutation(
+        "extend without token",
+        LEASE,
+        "shared/lua/extend.lua",
+        "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
+        "  if not v or v[2] ~= 'running' then return 1 end",
+        _scripts("test_a_lease_is_extended_for_its_holder_only"),
     ),
     Mutation(
         "an idempotency key that nobody looks at",
-        "sent once means stored once",
+        KEYED,
         "shared/lua/submit_one_once.lua",
         "if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end\n",
         "",
@@ -208,16 +198,8 @@ MUTATIONS: Sequence[Mutation] = (
         ("nothing is invented",),
     ),
     Mutation(
-        "a submission that is stored again when it is sent again",
-        "sent once means stored once",
-        "shared/lua/submit_one.lua",
-        "if known then return known end\n",
-        "",
-        _tests(_SCRIPTS),
-    ),
-    Mutation(
         "a unique key that is not held",
-        "unique is unique",
+        UNIQUE,
         "shared/lua/submit.lua",
         "  hold_unique(id, terms.unique, terms['until'])\n",
         "",
@@ -226,23 +208,206 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "a limit that is not counted",
-        "bounded everywhere",
+        LIMITS,
         "shared/lua/_limits.lua",
         "    if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end\n",
         "",
-        _tests("tests/integration/test_limits.py"),
+        _tests("integration/test_limits", "test_no_more_than_the_limit_run_at_once_and_others_pass_them"),
     ),
     Mutation(
-        "a queue limit that nobody looks at",
-        "bounded everywhere",
-        "shared/lua/submit_one.lua",
-        "  return 'full'\n",
+        "a crash that is counted twice",
+        CRASHES,
+        "shared/lua/report.lua",
+        "  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end\n",
+        "  if CRASHES[kind] then bump(id, 'crashes', v[8], 2) end\n",
+        _QUIET,
+        ("failures are counted exactly",),
+    ),
+    Mutation(
+        "a killer that lives once more",
+        CRASHES,
+        "worker/verdicts.py",
+        "        if crashes >= self.max_crashes:\n",
+        "        if crashes > self.max_crashes:\n",
+        _QUIET,
+        ("failures are counted exactly",),
+    ),
+    Mutation(
+        "a retry that does not name the attempt before it",
+        TRACE,
+        "shared/telemetry.py",
+        "    if subject.attempt < 2:\n        return None\n",
+        "    return None\n",
+        _tests("integration/test_one_trace", "test_a_task_that_fails_twice_and_completes_is_one_trace"),
+    ),
+    Mutation(
+        "a retry that loses its attempt's record",
+        RECORDS,
+        "shared/lua/report.lua",
+        "  remember(id, attempt, record)\n  enter_due",
+        "  enter_due",
+        _QUIET,
+        ("every attempt is on record",),
+    ),
+    Mutation(
+        "a lost attempt without a record",
+        RECORDS,
+        "shared/lua/reap.lua",
+        "  remember(id, number_of(v[5]) or 1, record(v, why))\n",
         "",
-        _tests(_SCRIPTS),
+        _KILLS,
+        ("every attempt is on record",),
+    ),
+    Mutation(
+        "a record by the executor's own clock",
+        RECORDS,
+        "worker/executor.py",
+        "self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
+        "self._record(assignment, time.time_ns() // 1000, time.time_ns() // 1000)",
+        _CLOCKS,
+        ("records tell the time",),
+    ),
+    Mutation(
+        "a record that is unpickled",
+        NOTHING_SENT_RUNS,
+        "shared/wire.py",
+        "        function, _, (_, data), _ = json.loads(_inflated(call))\n",
+        "        import pickle\n\n        function, _, (_, data), _ = pickle.loads(_inflated(call))\n",
+        _tests("security/test_no_pickle", "test_planted_pickles_are_never_opened_by_any_part_and_work_goes_on"),
+    ),
+    Mutation(
+        "a record that may name any function",
+        NOTHING_SENT_RUNS,
+        "shared/wire.py",
+        "        if function != _FUNCTION:\n",
+        "        if False:\n",
+        _tests("unit/test_tasks", "test_another_function_in_the_record_is_refused"),
+    ),
+    Mutation(
+        "a scope that nobody looks at",
+        KEYS,
+        "gateway/door.py",
+        "        if not key.may(scope):\n",
+        "        if False:\n",
+        _tests("integration/gateway/test_keys", "test_a_route_lets_in_whoever_has_its_scope_and_nobody_else"),
+    ),
+    Mutation(
+        "a status for RQ that is not the task's",
+        RQ_TOOLS,
+        "shared/lua/report.lua",
+        "'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,",
+        "'state', state, 'status', 'started', 'ended_at', stamp,",
+        _tests("integration/test_rq_tools", "test_jobs_fetched_by_rq_show_the_state_of_the_api"),
+    ),
+    Mutation(
+        "a priority that takes all",
+        NOTHING_FAST_WAITS,
+        "shared/lua/claim.lua",
+        "quota = tonumber(ARGV[at + 1])}",
+        "quota = 500}",
+        _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
+    ),
+    Mutation(
+        "a slow task that keeps what is behind it",
+        NOTHING_FAST_WAITS,
+        "worker/watch.py",
+        "        if ran > SLOW:\n",
+        "        if False:\n",
+        _tests("integration/test_worker", "test_a_fast_task_behind_a_slow_one_goes_elsewhere"),
+    ),
+    Mutation(
+        "a due time that is fired twice",
+        SCHEDULES,
+        "shared/lua/schedule_fire.lua",
+        "v[1] ~= ARGV[5] or v[2] ~= due or v[3]",
+        "v[1] ~= ARGV[5] or v[3]",
+        _tests("integration/housekeeping/test_timetable", "test_a_step_sent_twice_after_a_lost_answer_changes_nothing"),
+    ),
+    Mutation(
+        "unlock that lets two lead",
+        ONE_HOUSEKEEPER,
+        "shared/lua/lock_acquire.lua",
+        "  if token ~= '' then return {'busy', v[3] or ''} end\n",
+        "",
+        _locks("test_only_one_instance_gets_a_lock"),
+    ),
+    Mutation(
+        "a lock that is released without its token",
+        ONE_HOUSEKEEPER,
+        "shared/lua/lock_release.lua",
+        "if outlived(ARGV[2], ARGV[3]) then return 0 end\n",
+        "",
+        _locks("test_a_late_holder_who_knows_nothing_cannot_release_anothers_lock"),
+    ),
+    Mutation(
+        "a housekeeping step without its lock",
+        ONE_HOUSEKEEPER,
+        "shared/lua/_prelude.lua",
+        "  return v[1] ~= token or (number_of(v[2]) or 0) <= now\n",
+        "  return false\n",
+        _locks("test_a_late_holders_steps_are_refused_where_data_changes"),
+    ),
+    Mutation(
+        "a holder that trusts its lock beyond its end",
+        ONE_HOUSEKEEPER,
+        "shared/locks.py",
+        "TRUST = 0.8\n",
+        "TRUST = 1.2\n",
+        _locks("test_a_holder_stops_trusting_its_lock_before_it_can_end"),
+    ),
+    Mutation(
+        "gauges of one who leads no more",
+        HONEST_METRICS,
+        "worker/housekeeping/metrics.py",
+        "        if leads and measured and ",
+        "        if measured and ",
+        _tests("integration/housekeeping/test_jobs", "test_gauges_are_the_leaders_alone"),
+    ),
+    Mutation(
+        "gauges that freeze",
+        HONEST_METRICS,
+        "worker/housekeeping/metrics.py",
+        " and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():\n",
+        ":\n",
+        _tests("integration/housekeeping/test_jobs", "test_gauges_that_are_too_old_disappear"),
+    ),
+    Mutation(
+        "an answer before the replicas have the task",
+        MASTERS,
+        "shared/scripts.py",
+        "        if copies < self.replicas:\n",
+        "        if False:\n",
+        _tests(
+            "integration/redis_modes/test_troubles", "test_a_task_that_too_few_replicas_have_does_not_count_as_accepted"
+        ),
+    ),
+    Mutation(
+        "a format that nobody looks at",
+        FORMATS,
+        "shared/lua/_prelude.lua",
+        "if stored_format and stored_format ~= FORMAT then\n",
+        "if false then\n",
+        _tests("integration/redis_modes/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
+    ),
+    Mutation(
+        "a drain that waits for nobody",
+        REPLACED,
+        "worker/engine.py",
+        "        until = time.monotonic() + grace\n",
+        "        until = time.monotonic()\n",
+        _tests("integration/test_worker", "test_sigterm_lets_running_tasks_end_and_gives_the_rest_back"),
+    ),
+    Mutation(
+        "a drain that charges what it stops with a crash",
+        DRAIN,
+        "worker/watch.py",
+        '_ITS_OWN_FAULT = ("memory: ", "pipes: ")\n',
+        '_ITS_OWN_FAULT = ("memory: ", "pipes: ", "the worker stops")\n',
+        _tests("integration/test_worker", "test_a_second_sigterm_stops_at_once_and_loses_nothing"),
     ),
     Mutation(
         "a child that does not wait",
-        "a task waits for those it depends on",
+        PARENTS,
         "shared/lua/_links.lua",
         "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
         "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
@@ -251,11 +416,35 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "a batch that miscounts",
-        "counts equal a recount",
+        PARENTS,
         "shared/lua/_links.lua",
         "  redis.call('HINCRBY', key, from, -1)\n",
         "",
         _QUIET,
         ("everything adds up",),
+    ),
+    Mutation(
+        "a stream whose tasks are stored again when it is sent again",
+        STREAMS,
+        "shared/lua/submit.lua",
+        "    if known and known[1] then return (known[2]",
+        "    if false then return (known[2]",
+        _tests("integration/gateway/test_batches", "test_a_stream_sent_again_with_its_key_adds_nothing_twice"),
+    ),
+    Mutation(
+        "a queue that takes any number of tasks",
+        BOUNDED,
+        "shared/lua/submit_one.lua",
+        "  return 'full'\n",
+        "",
+        _scripts("test_a_full_queue_takes_no_task_that_comes_alone_either"),
+    ),
+    Mutation(
+        "a history without an end",
+        BOUNDED,
+        "shared/lua/_prelude.lua",
+        "  if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end\n",
+        "",
+        _scripts("test_only_the_last_fifty_attempts_are_kept"),
     ),
 )

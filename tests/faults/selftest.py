@@ -1,19 +1,30 @@
-"""`python -m tests.faults.selftest`: plants a bug at a time in a copy of the code, and fails when one is not found."""
+"""`python -m tests.faults.selftest`: plants a bug at a time in a copy of the code, and fails when one is not found.
+
+Every check is made without a bug first, or what it finds would mean nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
-from tests.faults.mutations import MUTATIONS, Check, Mutation
+from tests.faults.__main__ import RESULTS
+from tests.faults.checks import Check
+from tests.faults.mutations import MUTATIONS, Mutation
 from tests.harness import ROOT
+from tests.planting import plant
 
 LEFT_OUT = shutil.ignore_patterns(
     ".venv",
@@ -28,106 +39,119 @@ LEFT_OUT = shutil.ignore_patterns(
     "node_modules",
     "*.egg-info",
 )
-SEED = 3
-BROKEN = 1
-"""What the laboratory and pytest end with when a promise is broken; anything else says that they could not look."""
+LOOKED = (0, 1)
+"""What the laboratory and pytest end with when they could look; 1: a promise is broken."""
+CLEAN, FOUND = "clean", "found"
+NO_BUG = "(no bug)"
 
 
-def copy_of_the_code(folder: Path) -> Path:
-    """What is in the checkout now, in a folder of its own."""
-    copy = folder / "code"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-    return copy
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one bug, or of a check without one, and who found it: judges, or tests."""
+
+    bug: str
+    promise: str
+    result: str
+    found_by: tuple[str, ...]
+    seconds: float
+    said: str = ""
+
+    @property
+    def well(self) -> bool:
+        return self.result == (CLEAN if self.bug == NO_BUG else FOUND)
 
 
-def plant(mutation: Mutation, code: Path) -> bool:
-    """Changes the text; whether its place was found."""
-    path = code / mutation.path
-    text = path.read_text()
-    if text.count(mutation.old) != 1:
-        return False
-    path.write_text(text.replace(mutation.old, mutation.new))
-    return True
-
-
-def look(check: Check, code: Path, log: Path) -> int:
-    """Runs a check in a copy of the code; how it ended."""
-    if check.seconds:
-        what = ["tests.faults", "--seeds", str(SEED), "--minutes", f"{check.seconds / 60:.3f}"]
-        what += ["--results", str(log.parent / "figures"), "--patience", "45", "--small", "--faults", *check.arguments]
-    else:
-        what = ["pytest", "-q", "-x", "-p", "no:cacheprovider", *check.arguments]
-    with log.open("w") as out:
-        return subprocess.run(
-            [sys.executable, "-m", *what],
-            cwd=code,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(log.parent)},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
-
-
-def trial(mutation: Mutation | None, check: Check) -> tuple[str, float, str]:
-    """What became of one bug (none: the code as it is), how long that took, and what was said."""
+def seek(mutation: Mutation) -> Trial:
+    """Plants a bug, and has it looked for."""
     began = time.monotonic()
+    status, said = look(mutation.check, mutation)
+    by = mutation.check.finders(mutation.judges, said)
+    result = FOUND if by else "not found" if status == 0 else "found by others only"
+    return _trial(mutation.name, mutation.promise, result, by, began, status, said)
+
+
+def control(check: Check) -> Trial:
+    """The check without a bug: nobody who finds bugs by it may find one."""
+    began = time.monotonic()
+    judges = [judge for mutation in MUTATIONS if mutation.check == check for judge in mutation.judges]
+    status, said = look(check)
+    by = check.finders(judges, said)
+    return _trial(NO_BUG, str(check), "found without a bug" if by else CLEAN, by, began, status, said)
+
+
+def _trial(bug: str, promise: str, result: str, by: tuple[str, ...], began: float, status: int, said: str) -> Trial:
+    if status not in LOOKED:
+        result = f"not looked for: status {status}"
+    return Trial(bug, promise, result, by, round(time.monotonic() - began, 1), said)
+
+
+def look(check: Check, mutation: Mutation | None = None) -> tuple[int, str]:
+    """Makes a check in a copy of the code, with a bug in it if there is one: the status, and what was said."""
     with tempfile.TemporaryDirectory(prefix="selftest-") as name:
-        folder = Path(name)
-        code = copy_of_the_code(folder)
-        if mutation and not plant(mutation, code):
-            return "its place in the code is gone", 0.0, ""
-        log = folder / "log"
-        status = look(check, code, log)
-        said = log.read_text(errors="replace")
-    return verdict(mutation, status, said), time.monotonic() - began, said
+        code = Path(name) / "code"
+        shutil.copytree(ROOT, code, ignore=LEFT_OUT)
+        if mutation:
+            path = code / mutation.path
+            path.write_text(plant(path.read_text(), mutation.old, mutation.new))
+        log = Path(name) / "log"
+        with log.open("wb") as out:
+            done = subprocess.run(
+                [sys.executable, "-m", *check.command(name)],
+                cwd=code,
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": name},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        return done.returncode, log.read_text(errors="replace")
 
 
-def verdict(mutation: Mutation | None, status: int, said: str) -> str:
-    """What a check has found, in words. A bug is found by the judge whose promise it breaks, not by any accident."""
-    if status == 0:
-        return "not found" if mutation else "clean"
-    if status != BROKEN:
-        return f"not looked for: status {status}"
-    by_whom = mutation.seen_by if mutation else ()
-    return "found" if not by_whom or any(f"BROKEN: {each}" in said for each in by_whom) else "found by others only"
+def checks_of(mutations: Sequence[Mutation]) -> list[Check]:
+    """Each once: the laboratory's one by one, all tests together."""
+    checks = dict.fromkeys(mutation.check for mutation in mutations if mutation.check.faults)
+    tests = dict.fromkeys(address for mutation in mutations for address in mutation.check.tests)
+    return [*checks, *([Check(tests=tuple(tests))] if tests else [])]
 
 
-def first_complaint(said: str) -> str:
-    """The line that says what was found."""
-    lines = [line.strip() for line in said.splitlines() if line.strip().startswith(("BROKEN", "FAILED", "ERROR"))]
-    return "; ".join(lines)[:200]
+def shown(trial: Trial) -> str:
+    """One line of the table."""
+    by = "; ".join(trial.found_by) if trial.result == FOUND else trial.result
+    return f"| {trial.bug:58} | {trial.promise[:50]:50} | {trial.seconds:5.0f} | {by} |"
 
 
-def clean_checks(mutations: Sequence[Mutation]) -> list[str]:
-    """What the checks say of the code as it is: one that fails without a bug finds nothing."""
-    troubles = []
-    for check in dict.fromkeys(mutation.check for mutation in mutations):
-        result, seconds, said = trial(None, check)
-        print(f"{'without a bug':52} {result:10} {seconds:5.0f} s  {' '.join(check.arguments)}", flush=True)
-        if result != "clean":
-            troubles.append(f"{' '.join(check.arguments)} fails without a bug:\n{said[-3000:]}")
-    return troubles
+def keep(trials: Sequence[Trial], folder: Path) -> Path:
+    """Writes them beside the figures of the laboratory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "selftest.json"
+    rows = [{name: value for name, value in asdict(trial).items() if name != "said"} for trial in trials]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    return path
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.selftest", description=__doc__)
-    parser.add_argument("--only", default="", help="those whose name has this in it")
-    parser.add_argument("--skip-clean", action="store_true", help="does not run the checks without a bug first")
+    parser.add_argument("--only", default="", help="those whose name this regular expression finds")
+    parser.add_argument("--at-once", type=int, default=2, help="how many checks go on side by side")
     options = parser.parse_args()
-    mutations = [each for each in MUTATIONS if options.only in each.name]
-    troubles = [] if options.skip_clean else clean_checks(mutations)
-    found = 0
-    for each in mutations:
-        result, seconds, said = trial(each, each.check)
-        print(f"{each.name:52} {result:10} {seconds:5.0f} s  {first_complaint(said)}", flush=True)
-        found += result == "found"
-        if result != "found":
-            troubles.append(f"{each.name} ({each.promise}): {result}\n{said[-1500:]}")
-    print(f"\n{found} of {len(mutations)} planted bugs were found")
-    print("\n".join(troubles))
-    return 1 if troubles else 0
+    began = time.monotonic()
+    mutations = [each for each in MUTATIONS if re.search(options.only, each.name)]
+    acts = [*(partial(control, each) for each in checks_of(mutations)), *(partial(seek, each) for each in mutations)]
+    trials = []
+    print(f"| {'planted bug':58} | {'promise':50} | secs. | found by |\n{'|---' * 4}|", flush=True)
+    with ThreadPoolExecutor(options.at_once) as pool:
+        for trial in pool.map(lambda act: act(), acts):
+            trials.append(trial)
+            print(shown(trial), flush=True)
+    found = sum(trial.result == FOUND for trial in trials)
+    print(f"\n{found} of {len(mutations)} planted bugs were found in {time.monotonic() - began:.0f} s")
+    if not options.only:
+        print(f"kept in {keep(trials, RESULTS)}")
+    for trial in trials:
+        if not trial.well:
+            print(f"\n{trial.bug} ({trial.promise}): {trial.result}\n{trial.said[-3000:]}")
+    return 0 if all(trial.well for trial in trials) else 1
 
 
 if __name__ == "__main__":

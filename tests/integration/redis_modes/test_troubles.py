@@ -17,8 +17,10 @@ from shared.errors import StoreMisfit, StoreRefused
 from shared.first_contact import ask
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
+from shared.queues import Queues
 from shared.redis_client import connect, translated
-from shared.tasks import TaskState
+from shared.scripts import Scripts
+from shared.tasks import NewTask, TaskState, new_task_id
 from tests.harness import System, running_system, wait_until
 from tests.integration.redis_modes.load import Callers, get, start_gateway
 
@@ -140,3 +142,10 @@ def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redi
         client.config_set("min-replicas-to-write", "1")
         with pytest.raises(StoreRefused, match="does not take writes now"), translated():
             client.set("taskqueue:x", "y")
+
+
+def test_a_task_that_too_few_replicas_have_does_not_count_as_accepted(own_redis: EmbeddedRedis) -> None:
+    with connect(own_redis.url) as client:
+        queues = Queues(Scripts(client, replicas=1), {"normal": 1})
+        with pytest.raises(StoreRefused, match="0 replicas of Redis have it instead of 1"):
+            queues.submit([NewTask(id=new_task_id(), type="noop", data="null", queue="normal")])

@@ -1,0 +1,31 @@
+"""Every planted bug can still be planted and looked for, and no promise is without one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.faults.faults import BY_NAME
+from tests.faults.judges import JUDGES, promise_of
+from tests.faults.mutations import MUTATIONS, Mutation
+from tests.harness import ROOT
+from tests.planting import plant
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
+def test_a_planted_bug_has_its_place_and_somebody_to_find_it(mutation: Mutation) -> None:
+    assert plant((ROOT / mutation.path).read_text(), mutation.old, mutation.new)
+    assert set(mutation.check.faults) <= BY_NAME.keys()
+    assert set(mutation.judges) <= {promise_of(judge) for judge in JUDGES}
+    assert bool(mutation.judges) is bool(mutation.check.faults) is not bool(mutation.check.tests)
+    for file, name in (address.split("::") for address in mutation.check.tests):
+        assert f"\ndef {name}(" in (ROOT / file).read_text()
+
+
+def test_every_promise_of_the_readme_has_a_planted_bug() -> None:
+    text = (ROOT / "README.md").read_text().split("## What it promises")[1].split("\n## ")[0]
+    promises = re.findall(r"^\| (.*?) \| `test_", text, re.MULTILINE)
+    bugs = {mutation.promise for mutation in MUTATIONS}
+    assert [each for each in promises if not each.startswith(tuple(bugs))] == []
+    assert [each for each in bugs if sum(promise.startswith(each) for promise in promises) != 1] == []
