@@ -399,7 +399,7 @@ end
 -- Puts right what a blocked task waits for, after its indexes were lost. Returns true when something was wrong, and how
 -- many parents it looked at.
 local function mend(id)
-  local v = fields(id, 'parents', 'waits', 'batch', 'after_batch', 'origin')
+  local v = fields(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
   if not v then return false, 0 end
   if v[4] then
     local b = redis.call('HMGET', batch_key(v[4]), 'total', 'done_at')
@@ -410,7 +410,10 @@ local function mend(id)
   local parents, waits, wrong = parents_of(v[1]), 0, false
   for _, parent in ipairs(parents) do
     local score, state = redis.call('ZSCORE', children_key(parent[1]), id), state_of(parent[1])
-    if not score then
+    if not score and state == 'gone' and judge(state, parent[2], v[6]) == 'met' then
+      -- It was told before the parent's record was removed, and its place with it.
+      score = 0
+    elseif not score then
       score, wrong = NOW, true
       if state == 'gone' then redis.call('ZADD', children_key(parent[1]), score, id)
       else register(id, parent[1], score) end

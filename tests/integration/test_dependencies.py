@@ -327,6 +327,23 @@ def test_lost_indexes_are_found_by_the_recovery(family: Family, lost: str) -> No
     assert family.records.counts()[S.PENDING] == 150
 
 
+@pytest.mark.parametrize(
+    ("on", "policy"), [(On.END, OnParentFailure.CANCEL), (On.SUCCESS, OnParentFailure.RELEASE)], ids=["end", "release"]
+)
+def test_a_parent_that_is_removed_while_its_child_waits_for_another_is_nothing_to_mend(
+    family: Family, on: On, policy: OnParentFailure
+) -> None:
+    one, two = family.submit(2)
+    child = family.child(one, two, on=on, on_parent_failure=policy)
+    family.run(one, "failed")
+    family.scripts.purge(S.FAILED, [one])
+    family.pay()
+    assert family.walk() == {}
+    assert family.state(child) is S.BLOCKED
+    family.run(two)
+    assert family.state(child) is S.PENDING
+
+
 # --- real workers ---
 
 
