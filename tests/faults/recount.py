@@ -14,6 +14,8 @@ from shared import keys
 from shared.redis_client import text
 from shared.tasks import RQ_STATUS, TaskState
 from tests.faults import kinds
+from tests.model.recount import indexes
+from tests.model.reference import Task
 
 ENDED = {str(state) for state in TaskState if state.ended}
 FIELDS = ("state", "status", "origin", "description", "batch", "token", "unique")
@@ -103,18 +105,14 @@ def _damaged(records: dict[str, dict[str, str]]) -> Iterator[str]:
 
 def _indexes(redis: Redis, records: dict[str, dict[str, str]]) -> Iterator[str]:
     """Every index has exactly those that it should."""
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for task_id, record in records.items():
-        state, queue = record["state"], record["origin"]
-        wanted[keys.TASKS].add(task_id)
-        wanted[keys.tasks_of_type(record["description"])].add(task_id)
-        if state in ENDED:
-            wanted[keys.ended(state)].add(task_id)
-            wanted[_registry(state, queue)].add(task_id)
-    every = {keys.ended(state) for state in ENDED} | {_registry(state, queue) for state in ENDED for queue in _queues()}
-    for name in every | wanted.keys():
-        there = {text(member) for member in redis.zrange(name, 0, -1)}
-        yield from _difference(name, there, wanted[name])
+    tasks = [
+        Task(id=task_id, state=TaskState(each["state"]), queue=each["origin"], type=each["description"])
+        for task_id, each in records.items()
+        if each["state"] in list(TaskState)
+    ]
+    wanted = indexes(tasks, kinds.QUEUES)
+    for name, members in wanted.items():
+        yield from _difference(name, {text(member) for member in redis.zrange(name, 0, -1)}, members)
     dead = wanted[keys.ended("failed")]
     yield from _difference(keys.CAUSE_OF, {text(member) for member in redis.hkeys(keys.CAUSE_OF)}, dead)
     causes: Any = redis.zrange(keys.CAUSES, 0, -1, withscores=True)
@@ -122,15 +120,6 @@ def _indexes(redis: Redis, records: dict[str, dict[str, str]]) -> Iterator[str]:
     counted = {cause: int(redis.zcard(keys.cause(cause))) for cause in by_cause}
     if by_cause != counted or sum(counted.values()) != len(dead):
         yield f"causes count {by_cause}, their dead letters are {counted}, all dead letters {len(dead)}"
-
-
-def _queues() -> Sequence[str]:
-    return kinds.QUEUES
-
-
-def _registry(state: str, queue: str) -> str:
-    registries: dict[str, Any] = {"completed": keys.rq_finished, "failed": keys.rq_failed}
-    return str(registries.get(state, keys.rq_canceled)(queue))
 
 
 def _difference(name: str, there: set[str], wanted: set[str]) -> Iterator[str]:

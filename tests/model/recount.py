@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from redis import Redis
@@ -37,6 +37,19 @@ _SHAPES: Mapping[str, Callable[[list[Any]], Any]] = {
     "zset": lambda flat: {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)},
     "set": set,
 }
+_PLACES: Mapping[S, Sequence[Callable[[str], str]]] = {
+    S.SCHEDULED: (keys.scheduled, keys.rq_scheduled),
+    S.RETRYING: (keys.retrying, keys.rq_scheduled),
+    S.BLOCKED: (lambda _: keys.BLOCKED, keys.rq_deferred),
+    S.PENDING: (keys.pending,),
+    S.RUNNING: (lambda _: keys.LEASES,),
+    S.COMPLETED: (lambda _: keys.ended(S.COMPLETED), keys.rq_finished),
+    S.FAILED: (lambda _: keys.ended(S.FAILED), keys.rq_failed),
+    S.CANCELLED: (lambda _: keys.ended(S.CANCELLED), keys.rq_canceled),
+    S.EXPIRED: (lambda _: keys.ended(S.EXPIRED), keys.rq_canceled),
+}
+"""The indexes in which a task of a queue stands with its id: ours, then RQ's, who has a list for those pending."""
+_ASIDE = (keys.aside, keys.rq_deferred)
 PASSING = re.compile(
     r"taskqueue:(bell(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues"
 )
@@ -104,44 +117,38 @@ def _ids(tasks: Iterable[Task]) -> set[str]:
     return {task.id for task in tasks}
 
 
+def indexes(tasks: Iterable[Task], queues: Iterable[str], aside: Collection[str] = ()) -> dict[str, set[str]]:
+    """Every index of ours and of RQ's, the empty ones too, with exactly the members that it should have.
+
+    Tasks that stand `aside` are pending and wait for a limit or for the turn of their tenant.
+    """
+    known = {place(queue) for places in (_ASIDE, *_PLACES.values()) for place in places for queue in queues}
+    known |= {keys.TASKS, keys.DEADLINES, *map(keys.rq_started, queues)}
+    found = defaultdict[str, set[str]](set, {key: set() for key in known})
+    for task in tasks:
+        for key in (keys.TASKS, keys.tasks_of_type(task.type), *map(keys.tasks_with_tag, task.tags)):
+            found[key].add(task.id)
+        for place in _ASIDE if task.id in aside else _PLACES[task.state]:
+            found[place(task.queue)].add(task.id)
+        if task.state is S.RUNNING:
+            found[keys.rq_started(task.queue)].add(f"{task.id}:{task.token}")
+        if task.state in WAITING and task.expires is not None:
+            found[keys.DEADLINES].add(task.id)
+    return found
+
+
 def _check_indexes(store: Store, model: Model) -> None:
-    everywhere = {keys.TASKS: set(model.tasks), keys.BLOCKED: _ids(model.of(S.BLOCKED))}
-    everywhere[keys.LEASES] = _ids(model.of(S.RUNNING))
-    everywhere |= {keys.ended(state): _ids(model.of(state)) for state in S if state.ended}
-    everywhere[keys.DEADLINES] = _ids(task for task in model.of(*WAITING) if task.expires is not None)
-    by_type, by_tag = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for task in model.tasks.values():
-        by_type[keys.tasks_of_type(task.type)].add(task.id)
-        for tag in task.tags:
-            by_tag[keys.tasks_with_tag(tag)].add(task.id)
-    for key, expected in {**everywhere, **by_type, **by_tag}.items():
+    aside = {each for queue in QUEUES for each in store.aside(queue)}
+    for key, expected in indexes(model.tasks.values(), QUEUES, aside).items():
         assert store.members(key) == expected, key
-    leases = store.found.get(keys.LEASES, {})
-    assert leases == {task.id: task.lease for task in model.of(S.RUNNING)}
+    assert store.found.get(keys.LEASES, {}) == {task.id: task.lease for task in model.of(S.RUNNING)}
     assert store.found.get(keys.UNIQUE, {}) == model.unique
 
 
 def _check_queue(store: Store, model: Model, queue: str, lost_tickets: set[str]) -> None:
-    def here(*states: S) -> set[str]:
-        return {task.id for task in model.of(*states) if task.queue == queue}
-
-    aside, pending = store.aside(queue), here(S.PENDING)
+    pending, aside = _ids(task for task in model.of(S.PENDING) if task.queue == queue), store.aside(queue)
     assert aside <= {each for each in pending if model.tasks[each].limit}, "only who waits for a limit stands aside"
-    assert store.members(keys.pending(queue)) == pending - aside
-    assert store.members(keys.scheduled(queue)) == here(S.SCHEDULED)
-    assert store.members(keys.retrying(queue)) == here(S.RETRYING)
     assert pending - aside <= set(store.tickets(queue)) | lost_tickets, "a task without a ticket"
-    running = {f"{each}:{model.tasks[each].token}" for each in here(S.RUNNING)}
-    mirrors = {
-        keys.rq_started: running,
-        keys.rq_scheduled: here(S.SCHEDULED, S.RETRYING),
-        keys.rq_deferred: here(S.BLOCKED) | aside,
-        keys.rq_finished: here(S.COMPLETED),
-        keys.rq_failed: here(S.FAILED),
-        keys.rq_canceled: here(S.CANCELLED, S.EXPIRED),
-    }
-    for key, expected in mirrors.items():
-        assert store.members(key(queue)) == expected, key(queue)
 
 
 def _check_limits(store: Store, model: Model) -> None:
