@@ -223,7 +223,8 @@ class Life(RuleBasedStateMachine):
         order = sorted(QUEUES, key=lambda name: name != first)
         self.model.pay()
         owed_nothing = not self.store.found.get(keys.OWED)
-        expected = self.first_in_line(order, want) if owed_nothing and not self.limited() else None
+        certain = owed_nothing and not self.limited() and not self.claim_may_free_others()
+        expected = self.first_in_line(order, want) if certain else None
         taken, more = self.ask(worker, token, want, order)
         assert len(set(taken)) == len(taken) <= want
         after = Store(self.redis)
@@ -245,13 +246,18 @@ class Life(RuleBasedStateMachine):
         return [row[0].decode() for row in tasks], bool(more)
 
     def first_in_line(self, order: Sequence[str], want: int) -> list[str]:
-        waiting = {
-            task.id
-            for task in self.model.of(S.PENDING)
-            if (task.expires is None or task.expires > self.model.now)
-            and not (task.batch and self.model.batches[task.batch].stopped)
-        }
+        waiting = {task.id for task in self.model.of(S.PENDING) if not self.ends_in_claim(task)}
         return [each for queue in order for each in self.store.tickets(queue) if each in waiting][:want]
+
+    def ends_in_claim(self, task: Task) -> bool:
+        """A claim that meets it does not start it."""
+        too_old = task.expires is not None and task.expires <= self.model.now
+        return too_old or bool(task.batch and self.model.batches[task.batch].stopped)
+
+    def claim_may_free_others(self) -> bool:
+        """Somebody waits for the end of a task that ends in a claim, and may stand before those who wait now."""
+        ending = [task for task in self.model.of(S.PENDING) if self.ends_in_claim(task)]
+        return any(task.batch or self.model.children.get(task.id) for task in ending)
 
     def accept(self, taken: Sequence[str], token: str, after: Store) -> None:
         """The claim's choice: whom it met that could not be started, which may have freed others, and who was."""
