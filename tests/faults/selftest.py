@@ -116,7 +116,7 @@ def checks_of(mutations: Sequence[Mutation]) -> list[Check]:
 
 def shown(trial: Trial) -> str:
     """One line of the table."""
-    by = "; ".join(trial.found_by) if trial.result == FOUND else trial.result
+    by = "; ".join(trial.found_by if trial.result == FOUND else (trial.result, *trial.found_by))
     return f"| {trial.bug:58} | {trial.promise[:50]:50} | {trial.seconds:5.0f} | {by} |"
 
 
