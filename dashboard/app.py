@@ -46,6 +46,7 @@ from shared.dead_letters import DeadLetters
 from shared.errors import (
     BatchBusy,
     BatchNotFound,
+    CorruptRecord,
     IllegalTransition,
     LockChanged,
     ScheduleNotFound,
@@ -200,6 +201,7 @@ def _register_errors(app: Flask) -> None:
     app.register_error_handler(StoreUnavailable, unavailable)
     for each in _MISSING:
         app.register_error_handler(each, missing)
+    app.register_error_handler(CorruptRecord, conflict)
     app.register_error_handler(BatchBusy, conflict)
     app.register_error_handler(IllegalTransition, conflict)
     app.register_error_handler(LockChanged, conflict)

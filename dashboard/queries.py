@@ -23,7 +23,7 @@ from shared.locks import LockDesk, LockInfo
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
 from shared.tasks import TaskDetail, TaskState, TaskSummary
-from shared.timetable import StoredSchedule, Timetable
+from shared.timetable import StoredSchedule, Timetable, TimetablePage
 
 PAGE = 50
 GROUPS = 50
@@ -120,7 +120,8 @@ class Queries:
         """A page of the dead letters of one cause."""
         return self.tasks(Filter(state=TaskState.FAILED, cause=key), cursor)
 
-    def bulk_actions(self) -> list[BulkAction]:
+    def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
+        """The latest actions, and the ids of those that cannot be read."""
         return self.memory.recall(("bulk actions",), self.bulks.all)
 
     def bulk_action(self, action_id: str) -> BulkAction | None:
@@ -143,12 +144,12 @@ class Queries:
         """The limits in force."""
         return self.memory.recall(("limits",), self.task_limits.all)
 
-    def schedules(self, after: str) -> tuple[list[StoredSchedule], str | None]:
-        """Some schedules by name, and where the next page begins."""
+    def schedules(self, after: str) -> TimetablePage:
+        """Some schedules by name."""
         return self.memory.recall(("schedules", after), lambda: self.timetable.page(PAGE, after))
 
     def schedule(self, name: str) -> StoredSchedule:
-        """Raises ScheduleNotFound."""
+        """Raises ScheduleNotFound, or CorruptRecord."""
         return self.memory.recall(("schedule", name), lambda: self.timetable.get(name))
 
     def states(self, ids: Iterable[str | None]) -> dict[str, str]:

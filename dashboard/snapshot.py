@@ -54,6 +54,8 @@ class Snapshot:
     counts: Mapping[TaskState, int]
     queues: Sequence[QueueInfo]
     workers: Sequence[WorkerInfo]
+    unreadable_workers: Sequence[str]
+    """Names of those that live and whose record nobody can read."""
     recent: Sequence[TaskSummary]
     types: Sequence[str]
     minutes: Mapping[int, Mapping[str, int]]
@@ -140,12 +142,14 @@ class Lookout:
             overdue, unreaped = self._lateness(now_us)
             minutes = self._minutes(seconds // 60)
             damaged = int(self.redis.zcard(keys.DAMAGED))
+        workers, unreadable = self.workers.look()
         return Snapshot(
             at=instant(now_us),
             read_at=time.monotonic(),
             counts=self.records.counts(),
             queues=self.queues.overview(),
-            workers=self.workers.all(),
+            workers=workers,
+            unreadable_workers=unreadable,
             recent=self.records.page(Filter(), limit=RECENT).items,
             types=[each.name for each in self.types.all()],
             minutes=minutes,

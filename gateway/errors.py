@@ -129,7 +129,7 @@ RATE = Kind("rate-limited", 429, "Rate limited", "The key may send no more for n
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
 INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
-CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id is not a task's record.")
+CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id or name cannot be read.")
 BUSY = Kind("too-many-streams", 503, "Too many streams", "As many streams are open as may be: try again later.")
 STORE = Kind(
     "store-unavailable",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shared import keys
 from shared.clock import instant, to_us
 from shared.damage import mending
+from shared.readable import UNREADABLE
 from shared.redis_client import text, translated
 from shared.stop_points import stop_point
 from shared.tasks import TaskState
@@ -115,8 +116,8 @@ class BulkActions:
             self._forget_old()
         return action_id
 
-    def all(self) -> list[BulkAction]:
-        """The latest actions, newest first."""
+    def all(self) -> tuple[list[BulkAction], list[str]]:
+        """The latest actions, newest first, and the ids of those whose record nobody can read."""
         with translated():
             ids = [text(each) for each in self.redis.zrevrange(keys.BULKS, 0, KEPT - 1)]
         wanted = {keys.bulk(each): "hash" for each in ids}
@@ -124,8 +125,8 @@ class BulkActions:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
-        found = [_read(each, record) for each, record in zip(ids, records, strict=True) if record]
-        return [each for each in found if each]
+        read = {each: _read(each, record) for each, record in zip(ids, records, strict=True)}
+        return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
 
     def unfinished(self) -> list[BulkAction]:
         """Those that have something left to do."""
@@ -186,7 +187,7 @@ def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction | None:
     """An action; None when its record was damaged: nobody carries out what nobody can read."""
     try:
         return _action(action_id, {text(name): text(value) for name, value in record.items()})
-    except (ValueError, KeyError):
+    except UNREADABLE:
         return None
 
 

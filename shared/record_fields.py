@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from shared import wire
 from shared.clock import instant
 from shared.errors import CorruptRecord
+from shared.readable import UNREADABLE
 from shared.redis_client import text
 from shared.tasks import (
     Attempt,
@@ -32,9 +33,6 @@ from shared.tasks import (
     TaskSummary,
     Webhook,
 )
-
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, OSError, RecursionError)
-"""What reading damaged values raises: also moments beyond all calendars, and JSON nested beyond all reason."""
 
 T = TypeVar("T")
 

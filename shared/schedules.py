@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterError, croniter
 
 from shared.outside import Outside
+from shared.readable import as_declared
 from shared.schedule_fields import check_fields
 from shared.task_fields import KEY, LIMIT_KEY
 from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
@@ -117,17 +118,21 @@ _LATER = ("limit_key", "fair_key", "webhook")
 
 
 def read_spec(spec: bytes | str) -> Schedule:
-    """A schedule from what is stored. Raises ValueError or TypeError when it cannot be read."""
+    """A schedule from what is stored. Raises one of `UNREADABLE` when it cannot be read."""
     fields = json.loads(spec)
-    return Schedule(
-        **{
-            **fields,
-            "missed": Missed(fields["missed"]),
-            "overlap": Overlap(fields["overlap"]),
-            "tags": tuple(fields["tags"]),
-            "webhook": _webhook(fields.get("webhook")),
-        }
+    schedule = as_declared(
+        Schedule(
+            **{
+                **fields,
+                "missed": Missed(fields["missed"]),
+                "overlap": Overlap(fields["overlap"]),
+                "tags": tuple(fields["tags"]),
+                "webhook": _webhook(fields.get("webhook")),
+            }
+        )
     )
+    json.loads(schedule.data)
+    return schedule
 
 
 def _webhook(value: Any) -> Webhook | None:

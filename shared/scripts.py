@@ -372,7 +372,7 @@ class Scripts:
     def schedule_put(self, *arguments: Argument) -> tuple[str, str]:
         """Stores a schedule: what happened, and its spec before."""
         happened, before = self.call("schedule_put", *arguments)
-        return happened.decode(), before.decode()
+        return happened.decode(), before.decode(errors="replace")
 
     def schedule_delete(self, name: str, source: str = "") -> bool:
         """Removes a schedule (only one from `source`, if given); whether it was there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,13 +14,15 @@ from redis.exceptions import ResponseError
 from shared import keys, wire
 from shared.clock import instant, instant_us
 from shared.damage import mending
-from shared.errors import ScheduleNotFound
+from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.queues import submit_arguments
+from shared.readable import UNREADABLE, fits
 from shared.redis_client import raw, text, translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 from shared.tasks import WEBHOOK_TYPE
 
 if TYPE_CHECKING:
+    from shared.errors import TaskQueueError
     from shared.locks import Permit
     from shared.scripts import Argument, Scripts
     from shared.tasks import NewTask
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 
 FROM_FILE = "file"
 FROM_API = "api"
+NOT_READABLE = "what is stored of this schedule cannot be read: delete it and set it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,15 @@ class StoredSchedule:
     fired: int
     missed: int
     overlaps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimetablePage:
+    """Some schedules by name, the names of those that cannot be read, and the name that the next page begins behind."""
+
+    items: Sequence[StoredSchedule]
+    unreadable: Sequence[str]
+    after: str | None
 
 
 @dataclass(slots=True)
@@ -83,16 +95,21 @@ class Timetable:
     # --- reading ---
 
     def get(self, name: str) -> StoredSchedule:
-        """One schedule. Raises ScheduleNotFound."""
+        """One schedule. Raises ScheduleNotFound, or CorruptRecord when nobody can read it."""
         with mending(self.scripts, {keys.schedule(name): "hash"}):
             fields = self.scripts.redis.hgetall(keys.schedule(name))
         found = _read(fields)
         if found is None:
-            raise ScheduleNotFound(name=name)
+            raise self._why_not(name)
         return found
 
-    def page(self, limit: int, after: str = "") -> tuple[list[StoredSchedule], str | None]:
-        """Some schedules by name, and the name that the next page begins behind (None at the end)."""
+    def _why_not(self, name: str) -> TaskQueueError:
+        with translated():
+            listed = self.scripts.redis.zscore(keys.SCHEDULES, name) is not None
+        return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)
+
+    def page(self, limit: int, after: str = "") -> TimetablePage:
+        """Some schedules by name."""
         redis = self.scripts.redis
         with translated():
             found = redis.zrangebylex(keys.SCHEDULES, f"({after}" if after else "-", "+", start=0, num=limit + 1)
@@ -102,8 +119,12 @@ class Timetable:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
-        items = [item for record in records if (item := _read(record))]
-        return items, names[limit - 1] if len(names) > limit else None
+        read = {name: _read(record) for name, record in zip(names, records, strict=False)}
+        return TimetablePage(
+            items=[item for item in read.values() if item],
+            unreadable=[name for name, item in read.items() if item is None],
+            after=names[limit - 1] if len(names) > limit else None,
+        )
 
     # --- changing ---
 
@@ -162,7 +183,7 @@ class Timetable:
         for name, revision, spec, due in rows:
             try:
                 schedule = read_spec(spec)
-            except (ValueError, TypeError, KeyError) as error:
+            except UNREADABLE as error:
                 log.error("schedule %s cannot be read and is passed over: %s", name, error)
                 continue
             if schedule.type == WEBHOOK_TYPE:
@@ -229,11 +250,11 @@ class Timetable:
     def _from_file(self) -> list[str]:
         after, names = "", []
         while True:
-            page, following_page = self.page(500, after)
-            names += [each.schedule.name for each in page if each.source == FROM_FILE]
-            if following_page is None:
+            page = self.page(500, after)
+            names += [each.schedule.name for each in page.items if each.source == FROM_FILE]
+            if page.after is None:
                 return names
-            after = following_page
+            after = page.after
 
     def _forget(self, name: str) -> bool:
         with translated():
@@ -252,28 +273,33 @@ def _difference(before: str, schedule: Schedule) -> str:
     new = json.loads(schedule.spec)
     if not before:
         return schedule.when
-    old = json.loads(before)
+    try:
+        old = dict(json.loads(before))
+    except UNREADABLE:
+        return f"{schedule.when}; what was stored could not be read"
     return ", ".join(
         f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in {**old, **new} if old.get(key) != new.get(key)
     )
 
 
 def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:
-    """A schedule; None when it was damaged: it can be put again under its name."""
+    """A schedule; None when it was damaged."""
     try:
         return _stored({text(name): raw(value) for name, value in fields.items()})
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except UNREADABLE:
         return None
 
 
 def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
-    paused = about.get("paused")
+    paused = json.loads(about["paused"]) if about.get("paused") else None
+    if not fits(paused, Mapping[str, str] | None):
+        raise TypeError("paused must say why")
     due = about.get("due")
     return StoredSchedule(
         schedule=read_spec(about["spec"]),
         source=text(about.get("source", b"")),
         due=instant(int(due)) if due and not paused else None,
-        paused=json.loads(paused) if paused else None,
+        paused=paused,
         last_due=instant(int(about["last_due"])) if "last_due" in about else None,
         last_task=text(about["last_task"]) if "last_task" in about else None,
         fired=int(about.get("fired", 0)),

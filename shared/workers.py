@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.clock import instant
+from shared.readable import UNREADABLE, as_declared
 from shared.redis_client import raw, text, translated
 from shared.scripts import Scripts
 
@@ -81,15 +82,27 @@ class Workers:
 
     def all(self) -> list[WorkerInfo]:
         """The live workers by name."""
+        return self.look()[0]
+
+    def look(self) -> tuple[list[WorkerInfo], list[str]]:
+        """The live workers by name, and the names of those whose record nobody can read.
+
+        A worker writes its record anew within seconds. A name that stays unreadable was put there by hand.
+        """
         with translated():
-            names = [text(name) for name in self.redis.zrange(keys.WORKERS, 0, -1)]
-            if not names:
-                return []
-            beats = self.redis.zmscore(keys.WORKERS, names)
-            records = self.redis.mget([keys.worker(name) for name in names])
-        rows = zip(records, beats, strict=True)
-        found = (_read(raw(record), beat) for record, beat in rows if record and beat)
-        return sorted((info for info in found if info), key=lambda info: info.name)
+            seconds, _ = self.redis.time()
+            rows: Any = self.redis.zrange(keys.WORKERS, 0, -1, withscores=True)
+            beats: dict[str, float] = {text(name): beat for name, beat in rows}
+            records = self.redis.mget([keys.worker(name) for name in beats]) if beats else []
+        found: list[WorkerInfo] = []
+        unreadable = []
+        for (name, beat), record in zip(beats.items(), records, strict=True):
+            info = _read(name, raw(record), beat) if record else None
+            if info:
+                found.append(info)
+            elif beat > (seconds - LIFE) * 1_000_000:
+                unreadable.append(name)
+        return sorted(found, key=lambda info: info.name), sorted(unreadable)
 
     def count(self, within_seconds: float = LIFE) -> int:
         """How many have given a sign of life lately."""
@@ -153,18 +166,21 @@ def _plain(value: Any) -> str:
     raise TypeError(f"{type(value)} has no JSON form")
 
 
-def _read(record: bytes, beat: float) -> WorkerInfo | None:
-    """A worker as it announced itself; None when that was damaged: its next sign of life is seconds away."""
+def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
+    """A worker as it announced itself; None when that was damaged."""
     try:
         fields: Mapping[str, Any] = json.loads(record)
-        return WorkerInfo(
-            **{
-                **fields,
-                "queues": tuple(fields["queues"]),
-                "running": tuple(RunningTask(**task) for task in fields["running"]),
-                "started_at": datetime.fromisoformat(fields["started_at"]),
-                "last_heartbeat_at": instant(beat),
-            }
+        return as_declared(
+            WorkerInfo(
+                **{
+                    **fields,
+                    "name": name,
+                    "queues": tuple(fields["queues"]),
+                    "running": tuple(as_declared(RunningTask(**task)) for task in fields["running"]),
+                    "started_at": datetime.fromisoformat(fields["started_at"]),
+                    "last_heartbeat_at": instant(beat),
+                }
+            )
         )
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except UNREADABLE:
         return None

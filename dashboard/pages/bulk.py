@@ -25,7 +25,8 @@ def page(desk: Desk) -> Blueprint:
 
     @blueprint.get("/bulk")
     def actions() -> str:
-        return render_template("bulk_actions.html", now=desk.queries.look(), actions=desk.queries.bulk_actions())
+        found, unreadable = desk.queries.bulk_actions()
+        return render_template("bulk_actions.html", now=desk.queries.look(), actions=found, unreadable=unreadable)
 
     @blueprint.post("/bulk/review")
     @needs(Role.OPERATOR)
@@ -55,7 +56,7 @@ def page(desk: Desk) -> Blueprint:
     def action(action_id: str) -> str:
         found = desk.queries.bulk_action(action_id)
         if found is None:
-            abort(404, "there is no such bulk action; the last hundred are kept")
+            abort(404, "there is no such bulk action, or nobody can read it any more; the last hundred are kept")
         return render_template("bulk_action.html", now=desk.queries.look(), action=found)
 
     @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")

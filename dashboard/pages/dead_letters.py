@@ -29,7 +29,7 @@ def page(desk: Desk) -> Blueprint:
             total=total,
             at=at,
             more=total > (at + 1) * GROUPS,
-            actions=[each for each in desk.queries.bulk_actions() if each.open],
+            actions=[each for each in desk.queries.bulk_actions()[0] if each.open],
         )
 
     @blueprint.get("/dead-letters/<key>")

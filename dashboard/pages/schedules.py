@@ -30,13 +30,14 @@ def page(desk: Desk) -> Blueprint:
 
     @blueprint.get("/schedules")
     def schedules() -> str:
-        found, after = desk.queries.schedules(request.args.get("after", "")[:100])
-        states = desk.queries.states(each.last_task for each in found)
+        found = desk.queries.schedules(request.args.get("after", "")[:100])
+        states = desk.queries.states(each.last_task for each in found.items)
         return render_template(
             "schedules.html",
             now=desk.queries.look(),
-            schedules=found,
-            after=after,
+            schedules=found.items,
+            unreadable=found.unreadable,
+            after=found.after,
             states=states,
             next_times=_next_times,
         )

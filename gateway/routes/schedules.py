@@ -118,6 +118,7 @@ class ScheduleList(View):
     """Schedules by name."""
 
     items: list[ScheduleView]
+    unreadable: list[str] = Field(description="Names of those on this page that cannot be read: set them again.")
     next_cursor: schemas.NextCursor = None
 
 
@@ -156,15 +157,16 @@ class ScheduleRoutes:
     )
     def page(self, query: schemas.PageQuery) -> Reply:
         """Lists the schedules by name, each with its next five times."""
-        items, more = self.timetable.page(query.limit, query.cursor or "")
-        return Reply(content=ScheduleList(items=[_view(each) for each in items], next_cursor=more))
+        page = self.timetable.page(query.limit, query.cursor or "")
+        items = [_view(each) for each in page.items]
+        return Reply(content=ScheduleList(items=items, unreadable=list(page.unreadable), next_cursor=page.after))
 
     @endpoint(
         "GET",
         "/schedules/{name}",
         tag="schedules",
         answers={200: Answer(description="The schedule.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def get(self, name: str) -> Reply:
         """Shows one schedule."""
@@ -181,7 +183,7 @@ class ScheduleRoutes:
             200: Answer(description="It was there; it is as the body says now.", model=ScheduleView),
             201: Answer(description="It is new.", model=ScheduleView),
         },
-        problems=(errors.UNKNOWN_TYPE, errors.NO_TYPES),
+        problems=(errors.CORRUPT, errors.UNKNOWN_TYPE, errors.NO_TYPES),
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or changes a schedule. The same again changes nothing, not even its next time."""
@@ -211,7 +213,7 @@ class ScheduleRoutes:
         act=Act("paused schedule", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a schedule. Times that pass meanwhile are not made up for."""
@@ -225,7 +227,7 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=Act("resumed schedule", "{name}"),
         answers={200: Answer(description="The schedule goes on.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def resume(self, name: str) -> Reply:
         """Lets a schedule go on, with its next time from now."""
@@ -239,7 +241,7 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=Act("ran schedule now", "{name}"),
         answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
-        problems=(errors.NOT_FOUND, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
+        problems=(errors.NOT_FOUND, errors.CORRUPT, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
     )
     def run(self, name: str) -> Reply:
         """Runs it now, beside its due times, also while it is paused."""

@@ -21,4 +21,7 @@ class WorkerRoutes:
     )
     def all(self) -> Reply:
         """Lists the workers that gave a sign of life within the last minute, and what each is doing."""
-        return Reply(content=schemas.WorkerList(items=[present.worker(each) for each in self.workers.all()]))
+        workers, unreadable = self.workers.look()
+        return Reply(
+            content=schemas.WorkerList(items=[present.worker(each) for each in workers], unreadable=unreadable)
+        )

@@ -51,6 +51,9 @@ class WorkerList(View):
     """The live workers by name."""
 
     items: list[WorkerView]
+    unreadable: list[str] = Field(
+        description="Names of those that live and whose record cannot be read; each writes it anew within seconds."
+    )
     next_cursor: NextCursor = None
 
 

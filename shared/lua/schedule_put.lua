@@ -6,7 +6,7 @@ local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], AR
 local key = schedule_key(name)
 local v = redis.call('HMGET', key, 'revision', 'spec', 'paused', 'due')
 local happened = 'unchanged'
-if v[1] ~= revision then
+if v[1] ~= revision or v[2] ~= spec then
   happened = v[1] and 'changed' or 'created'
   redis.call('HSET', key, 'spec', spec, 'revision', revision, 'due', due)
   if not v[1] then redis.call('HSET', key, 'created_at', NOW) end

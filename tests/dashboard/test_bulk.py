@@ -44,7 +44,7 @@ def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: Sys
     for _ in range(50):
         background.carry_out()
     assert _failed(system) == 7
-    [action] = _bulks(system).all()
+    [action] = _bulks(system).all()[0]
     assert (action.state, action.done, action.total) == ("finished", 3, 3)
 
 
@@ -94,7 +94,7 @@ def test_another_process_goes_on_when_one_dies(system: System) -> None:
     assert bulks.step(action, "second", 100) == 40
     assert bulks.step(action, "second", 100) == 0
     assert bulks.unfinished() == []
-    [ended] = bulks.all()
+    [ended] = bulks.all()[0]
     assert (ended.state, ended.done) == ("finished", 50)
 
 
@@ -133,7 +133,7 @@ def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) ->
     [action] = bulks.unfinished()
     for _ in range(5):
         bulks.step(action, "me", 2)
-    [ended] = bulks.all()
+    [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
 
 

@@ -352,7 +352,7 @@ def test_an_unexpected_fault_is_a_500_without_its_details(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("shared.workers.Workers.all", fails)
+    monkeypatch.setattr("shared.workers.Workers.look", fails)
     answer = gateway.http.get("/workers")
     assert "secret" not in json.dumps(problem(answer, 500, "internal-error"))
     assert "secret detail" in caplog.text

@@ -247,18 +247,19 @@ def test_a_file_creates_changes_and_removes_only_its_own(machine: Machine) -> No
     second = timetable.declare([schedule("a"), schedule("b", interval=5)])
     assert str(second) == "changed b; removed c"
     assert str(timetable.declare([schedule("a"), schedule("b", interval=5)])) == "nothing changed"
-    items, more = timetable.page(10)
-    assert [(item.schedule.name, item.source) for item in items] == [("a", "file"), ("b", "file"), ("by_hand", "api")]
-    assert more is None
+    page = timetable.page(10)
+    sources = {item.schedule.name: item.source for item in page.items}
+    assert sources == {"a": "file", "b": "file", "by_hand": "api"}
+    assert page.after is None
 
 
 def test_pages_are_by_name(machine: Machine) -> None:
     timetable = Timetable(machine.scripts)
     for name in "dacb":
         timetable.put(schedule(name))
-    items, more = timetable.page(3)
-    assert ([item.schedule.name for item in items], more) == (["a", "b", "c"], "c")
-    assert [item.schedule.name for item in timetable.page(3, "c")[0]] == ["d"]
+    page = timetable.page(3)
+    assert ([item.schedule.name for item in page.items], page.after) == (["a", "b", "c"], "c")
+    assert [item.schedule.name for item in timetable.page(3, "c").items] == ["d"]
 
 
 def test_rq_schedulers_own_list_shows_our_entries_with_their_times(machine: Machine) -> None:
