@@ -304,10 +304,9 @@ class Engine:
 
     def _limit(self, held: Held) -> float:
         """The time limit: the task's own, else its type's, else the general one."""
-        try:
-            if held.timeout:
-                return float(held.timeout)
-        except ValueError:
+        if limit := held.own_limit:
+            return limit
+        if held.timeout:
             log.error("task %s: its time limit %r is no number; the general one holds", held.id.decode(), held.timeout)
         known = self.crew.types.get(held.name)
         return known.timeout if known and known.timeout else self.settings.task_timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -76,6 +77,15 @@ class Held:
     def name(self) -> str:
         """The type as text; a damaged one is shown, not raised on."""
         return self.type.decode(errors="replace")
+
+    @property
+    def own_limit(self) -> float | None:
+        """The time limit of its record, if it has one; None also for what nobody can measure by."""
+        try:
+            limit = float(self.timeout)
+        except ValueError:
+            return None
+        return limit if 0 < limit < math.inf else None
 
     @property
     def about(self) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""A real worker and a real housekeeper while somebody breaks one key after the other, among records that are broken
+already: neither ends or logs a traceback, honest tasks are completed, the broken ones are dead letters or set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from shared import keys
+from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.damage import SINGLE
+from shared.limits import Limit, Limits
+from shared.redis_client import text
+from shared.schedules import Schedule
+from shared.tasks import Unique
+from shared.timetable import Timetable
+from tests.damage.scene import Kind
+from tests.damage.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
+from tests.damage.test_records import FIELDS, GARBAGE, damage
+from tests.damage.test_values import TEXTS, spoil
+from tests.harness import System, free_port, running_system, scrape, wait_until
+
+HONEST = 200
+
+
+@pytest.fixture
+def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[System]:
+    with running_system(redis_client, redis_url, tmp_path) as running:
+        yield running
+
+
+def plant(system: System) -> list[str]:
+    """A task for each field and each way to break it; those whose data is broken."""
+    cases = [(field, value) for field in FIELDS for value in GARBAGE.values() if not value or len(value) < 1000]
+    ids = system.submit_many([("noop", "null")] * len(cases), "low", tags=("a",))
+    for task_id, (field, value) in zip(ids, cases, strict=True):
+        damage(system.redis, task_id, field, value)
+    return [task_id for task_id, (field, _) in zip(ids, cases, strict=True) if field == "data"]
+
+
+def furnish(system: System) -> None:
+    """Something of what there are many of, so that it can be broken too."""
+    Limits(system.scripts).put("key:scarce", Limit(concurrency=2))
+    Timetable(system.scripts).put(Schedule(name="often", type="noop", queue="low", interval=1))
+    selection = Selection(ids=("nobody",))
+    BulkActions(system.scripts, system.dead_letters).begin(Verb.RETRY, selection, what="one", by="b", rate=1)
+
+
+def honest(system: System, number: int) -> str:
+    """One of several kinds; each can be completed."""
+    kinds: Sequence[Mapping[str, Any]] = (
+        {},
+        {"tags": ("a",)},
+        {"limit_key": "scarce"},
+        {"delay": timedelta(milliseconds=50)},
+        {"fair_key": "x"},
+        {"expires_in": timedelta(hours=1)},
+        {"unique": Unique(key=str(number))},
+    )
+    return system.submit("noop", queue=("normal", "high")[number % 2], **kinds[number % len(kinds)])
+
+
+def places(system: System, kind: Kind) -> list[str]:
+    """Where there is such a key, or where one might be."""
+    make = getattr(keys, kind.name)
+    if kind.parameter is None:
+        return [make]
+    if kind.parameter == "queue":
+        return [make("normal")]
+    start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
+    there = [text(key) for key in system.redis.scan_iter(start + "*", count=10_000)]
+    return there[:1]
+
+
+def spoil_or_replace(system: System, number: int, kind: Kind, key: str) -> bool:
+    """Breaks a key in one of two ways; whether something of another type is there now."""
+    if number % 2:
+        put(system.redis, "planted", wrong_types(kind)[0])
+        system.redis.rename("planted", key)  # in one step, for others write there too
+    elif text(system.redis.type(key)) in ("none", kind.type):
+        spoil(system.redis, key, kind, TEXTS[number % len(TEXTS)])
+    return bool(number % 2)
+
+
+def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> None:
+    port = free_port()
+    furnish(system)
+    unreadable = plant(system)
+    housekeeper = system.start_housekeeper(
+        HOUSEKEEPER_METRICS_PORT=str(port), HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true"
+    )
+    worker = system.start_worker()
+    executors = system.executors(worker)
+
+    tasks = [honest(system, number) for number in range(HONEST - len(KINDS))]
+    replaced: dict[str, str] = {}
+    for number, kind in enumerate(KINDS.values()):
+        tasks.append(honest(system, len(tasks)))
+        if kind.name in {*NOT_OURS_TO_MEND, "rq_job"}:
+            continue
+        for key in places(system, kind):
+            if spoil_or_replace(system, number, kind, key):
+                replaced[key] = kind.type
+
+    def of(ids: Iterable[str], state: str) -> bool:
+        with system.redis.pipeline(transaction=False) as pipeline:
+            for each in ids:
+                pipeline.hget(keys.rq_job(each), "state")
+            return {text(found) for found in pipeline.execute()} == {state}
+
+    wait_until(lambda: of(tasks, "completed"), "the honest tasks were completed", 90)
+    wait_until(lambda: of(unreadable, "failed"), "those whose data nobody can read became dead letters", 90)
+    looked_after = {key: kind for key, kind in replaced.items() if key in SINGLE or key.endswith(":normal")}
+    assert len(looked_after) > 10
+    for key, wanted in looked_after.items():
+        wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023
+    counted = ("taskqueue_damaged_keys", ())
+    wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.DAMAGED) > 5, "they are counted", 90)
+    assert (worker.poll(), housekeeper.poll(), system.executors(worker)) == (None, None, executors), system.logs()
+    assert "Traceback" not in system.logs()
