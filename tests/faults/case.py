@@ -69,7 +69,8 @@ class Case:
 
 
 def read_back(run: Run) -> Case:
-    """Every task, dead letter and batch, through the API."""
+    """Every task, dead letter and batch, through the API; a gateway that was just started may need some seconds."""
+    run.site.await_gateways()
     gateways = list(run.site.gateways.values())
     ids = [item["task_id"] for item in _pages(gateways[0], "/tasks")]
     wanted = sorted({*ids, *run.ledger.accepted})

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.case import SECOND, Case
 from tests.faults.faults import Happened
@@ -142,14 +143,17 @@ class _Measure:
 
     def _taken_back(self, task_id: str, number: int) -> int | None:
         """When the outcome of an attempt was written, or its lease was taken from who held it."""
-        for attempt in self.case.tasks[task_id]["attempts"]:
+        for attempt in self._attempts(task_id):
             if attempt["number"] == number and attempt["ended_at"]:
                 return self.case.monotonic(attempt["ended_at"])
         return None
 
     def _cut_short(self, task_id: str, number: int) -> bool:
-        attempts = self.case.tasks[task_id]["attempts"]
-        return any(each["number"] == number and each["outcome"] in UNBEGUN for each in attempts)
+        return any(each["number"] == number and each["outcome"] in UNBEGUN for each in self._attempts(task_id))
+
+    def _attempts(self, task_id: str) -> Iterable[Mapping[str, Any]]:
+        """None of a task that is gone: a judge complains of it."""
+        return self.case.tasks[task_id]["attempts"] if task_id in self.case.tasks else ()
 
     def _next_start(self, task_id: str, number: int) -> int | None:
         starts = [each.start_ns for each in self.case.executions.get(task_id, ()) if each.attempt > number]

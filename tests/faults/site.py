@@ -242,6 +242,9 @@ class Site:
                 self.parts[name] = Part(name, module, self.folder, relay, environment)
                 self.parts[name].set_clock(0)
                 self.parts[name].start()
+        self.await_gateways()
+
+    def await_gateways(self) -> None:
         for address in self.gateways.values():
             wait_until(partial(_serves, address), "a gateway is ready and knows the types", 60)
 
