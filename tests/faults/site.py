@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.processes import describe_exit, dies_with_us
+from shared.serving import memory_folder
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
@@ -165,10 +166,6 @@ def _serves(address: str) -> bool:
     return ready and bool(call(address, "GET", "/types").body.get("items"))
 
 
-def _memory_folder() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
@@ -207,7 +204,7 @@ class Site:
         self.wanted = kinds_of_parts
         # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
         # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
-        self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=_memory_folder()))
+        self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=memory_folder()))
         self.redis = EmbeddedRedis(
             data_dir=self._data / "data", host=HOST, port=new_port(), options={"appendfsync": "always"}
         )

@@ -242,6 +242,7 @@ def reachable(gateway: Running) -> bool:
 # --- slow and wrong callers ---
 
 
+@pytest.mark.alone
 def test_slow_callers_hold_nobody_up(running: Running) -> None:
     slow = [running.connect() for _ in range(400)]
     try:
