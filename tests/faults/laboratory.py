@@ -201,8 +201,9 @@ class Laboratory:
         self.run.stuck = Counter({str(state): count for state, count in waiting.items()})
 
     def _tidy(self) -> bool:
-        """Stale tickets and debts are gone: housekeeping has come round once more."""
-        return not self.site.admin.exists(keys.OWED, *map(keys.rq_queue, kinds.QUEUES))
+        """Stale tickets, debts and rings are gone: housekeeping and idle workers have come round once more."""
+        per_queue = (key(queue) for key in (keys.rq_queue, keys.bell) for queue in kinds.QUEUES)
+        return not self.site.admin.exists(keys.OWED, keys.BELL, *per_queue)
 
     # --- watching ---
 
