@@ -24,6 +24,8 @@ from shared.tasks import NewTask
 
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
 _FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}
+_SOON = {*_REDIS_AWAY, errors.QUEUE_FULL.type}
+"""Refusals that say when to try again, as they do of a single task."""
 
 
 class BatchSubmission:
@@ -45,7 +47,10 @@ class BatchSubmission:
         answers={
             202: Answer(description="Every task is kept.", model=schemas.BatchAccepted),
             207: Answer(
-                description="Some tasks are kept; the others say why not. A stream is always answered so.",
+                description=(
+                    "Some tasks are kept; the others say why not, and Retry-After when to try those again that found "
+                    "a full queue, or Redis away. A stream is always answered so."
+                ),
                 model=schemas.BatchAccepted,
                 lines=schemas.BatchLine,
             ),
@@ -83,7 +88,7 @@ class BatchSubmission:
 
     def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
         """Keeps an answer that stands; where time may mend a refusal, whoever sends it again goes on."""
-        refused = {item["problem"]["type"] for item in answer["items"] if "problem" in item}
+        refused = _why_refused(answer)
         if refused & _REDIS_AWAY:
             return
         if refused & _FOR_NOW:
@@ -140,7 +145,14 @@ class BatchSubmission:
 
 
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
-    return Reply(content=answer, status=207 if answer["refused"] else 202, headers=headers or {})
+    if not answer["refused"]:
+        return Reply(content=answer, status=202, headers=headers or {})
+    wait = {"Retry-After": str(errors.RETRY_AFTER)} if _why_refused(answer) & _SOON else {}
+    return Reply(content=answer, status=207, headers={**wait, **(headers or {})})
+
+
+def _why_refused(answer: Mapping[str, Any]) -> set[str]:
+    return {item["problem"]["type"] for item in answer["items"] if "problem" in item}
 
 
 def without_ids(answer: Mapping[str, Any], begun: Begun) -> bytes:

@@ -38,6 +38,17 @@ def counts(gateway: Gateway, batch_id: str) -> dict[str, int]:
     return {state: count for state, count in shown["counts"].items() if count}
 
 
+def test_a_batch_that_finds_a_full_queue_says_when_to_try_again(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_queue_length=1)
+    for accepted in (1, 0):
+        answer = gateway.http.post("/tasks/batch", json={"tasks": [{"type": "process", "data": 1}] * 2})
+        assert (answer.status_code, answer.get_json()["accepted"]) == (207, accepted)
+        assert int(answer.headers["Retry-After"]) >= 1
+    wrong = gateway.http.post("/tasks/batch", json={"tasks": [{"type": "nobody", "data": 1}]})
+    assert wrong.status_code == 207
+    assert "Retry-After" not in wrong.headers
+
+
 def test_every_task_of_a_batch_is_stored_and_answered_in_its_place(gateway: Gateway) -> None:
     answer = submit(gateway, [task(f"text {n}") for n in range(1200)])
     assert answer.status_code == 202
