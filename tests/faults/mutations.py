@@ -49,6 +49,7 @@ _UNANSWERED = _laboratory("answers to gateway lost", "redis frozen", "redis paus
 _CLOCKS = _laboratory("clock moved", seconds=24)
 _AWAY = _laboratory("redis killed", "redis refusing connections", seconds=10)
 _QUIET = _laboratory("scripts flushed", seconds=8)
+_LOAD = _tests("load/test_steady", "test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same")
 
 KEPT = "A 202 is sent when Redis has the task"
 ONCE = "Sent twice is stored once"
@@ -73,6 +74,8 @@ PARENTS = "A task runs after its parents"
 STREAMS = "What a stream was answered is true"
 DRAIN = "A drain gives back what it does not finish"
 BOUNDED = "Everything is bounded"
+STEADY = "Under a steady load nothing grows"
+FLOOD = "Of a flood exactly as many wait as their queue takes"
 
 MUTATIONS: Sequence[Mutation] = (
     Mutation(
@@ -446,5 +449,41 @@ MUTATIONS: Sequence[Mutation] = (
         "  if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end\n",
         "",
         _scripts("test_only_the_last_fifty_attempts_are_kept"),
+    ),
+    Mutation(
+        "a gateway that remembers every task",
+        STEADY,
+        "gateway/submissions.py",
+        '        """These tasks were accepted."""\n',
+        '        Submissions.count.__dict__.setdefault("leak", []).append(tasks)\n',
+        _LOAD,
+    ),
+    Mutation(
+        "a worker that remembers every task",
+        STEADY,
+        "worker/held.py",
+        "    offset = int(reply[0]) - received_us\n",
+        "    offset = int(reply[0]) - received_us\n"
+        "    read_claim.__dict__.setdefault('leak', []).extend(map(list, reply[3] * 2))\n",
+        _LOAD,
+    ),
+    Mutation(
+        "a key that every task leaves behind for an hour",
+        STEADY,
+        "shared/lua/report.lua",
+        "  release_unique(id, unique)\n",
+        "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:order:left-' .. id, '', 'EX', 3600)\n",
+        _LOAD,
+    ),
+    Mutation(
+        "a batch that does not say when to try again",
+        FLOOD,
+        "gateway/routes/batches.py",
+        " if _why_refused(answer) & _SOON else {}",
+        " if False else {}",
+        _tests(
+            "load/test_flood",
+            "test_of_a_flood_exactly_the_limit_waits_and_is_run_the_rest_is_told_when_to_try_again_and_nobody_else_is_refused",
+        ),
     ),
 )

@@ -9,11 +9,11 @@ import time
 import uuid
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tests.faults.clients import NO_ANSWER, PATIENCE, UNDECIDED, Answer, decided
 
@@ -150,9 +150,17 @@ class Client(threading.Thread):
             return Answer(NO_ANSWER, {})
 
 
-def stop(clients: list[Client]) -> None:
+class Stoppable(Protocol):
+    """A thread that ends when it is told to."""
+
+    stopping: threading.Event
+
+    def join(self) -> None: ...
+
+
+def stop_all(threads: Sequence[Stoppable]) -> None:
     """No more; returns when each has its last answer."""
-    for client in clients:
-        client.stopping.set()
-    for client in clients:
-        client.join()
+    for thread in threads:
+        thread.stopping.set()
+    for thread in threads:
+        thread.join()

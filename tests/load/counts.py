@@ -46,7 +46,7 @@ def counts(site: Site, ledgers: Sequence[Ledger], begun: Sequence[Start]) -> dic
             "failed": told["dead"],
             "retried": told["retried"],
         },
-        "counters": _by_counters(site),
+        "counters": by_counters(site),
         "minutes": by_minutes(site),
         "handlers": {
             "accepted": sum(start.attempt == 1 for start in begun),
@@ -56,7 +56,7 @@ def counts(site: Site, ledgers: Sequence[Ledger], begun: Sequence[Start]) -> dic
     }
 
 
-def _by_counters(site: Site) -> dict[str, int]:
+def by_counters(site: Site) -> dict[str, int]:
     workers = [scrape(site.ports[name], timeout=30) for name in site.named("worker")]
     return {
         "accepted": _sum([scrape(site.ports["gateway"], timeout=30)], "task_submissions_total"),

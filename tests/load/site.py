@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,9 +65,10 @@ class Site:
         """The parts of one kind."""
         return [name for name in self.ports if name.startswith(kind)]
 
-    def start(self) -> None:
-        """Everything up, and the gateway knows the types."""
-        for name, (module, setting) in _PARTS.items():
+    def start(self, parts: Sequence[str]) -> None:
+        """These up, and the gateway knows the types."""
+        for name in parts:
+            module, setting = _PARTS[name]
             self.ports[name] = free_port()
             environment = {setting: str(self.ports[name]), "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
             self.processes[name] = self.system.start(module, **environment)
@@ -91,8 +92,8 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, **environment: str) -> Iterator[Site]:
-    """Everything up, and gone afterwards."""
+def site(folder: Path, parts: Sequence[str] = tuple(_PARTS), **environment: str) -> Iterator[Site]:
+    """These parts (all of them, if none are named) up, and gone afterwards."""
     with (
         EmbeddedRedis(data_dir=folder / "redis") as server,
         Redis.from_url(server.url, socket_timeout=10, protocol=2) as redis,
@@ -102,5 +103,5 @@ def site(folder: Path, **environment: str) -> Iterator[Site]:
     ):
         assert server.pid
         found = Site(system, server.pid, folder)
-        found.start()
+        found.start(parts)
         yield found

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from shared.tasks import TaskState
-from tests.load.clients import TASKS_PER_REQUEST, Client, Ledger, stop
+from tests.load.clients import TASKS_PER_REQUEST, Client, Ledger, stop_all
 from tests.load.counts import Start, by_minutes, counts, differences, starts, stored
 from tests.load.samples import Samples, Visitor
 from tests.load.site import Site, site
@@ -61,7 +61,7 @@ def run(plan: Plan, folder: Path) -> Outcome:
         samples.start()
         _let_pass(plan.seconds, clients)
         samples.stop()
-        stop(clients)
+        stop_all(clients)
         visitor.stop()
         return _counted(plan, place, [client.ledger for client in clients], samples, measured_from, visitor.odd)
 
@@ -98,7 +98,7 @@ def capacity(folder: Path, seconds: float, **environment: str) -> float:
         first, began = _ended(place), time.monotonic()
         _let_pass(seconds, clients)
         rate = (_ended(place) - first) / (time.monotonic() - began)
-        stop(clients)
+        stop_all(clients)
         over.set()
         watch.join()
         return rate

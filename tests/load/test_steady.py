@@ -14,7 +14,7 @@ PLAN = Plan(
     warm_up=65,
     seconds=110,
     between_samples=3,
-    between_visits=10,
+    between_visits=5,
     environment={"WORKER_EXECUTORS": "1", "GATEWAY_PROCESSES": "1"},
 )
 """A tenth of a processor, as it runs beside other tests; which is also why it does not look at latencies."""
