@@ -185,7 +185,8 @@ def _check_forgery() -> None:
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         abort(403, "this form was sent from another site")
     given = request.form.get("csrf") or request.headers.get("X-CSRF-Token", "")
-    if not hmac.compare_digest(given.encode(), str(session.get("csrf", "-")).encode()):
+    known = str(session.get("csrf", ""))
+    if not known or not hmac.compare_digest(given.encode(), known.encode()):
         abort(403, "the form is too old, or your browser keeps no cookies: go back, reload the page, try again")
 
 

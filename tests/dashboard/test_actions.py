@@ -165,6 +165,14 @@ def test_nothing_is_changed_without_the_token_of_the_session(browser: Browser, s
     assert _audit(system) == []
 
 
+@pytest.mark.parametrize("path", [*CHANGES, "/sign-in"])
+def test_who_was_shown_no_form_has_no_token_that_could_be_right(browser: Browser, system: System, path: str) -> None:
+    for guess in ("-", "", "None"):
+        assert browser.client.post(path, data={"csrf": guess}).status_code == 403
+        assert browser.client.post(path, headers={"X-CSRF-Token": guess}).status_code == 403
+    assert _audit(system) == []
+
+
 @pytest.mark.parametrize("path", [path for path in CHANGES if path != "/bulk"])
 def test_looking_changes_nothing(browser: Browser, path: str) -> None:
     assert browser.get(path).status_code in (404, 405)
