@@ -17,6 +17,7 @@ from shared.audit import Audit, AuditEntry
 from shared.batches import Batch, Batches, BatchItem
 from shared.bulk_actions import BulkAction, BulkActions, Selection
 from shared.cause_groups import CauseGroup, CauseGroups
+from shared.damage import without_damage
 from shared.dependencies import Kin, Relative, kin_of
 from shared.limits import Limits, LimitState
 from shared.locks import LockDesk, LockInfo
@@ -161,7 +162,7 @@ class Queries:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in wanted:
                 pipeline.hget(keys.rq_job(each), "state")
-            found = pipeline.execute(raise_on_error=False)
+            found = without_damage(pipeline.execute(raise_on_error=False), None)
         return {each: text(state) for each, state in zip(wanted, found, strict=True) if isinstance(state, bytes)}
 
     def history(self, before: str | None) -> tuple[list[AuditEntry], str | None]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shared import keys
 from shared.clock import instant
-from shared.damage import mending
+from shared.damage import mending, without_damage
 from shared.errors import BatchBusy, BatchNotFound
 from shared.record_fields import SUMMARY_FIELDS, read_summary
 from shared.records import read_cursor
@@ -191,7 +191,7 @@ class Batches:
             with redis.pipeline(transaction=False) as pipeline:
                 for name, _ in rows:
                     pipeline.hmget(keys.rq_job(text(name)), SUMMARY_FIELDS)
-                values = pipeline.execute(raise_on_error=False)
+                values = without_damage(pipeline.execute(raise_on_error=False), None)
         return [_item(text(name), int(at), each) for (name, at), each in zip(rows, values, strict=True)]
 
 

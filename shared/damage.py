@@ -7,9 +7,9 @@ aside is kept for a week; what a list or an index held is put together again fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
@@ -65,7 +65,7 @@ OF_QUEUE: Mapping[str, str] = {
 
 _NO_DAMAGE = (
     *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
-    *("LOADING", "READONLY", "OOM", "NOPERM", "BUSY"),
+    *("LOADING", "READONLY", "OOM", "NOPERM", "BUSY", "UNBLOCKED"),
 )
 
 
@@ -73,6 +73,20 @@ def is_damage(error: Exception) -> bool:
     """Whether a script failed because of what it found, and not because of the server or its caller."""
     said = str(error)
     return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
+
+
+def raise_unless_damage(error: Exception) -> None:
+    """Lets a server that refuses be told from a key that holds something else."""
+    if not is_damage(error):
+        raise error
+
+
+def without_damage(rows: Sequence[Any], instead: object) -> list[Any]:
+    """What a pipeline answered, with something else in the place of damage; any other error is raised."""
+    for row in rows:
+        if isinstance(row, Exception):
+            raise_unless_damage(row)
+    return [instead if isinstance(row, Exception) else row for row in rows]
 
 
 @contextmanager

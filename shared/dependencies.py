@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
+from shared.damage import without_damage
 from shared.redis_client import text, translated
 from shared.tasks import On, TaskState
 
@@ -77,8 +78,8 @@ def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
     with translated(), redis.pipeline(transaction=False) as pipeline:
         for each in wanted:
             pipeline.hmget(keys.rq_job(each), _FIELDS)
-        rows = pipeline.execute(raise_on_error=False)
-    return {each: row if isinstance(row, list) else [None] * 3 for each, row in zip(wanted, rows, strict=True)}
+        rows = without_damage(pipeline.execute(raise_on_error=False), [None] * 3)
+    return dict(zip(wanted, rows, strict=True))
 
 
 def _relative(task_id: str, row: Sequence[Any]) -> Relative:

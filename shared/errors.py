@@ -25,7 +25,7 @@ class StoreUnavailable(TaskQueueError):
 
 
 class StoreRefused(StoreUnavailable):
-    """Redis answers but does not take writes: it is full, read-only or still loading."""
+    """Redis answers but does not take writes: it is full, read-only, still loading, or busy with somebody's script."""
 
 
 class WrongFormat(StoreRefused):

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from shared import keys
 from shared.clock import instant_us
+from shared.damage import raise_unless_damage, without_damage
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 from shared.redis_client import raw, text, translated
@@ -91,6 +92,7 @@ class Records:
             try:
                 fields = self.redis.hgetall(keys.rq_job(task_id))
             except ResponseError as error:
+                raise_unless_damage(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
             if not fields:
                 raise TaskNotFound(id=task_id)
@@ -111,8 +113,8 @@ class Records:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hmget(keys.rq_job(each), SUMMARY_FIELDS)
-            rows = pipeline.execute(raise_on_error=False)
-        found = [(each, [] if isinstance(row, Exception) else row) for each, row in zip(ids, rows, strict=True)]
+            rows = without_damage(pipeline.execute(raise_on_error=False), [])
+        found = zip(ids, rows, strict=True)
         return [read_summary(each, row) for each, row in found if not row or any(row)]
 
     def deliveries(self, found: TaskDetail) -> list[TaskSummary]:
@@ -126,6 +128,7 @@ class Records:
             try:
                 state = self.redis.hget(keys.rq_job(task_id), "state")
             except ResponseError as error:
+                raise_unless_damage(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
         if state is None:
             raise TaskNotFound(id=task_id)
@@ -200,7 +203,8 @@ class Records:
     def _result(self, task_id: str) -> bytes:
         try:
             entries = self.redis.xrevrange(keys.rq_results(task_id), count=1)
-        except ResponseError:
+        except ResponseError as error:
+            raise_unless_damage(error)
             return b"not a stream"
         return raw((entries[0][1] or {}).get(b"return_value", b"")) if entries else b""
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-_NO_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
-"""What a server answers that is not, or not any more, the primary."""
+_NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
+"""What a server answers that is not, or not any more, the primary; or that is busy with a script of somebody's."""
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _SENTINEL_REST = 5.0
@@ -55,7 +55,7 @@ _SENTINEL_REST = 5.0
 
 
 class Refusing(ConnectionError):
-    """The server at the other end takes no writes."""
+    """The server at the other end takes no writes, or nothing at all, whatever it is asked."""
 
 
 class ForeignFormat(Refusing):
@@ -114,7 +114,7 @@ class _Guarded(_Base):
         try:
             return super().read_response(*arguments, **options)
         except ResponseError as error:
-            if not _without_primary(str(error)):
+            if not _means_not_now(error):
                 raise
             self.disconnect()
             raise Refusing(str(error)) from error
@@ -125,9 +125,11 @@ class _Guarded(_Base):
         return self.read_response()
 
 
-def _without_primary(message: str) -> bool:
-    """Servers before 7.0 put a script's error behind words of their own."""
-    return message.startswith(_NO_PRIMARY) or any(f"-{word} " in message for word in _NO_PRIMARY)
+def _means_not_now(error: ResponseError) -> bool:
+    """The driver takes the codes that it knows out of the text; servers before 7.0 put words of their own before it."""
+    message = str(error)
+    code = error.status_code or message.partition(" ")[0]
+    return code in _NOT_NOW or any(f"-{word} " in message for word in _NOT_NOW)
 
 
 def _agree_on_format(connection: _Guarded) -> None:

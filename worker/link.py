@@ -20,6 +20,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from shared import keys
 from shared.clock import monotonic_us
+from shared.damage import is_damage
+from shared.errors import StoreUnavailable
 from shared.redis_client import translated
 from worker.held import Held, read_claim
 
@@ -171,18 +173,20 @@ class Link:
         news.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
 
     def report_one_by_one(self, news: News) -> None:
-        """Sends each report by itself, after Redis refused them together; those that it cannot take are dropped.
+        """Sends each report by itself, after Redis refused them together; one that met damage is dropped.
 
         A record that somebody damaged must not keep the outcomes of others from being written. The dropped ones keep
-        their lease until it ends, and are run again or dead-lettered then. Raises StoreUnavailable; what was answered
-        until then is in the news.
+        their lease until it ends, and are run again or dead-lettered then. Raises StoreUnavailable for everything else;
+        what was answered until then is in the news, and the rest is kept.
         """
         for report in list(self.reports):
             [(name, arguments)] = self._report_calls([report])
             try:
                 with translated():
                     _sort([report], self.scripts.call(name, *arguments), news)
-            except ResponseError:
+            except ResponseError as error:
+                if not is_damage(error):
+                    raise StoreUnavailable(f"Redis failed: {error}") from error
                 news.damaged.append(report.held)
             self.reports.remove(report)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from redis import Redis
 from redis.exceptions import RedisError
 
 from shared import keys
@@ -27,6 +29,12 @@ from tests.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
 """Seconds."""
+RUN_LONG = """
+local function now() local t = redis.call('TIME'); return t[1] * 1000000 + t[2] end
+local until_ = now() + ARGV[1]
+while now() < until_ do end
+"""
+"""A script that does nothing for so many microseconds."""
 TOGETHER = 1000
 """Leases that end in the same moment."""
 
@@ -246,6 +254,24 @@ def demote_redis(scene: Scene) -> Undo:
     return lambda: scene.site.tell(lambda redis: redis.replicaof("NO", "ONE"))
 
 
+def keep_redis_busy(scene: Scene) -> Undo:
+    """A script of somebody's keeps Redis to itself, which answers BUSY to all others; it ends by itself."""
+    scene.site.tell(lambda redis: redis.config_set("lua-time-limit", "100"))
+    script = threading.Thread(target=_run_long, args=(scene.site.redis.url, scene.seconds), daemon=True)
+    script.start()
+
+    def afterwards() -> None:
+        script.join()
+        scene.site.tell(lambda redis: redis.config_set("lua-time-limit", "5000"))
+
+    return afterwards
+
+
+def _run_long(url: str, seconds: float) -> None:
+    with suppress(RedisError), Redis.from_url(url, socket_timeout=seconds + 10) as redis:
+        redis.eval(RUN_LONG, 0, int(seconds * 1e6))
+
+
 def flush_scripts(scene: Scene) -> Undo:
     scene.site.tell(lambda redis: redis.script_flush())
     return _nothing
@@ -342,6 +368,7 @@ FAULTS = [
     Fault("redis without replicas", "redis", 0.5, 4, too_few_replicas),
     Fault("redis read-only", "redis", 0.5, 4, demote_redis),
     Fault("redis refusing connections", "redis", 0.5, 3, refuse_everywhere),
+    Fault("redis busy", "redis", 0.5, 4, keep_redis_busy),
     Fault("redis slow", "redis", 1, 3, slow_everywhere),
     Fault("answers of redis lost", "redis", 1, 2, swallow_everywhere),
     Fault("scripts flushed", "redis", 0, 0.1, flush_scripts),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,14 +14,16 @@ import pytest
 from redis import Redis
 
 from shared import keys
-from shared.errors import StoreMisfit, StoreRefused
+from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
 from shared.first_contact import ask
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
 from shared.queues import Queues
+from shared.records import Records
 from shared.redis_client import connect, translated
 from shared.scripts import Scripts
 from shared.tasks import NewTask, TaskState, new_task_id
+from tests.faults.faults import RUN_LONG
 from tests.harness import System, running_system, wait_until
 from tests.integration.redis_modes.load import Callers, get, start_gateway
 
@@ -131,6 +134,89 @@ def test_a_full_redis_refuses_tasks_with_the_reason_and_lets_everything_else_end
 def _beats(system: System) -> float:
     """When the worker was last heard."""
     return max(info.last_heartbeat_at.timestamp() for info in system.workers.all() if info.last_heartbeat_at)
+
+
+def test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again(
+    own_redis: EmbeddedRedis, tmp_path: Path
+) -> None:
+    port = free_port()
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=60, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker = system.start("worker", LEASE_TIME="60")
+        start_gateway(system, port)
+        known = system.submit("noop")
+        system.ended(known)
+        running = [system.submit("slowly", '{"seconds": 1}') for _ in range(2)]
+        wait_until(lambda: {system.records.state(each) for each in running} == {TaskState.RUNNING}, "they run", 60)
+        client.config_set("lua-time-limit", "50")
+        script = threading.Thread(target=client.eval, args=(RUN_LONG, 0, 3_000_000))
+        with Callers(port, {"type": "noop", "data": None}, threads=1, pause=0.05) as callers:
+            script.start()
+            reads: set[int] = set()
+            while script.is_alive():
+                reads.add(get(port, f"/tasks/{known}")[0])
+            script.join()
+        assert set(callers.statuses) <= {202, 503}
+        assert reads <= {200, 503}
+        ended = [system.ended(each).summary for each in running]
+        assert [(each.state, each.attempt) for each in ended] == [(TaskState.COMPLETED, 1)] * 2, system.logs()
+        assert "record is damaged" not in system.logs()
+        assert worker.poll() is None
+        assert {system.ended(each.task_id).summary.state for each in callers.accepted} <= {TaskState.COMPLETED}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "READONLY You can't write against a read only replica.",
+        "NOREPLICAS Not enough good replicas to write.",
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+        "LOADING Redis is loading the dataset in memory",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "CLUSTERDOWN Hash slot not served",
+        "MISCONF Errors writing to the AOF file: No space left on device",
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "NOPERM User x has no permissions to run the 'hget' command",
+    ],
+    ids=lambda answer: answer.split()[0],
+)
+def test_what_passes_is_refused_for_now_and_taken_for_no_damage(answer: str) -> None:
+    with answering(answer) as url, connect(url, check_format=False) as client:
+        records = Records(Scripts(client), ["normal"])
+        reading: tuple[Callable[[str], object], ...] = (
+            records.get,
+            records.state,
+            lambda each: records.summaries([each]),
+        )
+        for read in reading:
+            with pytest.raises(StoreUnavailable) as told:
+                read("somebody")
+            assert isinstance(told.value, StoreMisfit if "NOPERM" in answer else StoreRefused)
+
+
+class _OfOneMind(socketserver.StreamRequestHandler):
+    """Says the same to everything."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            for _ in range(int(line[1:])):
+                self.rfile.read(int(self.rfile.readline()[1:]) + 2)
+            self.wfile.write(self.server.answer)  # type: ignore[attr-defined]  # ours
+
+
+@contextmanager
+def answering(text: str) -> Iterator[str]:
+    """A server that has but one answer."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _OfOneMind) as server:
+        server.daemon_threads = True
+        server.answer = f"-{text}\r\n".encode()  # type: ignore[attr-defined]  # for its handler
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redis: EmbeddedRedis) -> None:
