@@ -280,7 +280,7 @@ def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
 
 def _read_lines(about: Endpoint, limits: Limits) -> Lines:
     _check_encoding()
-    # What comes later is not known yet: the key alone tells one stream from another.
+    # What comes later is not known yet: the key tells one stream from another, and each task says whether it changed.
     g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, None)
     if not request.environ.get("taskqueue.place", lambda: True)():
         headers = {"Retry-After": str(errors.RETRY_AFTER)}

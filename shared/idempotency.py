@@ -107,6 +107,13 @@ class Idempotency:
         """
         return self._begin(request, secrets.token_hex(16), new_seed())
 
+    def hold(self, request: Request) -> Begun:
+        """Keeps the key for a request whose answer is too long to keep: it is carried out whenever it is sent again.
+
+        Raises KeyBelongsToAnother.
+        """
+        return self._begin(request, secrets.token_hex(16), seed_of(request), silence=timedelta(0))  # type: ignore[return-value]  # it never has an answer
+
     def go_on(self, begun: Begun) -> None:
         """Says that somebody is at it still; to be called more often than every few seconds.
 

@@ -17,7 +17,7 @@ from gateway.errors import Refusal
 from gateway.ndjson import Lines
 from shared.api_keys import Scope
 from shared.errors import StoreUnavailable
-from shared.idempotency import Begun, Idempotency, Request, new_seed, seed_of, task_id
+from shared.idempotency import Begun, Idempotency, Request, new_seed, task_id
 from shared.queues import CHUNK
 from shared.stop_points import stop_point
 from shared.tasks import NewTask
@@ -97,9 +97,15 @@ class BatchSubmission:
             self.idempotency.end(begun, without_ids(answer, begun))
 
     def _stream(self, lines: Lines, start: int) -> Reply:
-        identity = Identity(seed_of(g.request_key) if g.request_key else new_seed())
+        begun = self.idempotency.hold(g.request_key) if g.request_key else None
+        identity = Identity(begun.seed if begun else new_seed())
         stream = BatchStream(self.intake, identity, lines, start, g.trace_parent, self.stopping)
-        stream.begin()
+        try:
+            stream.begin()
+        except Refusal:
+            if begun:
+                self.idempotency.forget(begun)
+            raise
         return Reply(content=stream.answers(), status=207, media_type=ndjson.MEDIA_TYPE)
 
     def _submit(self, body: schemas.BatchBody, seed: str, begun: Begun | None) -> dict[str, Any]:

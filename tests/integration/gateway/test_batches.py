@@ -354,6 +354,31 @@ def test_another_task_at_the_same_place_is_refused(gateway: Gateway) -> None:
     assert two["problem"]["type"] == "/problems/place-is-taken"
 
 
+@pytest.mark.parametrize("stream_first", [True, False])
+def test_a_key_is_for_a_stream_or_for_json_and_not_for_both(gateway: Gateway, stream_first: bool) -> None:
+    tasks = [task("one"), task("two")]
+
+    def send(as_stream: bool) -> Any:
+        if as_stream:
+            body, kind = "\n".join(map(json.dumps, tasks)), "application/x-ndjson"
+        else:
+            body, kind = json.dumps({"tasks": tasks}), "application/json"
+        headers = {"Content-Type": kind, "Idempotency-Key": "k"}
+        return gateway.http.post("/tasks/batch", data=body, headers=headers, buffered=True)
+
+    assert send(stream_first).status_code in (202, 207)
+    problem(send(not stream_first), 422, "idempotency-key-reused")
+    problem(gateway.http.post("/tasks", json=task(), headers={"Idempotency-Key": "k"}), 422, "idempotency-key-reused")
+    assert send(stream_first).status_code in (202, 207)
+    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 2
+
+
+def test_a_stream_that_was_refused_as_a_whole_leaves_its_key_free(gateway: Gateway) -> None:
+    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
+    problem(gateway.http.post("/tasks/batch", data="", headers=headers), 422, "invalid-request")
+    assert gateway.http.post("/tasks", json=task(), headers={"Idempotency-Key": "k"}).status_code == 202
+
+
 def test_what_has_ended_and_gone_is_not_run_again(gateway: Gateway) -> None:
     _, one, _ = stream(gateway, task("one"), key="k")
     gateway.start()
