@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from shared.clock import instant
 from shared.redis_client import text, translated
+from shared.strict_json import load_anything
 
 if TYPE_CHECKING:
     from shared.scripts import Scripts
@@ -65,7 +65,7 @@ def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, erro
 
 def _about(error: bytes) -> dict[str, str]:
     try:
-        fields = json.loads(error or b"{}")
+        fields = load_anything(error or b"{}")
         return {str(name): str(value) for name, value in fields.items()}
     except (ValueError, AttributeError):
         return {}

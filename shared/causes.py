@@ -20,6 +20,7 @@ _WORD = re.compile(r"[\w-]+")
 _HEX = re.compile(r"[0-9a-fA-F-]{8,}")
 _ROW = re.compile(r"#(?:[.:,/+@]#)+")
 _LONG_QUOTE = re.compile(r"""(["'])[^"']{40,}\1""")
+_NAME = type.__dict__["__name__"]
 _DOORS = str(Path(__file__).with_name("instrumentation.py"))
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 
@@ -41,6 +42,11 @@ def place(traceback: TracebackType | None, runner: str = "") -> str:
     own = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<"))]
     found = (own or frames)[-1:]
     return "".join(f"{each.tb_frame.f_globals.get('__name__', '?')}.{_function(each)}" for each in found)[:200]
+
+
+def class_name(value: object) -> str:
+    """The name of its class, whatever a metaclass makes of `__name__`."""
+    return str(_NAME.__get__(type(value)))
 
 
 def traits(error: BaseException, message: str, runner: str) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ the same.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from shared.clock import instant
 from shared.errors import CorruptRecord
 from shared.readable import UNREADABLE
 from shared.redis_client import text
+from shared.strict_json import load_anything
 from shared.tasks import (
     Attempt,
     BatchPlace,
@@ -95,9 +95,9 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         ended_at=_moment(fields.get("ended_at")) if state.ended else None,
         due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
         worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
-        tags=_words(json.loads(fields["tags"])) if "tags" in fields else (),
+        tags=_words(load_anything(fields["tags"])) if "tags" in fields else (),
         error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
-        progress=_progress(json.loads(fields["progress"])) if "progress" in fields else None,
+        progress=_progress(load_anything(fields["progress"])) if "progress" in fields else None,
     )
 
 
@@ -115,11 +115,11 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
 
     detail = TaskDetail(
         summary=summary,
-        data=attempt_read("the data", lambda: json.loads(wire.decode(summary.type, fields["data"])), None),
+        data=attempt_read("the data", lambda: load_anything(wire.decode(summary.type, fields["data"])), None),
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
-        retry=attempt_read("the retry policy", lambda: _numbers(json.loads(fields.get("retry", b"{}"))), {}),
+        retry=attempt_read("the retry policy", lambda: _numbers(load_anything(fields.get("retry", b"{}"))), {}),
         expires_at=attempt_read(
             "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
         ),
@@ -141,7 +141,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("its deliveries", lambda: int(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
-        meta=attempt_read("the metadata", lambda: _texts(json.loads(fields.get("meta", b"{}"))), {}),
+        meta=attempt_read("the metadata", lambda: _texts(load_anything(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
 
@@ -152,11 +152,11 @@ def _after_colon(value: bytes | None) -> str | None:
 
 
 def _returned(value: bytes) -> Any:
-    return json.loads(base64.b64decode(value, validate=True)) if value else None
+    return load_anything(base64.b64decode(value, validate=True)) if value else None
 
 
 def _parents(value: bytes | None) -> tuple[Parent, ...]:
-    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on in json.loads(value or b"[]"))
+    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on in load_anything(value or b"[]"))
 
 
 def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _webhook(value: bytes | None) -> Webhook | None:
-    about = json.loads(value) if value else None
+    about = load_anything(value) if value else None
     return (
         Webhook(url=_word(about["url"]), events=_words(about.get("events", [])), retry=about.get("retry"))
         if about
@@ -205,7 +205,7 @@ def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
 
 def read_attempt(number: int, record: bytes) -> Attempt:
     """One attempt from its JSON. Raises ValueError or KeyError when it is not an attempt's."""
-    fields = json.loads(record)
+    fields = load_anything(record)
     return Attempt(
         number=number,
         worker=_word(fields["worker"]) if fields.get("worker") else None,
@@ -236,7 +236,7 @@ def _instant(us: float | None) -> datetime | None:
 
 
 def _error(value: bytes | None) -> ErrorInfo | None:
-    return _error_info(json.loads(value)) if value else None
+    return _error_info(load_anything(value)) if value else None
 
 
 def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:

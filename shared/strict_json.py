@@ -19,6 +19,8 @@ MAX_DIGITS = 1000
 
 # A string without an end is one match too: trying it again from each of its escaped quotes would take quadratic time.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
+_MAY_HAVE_HALVES = re.compile(rb"\\u[dD]|\xed")
 _BRACKETS = {code: {"[": "[", "{": "[", "]": "]", "}": "]"}.get(chr(code)) for code in range(128)}
 _SHOWN = 40
 
@@ -33,7 +35,7 @@ def parse(body: bytes, *, max_depth: int) -> Any:
         raise InvalidJSON(f"this is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     # An escape is the only way in for a half of a pair: real ones were refused with the UTF-8.
     if "\\u" in text:
-        _check_surrogates(value)
+        check_surrogates(value)
     return value
 
 
@@ -48,6 +50,29 @@ def dump_anything(value: Any) -> bytes:
         return _ENCODER.encode(value).encode()
     except ValueError:
         return json.dumps(_without_nan(value), separators=(",", ":")).encode()
+
+
+def load_anything(stored: bytes) -> Any:
+    """A value that is kept as JSON, which a handler may have written: halves of surrogate pairs become U+FFFD.
+
+    Raises ValueError for what is no JSON.
+    """
+    value = json.loads(stored)
+    if _MAY_HAVE_HALVES.search(stored):
+        value = json.loads(_HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return value
+
+
+def check_surrogates(value: Any) -> None:
+    """Raises InvalidJSON for a value with text that no UTF-8 can hold."""
+    try:
+        _ENCODER.encode(value).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise InvalidJSON(
+            f"a string contains {half}, one half of a surrogate pair: it stands for no character and cannot be stored "
+            "as UTF-8; send both halves, or leave it out"
+        ) from error
 
 
 def _without_nan(value: Any) -> Any:
@@ -123,17 +148,6 @@ def _fraction(text: str) -> float:
 
 def _constant(name: str) -> None:
     raise InvalidJSON(f"{name} is not JSON: send null or a string")
-
-
-def _check_surrogates(value: Any) -> None:
-    try:
-        _ENCODER.encode(value).encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):04x}"
-        raise InvalidJSON(
-            f"a string contains {half}, one half of a surrogate pair: it stands for no character and cannot be stored "
-            "as UTF-8; send both halves, or leave it out"
-        ) from error
 
 
 def _shown(text: str) -> str:

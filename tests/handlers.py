@@ -215,15 +215,28 @@ class Unspeakable(Exception):
         raise KeyboardInterrupt
 
 
+class _Broken(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise KeyboardInterrupt
+
+
+class Nameless(Exception, metaclass=_Broken):
+    pass
+
+
 @task("misbehave")
 def misbehave(data: str) -> Any:
     """Raises or returns what no handler should."""
-    if data == "cancelled":
-        raise TaskCancelled("by myself")
-    if data == "unspeakable":
-        raise Unspeakable
-    if data == "long name":
-        raise type("E" * 100_000, (Exception,), {})("x")
+    raised = {
+        "cancelled": TaskCancelled("by myself"),
+        "unspeakable": Unspeakable(),
+        "long name": type("E" * 100_000, (Exception,), {})("x"),
+        "nameless": Nameless(),
+        "half": ValueError("\ud800"),
+    }
+    if data in raised:
+        raise raised[data]
     if data == "deep":
         value: Any = None
         for _ in range(500):
@@ -243,7 +256,13 @@ def linger() -> None:
 @task("odd_result")
 def odd_result(data: str) -> Any:
     """Returns what has no JSON form."""
-    return {"object": object(), "nan": float("nan"), "large": "x" * 2_000_000}[data]
+    return {
+        "object": object(),
+        "nan": float("nan"),
+        "large": "x" * 2_000_000,
+        "half": "\ud800",
+        "half key": {"\ud800": 1},
+    }[data]
 
 
 @task("calls")

@@ -56,7 +56,7 @@ class Executor:
         self.ends = ends
         self.shipper = Shipper(self._send, collector_of(settings) is not None)
         self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.shipper)))
-        self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, settings.max_json_depth, [__file__])
+        self.outcomes = Outcomes(settings, [__file__])
         self.log = LogTail(settings.max_log_bytes, self._send_log)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.number = 0

@@ -19,6 +19,7 @@ from shared import causes, strict_json
 from shared.clock import to_us
 from shared.errors import CorruptRecord, InvalidJSON
 from shared.retry import RetryPolicy
+from shared.settings import Settings
 from shared.tasks import Outcome as Ending
 from worker.channel import Assignment, Outcome
 from worker.handlers import registry
@@ -57,10 +58,11 @@ _NULL = base64.b64encode(b"null")
 class Outcomes:
     """Makes the outcomes of one executor."""
 
-    def __init__(self, policy: RetryPolicy, max_result_bytes: int, max_depth: int, runner_files: Sequence[str]) -> None:
-        self.policy = policy
-        self.max_result_bytes = max_result_bytes
-        self.max_depth = max_depth
+    def __init__(self, settings: Settings, runner_files: Sequence[str]) -> None:
+        self.policy = settings.retry_policy
+        self.max_delay = timedelta(seconds=settings.max_delay)
+        self.max_result_bytes = settings.max_result_bytes
+        self.max_depth = settings.max_json_depth
         self.random = Random()
         self._ours = (*runner_files, registry.__file__)
 
@@ -72,17 +74,25 @@ class Outcomes:
             text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultNotSerializable(
-                f"the handler returned {type(value).__name__} that has no JSON form ({error}): return text, numbers, "
-                "lists, mappings, dataclasses or pydantic models"
+                f"the handler returned {causes.class_name(value)} that has no JSON form ({error}): return text, "
+                "numbers, lists, mappings, dataclasses or pydantic models"
             ) from error
         if len(text) > self.max_result_bytes:
             raise ResultTooLarge(
                 f"the result has {len(text)} bytes as JSON, {self.max_result_bytes} is the most: "
                 "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
             )
+        if b"\\ud" in text:
+            self._check_surrogates(text)
         if text.count(b"[") + text.count(b"{") > self.max_depth:
             self._check_depth(text)
         return base64.b64encode(text)
+
+    def _check_surrogates(self, text: bytes) -> None:
+        try:
+            strict_json.check_surrogates(json.loads(text))
+        except InvalidJSON as error:
+            raise ResultNotSerializable(f"the result cannot be stored: {error}") from error
 
     def _check_depth(self, text: bytes) -> None:
         try:
@@ -104,7 +114,7 @@ class Outcomes:
         cancelled: bool,
     ) -> Outcome:
         """The attempt raised: another try, the dead letters, or cancelled (only if somebody wished it)."""
-        name, message, trace = type(error).__name__[:_LONGEST_NAME], _message(error), self._traceback(error)
+        name, message, trace = causes.class_name(error)[:_LONGEST_NAME], _message(error), self._traceback(error)
         kind, delay_us = ("cancelled", 0) if cancelled else self._verdict(assignment, handler, error)
         history = {
             **record,
@@ -116,7 +126,7 @@ class Outcomes:
         # Only a dead letter is filed by its cause, so only it pays for finding that out.
         traits = causes.traits(error, message, self._ours[0]) if kind == "failed" else {}
         summary = dump({"type": name, "message": message[:300], **traits})
-        payload = base64.b64encode(zlib.compress(trace.encode("utf-8", "backslashreplace")))
+        payload = base64.b64encode(zlib.compress(trace.encode()))
         return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name)
 
     def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
@@ -127,7 +137,9 @@ class Outcomes:
         if delay is None:
             return "failed", 0
         wished = getattr(error, "delay", None) if isinstance(error, RetryLater) else None
-        return "retrying", to_us(wished if isinstance(wished, timedelta) else delay)
+        if isinstance(wished, timedelta):
+            delay = min(wished, self.max_delay)
+        return "retrying", to_us(delay)
 
     def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
         """The general policy, changed by the type, changed by the task."""
@@ -146,7 +158,8 @@ class Outcomes:
         try:
             text = "".join(traceback.format_exception(type(error), error, frame))
         except BaseException:  # whatever its own __str__ raises
-            text = f"{type(error).__name__}: {_message(error)}"
+            text = f"{causes.class_name(error)}: {_message(error)}"
+        text = _storable(text)
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
 
 
@@ -178,6 +191,11 @@ def dump(value: object) -> bytes:
 
 def _message(error: BaseException) -> str:
     try:
-        return (str(error) or type(error).__name__)[:_LONGEST_MESSAGE]
+        return _storable((str(error) or causes.class_name(error))[:_LONGEST_MESSAGE])
     except BaseException as broken:  # whatever its own __str__ raises
-        return f"(its text cannot be made: {type(broken).__name__})"
+        return f"(its text cannot be made: {causes.class_name(broken)})"
+
+
+def _storable(text: str) -> str:
+    """Halves of surrogate pairs as they are written in code: no UTF-8 can hold them."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -108,7 +108,13 @@ def test_a_coroutine_function_is_awaited(system: System) -> None:
 
 @pytest.mark.parametrize(
     ("data", "error"),
-    [("object", "ResultNotSerializable"), ("nan", "ResultNotSerializable"), ("large", "ResultTooLarge")],
+    [
+        ("object", "ResultNotSerializable"),
+        ("nan", "ResultNotSerializable"),
+        ("half", "ResultNotSerializable"),
+        ("half key", "ResultNotSerializable"),
+        ("large", "ResultTooLarge"),
+    ],
 )
 def test_a_result_that_cannot_be_kept_is_a_failure_that_says_what_to_change(
     system: System, data: str, error: str
@@ -343,6 +349,8 @@ def test_a_thread_that_logs_while_a_large_result_is_sent_harms_nobody(system: Sy
         ("cancelled", "TaskCancelled"),
         ("unspeakable", "Unspeakable"),
         ("long name", "E" * 200),
+        ("nameless", "Nameless"),
+        ("half", "ValueError"),
         ("deep", "ResultNotSerializable"),
     ],
 )

@@ -6,7 +6,10 @@ from datetime import timedelta
 
 
 class RetryLater(Exception):
-    """Try again after `delay` (seconds or a timedelta) instead of the policy's delay; it counts as a retry."""
+    """Try again after `delay` (seconds or a timedelta) instead of the policy's delay; it counts as a retry.
+
+    No later than MAX_DELAY allows: a longer one is cut to that.
+    """
 
     def __init__(self, delay: float | timedelta, reason: str = "the handler asked for another try") -> None:
         super().__init__(reason)

@@ -37,7 +37,7 @@ class Attempts:
         self.handlers = handlers
         self.limit = settings.task_timeout
         self.log_bytes = settings.max_log_bytes
-        self.outcomes = Outcomes(settings.retry_policy, settings.max_result_bytes, settings.max_json_depth, [__file__])
+        self.outcomes = Outcomes(settings, [__file__])
 
     def run(self, task: LocalTask, now: float) -> Outcome:
         """Runs one attempt of a task. What a handler raises is its outcome; Ctrl-C is the caller's."""

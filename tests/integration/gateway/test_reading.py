@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,24 @@ def test_a_result_that_json_has_no_word_for_is_shown_as_null(gateway: Gateway) -
     task_id = gateway.submit()
     gateway.start()
     gateway.complete(task_id, [float("nan"), "\ud800"])
-    assert gateway.show(task_id)["result"] == [None, "\ud800"]
+    assert gateway.show(task_id)["result"] == [None, "\ufffd"]
+
+
+@pytest.mark.parametrize(("stored", "shown"), [("\ud800", "\ufffd"), ({"\ud800": 1}, {"\ufffd": 1})])
+def test_text_that_no_utf_8_can_hold_is_shown_with_a_sign_in_its_place(
+    gateway: Gateway, stored: Any, shown: Any
+) -> None:
+    task_id, failed = gateway.submit(), gateway.submit()
+    gateway.start()
+    gateway.complete(task_id, stored)
+    for address in (f"/tasks/{task_id}", f"/tasks/{task_id}/result"):
+        answer = gateway.http.get(address)
+        assert (answer.status_code, answer.get_json()["result"]) == (200, shown)
+    gateway.retry_later(failed, 0)
+    gateway.make_due(failed)
+    gateway.fail(failed, "half: \udfff")
+    assert gateway.show(failed)["error"]["message"] == "half: \ufffd"
+    assert gateway.http.get("/dlq/failed-tasks").status_code == 200
 
 
 # --- dead letters ---
