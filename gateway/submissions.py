@@ -182,7 +182,7 @@ def queue_full(queue: str) -> Refusal:
     """The queue of a priority takes no more for now."""
     return Refusal(
         errors.QUEUE_FULL,
-        f"the queue of priority {queue} is full: try again later, or with another priority",
+        f"the queue of priority {queue} is full of tasks that wait to run now: try again later, or another priority",
         headers={"Retry-After": str(errors.RETRY_AFTER)},
     )
 

@@ -100,7 +100,10 @@ class Settings(BaseModel):
     )
     default_priority: str = _at("default_priority", "normal", "Priority of a task that names none, or `default`.")
     max_queue_length: int = _at(
-        "limits.queue_length", 0, "Pending tasks a queue may hold before submissions get 429; 0: any number.", ge=0
+        "limits.queue_length",
+        0,
+        "Tasks waiting to run now in a queue at which submissions get 429; 0: any.",
+        ge=0,
     )
     max_body_bytes: int = _at("limits.body_bytes", 1 << 20, "Largest request body.", ge=1024, le=64 << 20)
     max_json_depth: int = _at("limits.json_depth", 64, "Deepest nesting of a request body.", ge=4, le=200)
