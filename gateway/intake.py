@@ -31,6 +31,7 @@ from gateway import errors, ndjson
 from gateway.errors import Kind, Refusal
 from gateway.events import Stream
 from gateway.streams import Streams
+from gateway.unread import Unread
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +45,21 @@ CONNECTIONS = 4000
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5
 """For which the rest of a refused request is read and thrown away."""
+UNREAD_BODIES = 64 << 20
+"""Bytes of requests that a process keeps while they arrive and until a thread reads them, all connections together.
+
+Two processes (180 MB) with all of it have 310 MB, of the 512 that a container gets.
+"""
 UNREAD_EVENTS = 256 << 10
 """Bytes of events that wait for somebody who does not read."""
 HALF_SENT_SECONDS = 2
 """For which a stopping process waits for requests that are half here."""
+
+
+class _Crowded(Error):  # type: ignore[misc]  # waitress has no types
+    code = errors.CROWDED.status
+    reason = errors.CROWDED.title
+
 
 _FOLDED = re.compile(rb"\r\n[ \t]")
 
@@ -133,6 +145,16 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
             self.expect_continue = False
         return consumed
 
+    @property
+    def size(self) -> int:
+        """Bytes that are kept of it."""
+        return len(self.header_plus) + (len(self.body_rcv) if self.body_rcv is not None else 0)
+
+    def give_up(self) -> None:
+        """What is here of it is let go, and what follows is not kept."""
+        self.completed, self.expect_continue, self.body_rcv = True, False, None
+        self.error = _Crowded("too much is sent at the same time: send it again in a moment")
+
     def _too_large(self) -> bool:
         size = len(self.body_rcv) if self.chunked else self.content_length
         return bool(size > self.adj.max_body)
@@ -149,6 +171,8 @@ class Problem(ErrorTask):  # type: ignore[misc]  # waitress has no types
         log.info("request refused", extra={"request_id": request_id, "status": code, "reason": detail})
         self.status = f"{code} {refusal.kind.title}"
         self.response_headers += [("Content-Type", errors.MEDIA_TYPE), ("X-Request-ID", request_id)]
+        if refusal.kind is errors.CROWDED:
+            self.response_headers.append(("Retry-After", str(errors.RETRY_AFTER)))
         self.set_close_on_finish()
         self.channel.refused = True
         self.content_length = len(body)
@@ -224,10 +248,21 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     error_task_class = Problem
     task_class = Task
 
+    request: Any
+    requests: list[Any]
     refused = False
     lingers_until: float | None = None
     events: Stream | None = None
     """What is told here, until it ends; then the connection ends, too."""
+    kept = 0
+    """Bytes of requests that are counted as unread."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes of requests that nobody has read yet; none of one who has gone."""
+        if not self.connected:
+            return 0
+        return sum(each.size for each in (*self.requests, self.request) if each is not None)
 
     @property
     def busy(self) -> bool:
@@ -261,7 +296,34 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     def received(self, data: bytes) -> bool:
         """Behind a request for events nothing else is answered on the same connection."""
-        return self.events is None and bool(super().received(data))
+        taken = self.events is None and bool(super().received(data))
+        # What comes in one piece is as good as read.
+        if self.request is not None or self.kept:
+            self.server.unread.count(self)
+            self.server.make_room()
+        return taken
+
+    def service(self) -> None:
+        super().service()
+        if self.kept:
+            self.server.unread.count(self)
+
+    def give_up(self) -> None:
+        """The request that is half here is refused; who has not even sent its headers is cut off."""
+        with self.requests_lock:
+            request, self.request = self.request, None
+            if request.headers_finished:
+                request.give_up()
+                self.requests.append(request)
+                if len(self.requests) == 1:
+                    self.server.add_task(self)
+            else:
+                self.will_close = True
+        self.server.unread.count(self)
+
+    def del_channel(self, map: Any = None) -> None:  # noqa: A002  # as waitress calls it
+        super().del_channel(map)
+        self.server.unread.forget(self)
 
     def handle_close(self) -> None:
         events, self.events = self.events, None
@@ -318,6 +380,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         adj.max_body = max_body
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
         self.streams = Streams(app)
+        self.unread = Unread(max(UNREAD_BODIES, 2 * max_body))
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
     def add_task(self, task: Any) -> None:
@@ -329,6 +392,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             task.leave(self.streams)
         else:
             super().add_task(task)
+
+    def make_room(self) -> None:
+        """Refuses what is half here, where all together is more than may be kept."""
+        for channel in self.unread.too_many(self.active_channels.values()):
+            channel.give_up()
 
     def turn(self, timeout: float) -> None:
         """One round: waits for something to do, at most so long, and does it."""
@@ -369,7 +437,7 @@ def _connections() -> int:
 
 
 def _kind(code: int) -> Kind:
-    kinds = (errors.BAD_REQUEST, errors.TOO_LARGE, errors.HEADERS_TOO_LARGE, errors.NOT_IMPLEMENTED)
+    kinds = (errors.CROWDED, errors.BAD_REQUEST, errors.TOO_LARGE, errors.HEADERS_TOO_LARGE, errors.NOT_IMPLEMENTED)
     return next((kind for kind in kinds if kind.status == code), errors.INTERNAL)
 
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -271,9 +272,9 @@ def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.Monke
     server.close()
 
 
-def idle_server() -> Server:
+def idle_server(max_body: int = 1000) -> Server:
     class App:
-        config = {"MAX_CONTENT_LENGTH": 1000}  # noqa: RUF012  # like Flask's
+        config = {"MAX_CONTENT_LENGTH": max_body}  # noqa: RUF012  # like Flask's
 
     listener = socket.create_server(("127.0.0.1", 0))
     return Server(App(), listener, threads=1)
@@ -375,6 +376,44 @@ def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
     assert parser.error is not None
     assert parser.error.code == 413
     server.close()
+
+
+def test_bodies_that_do_not_end_share_a_bound_and_the_oldest_large_one_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.intake.UNREAD_BODIES", 300_000)
+    server = idle_server(100_000)
+    address = server.socket.getsockname()
+    begin = HEAD + b"Content-Length: 90001\r\n\r\n"
+    with ExitStack() as opened:
+
+        def send(size: int, wait: bool = True) -> socket.socket:
+            caller = opened.enter_context(closing(socket.create_connection(address, timeout=30)))
+            expected = server.unread.total + size if wait else 0
+            caller.sendall(begin + b"x" * size)
+            wait_until(lambda: turned(server) and server.unread.total >= expected, "the server has it")
+            return caller
+
+        senders = [send(size) for size in (10_000, 90_000, 90_000, 90_000)]
+        senders.append(send(90_000, wait=False))
+        wait_until(lambda: turned(server) and readable(senders[1]), "the oldest large one is answered")
+        answer = senders[1].recv(4096)
+        assert status_of(answer) == 503
+        assert b"Retry-After: " in answer
+        assert not readable(senders[0])
+        assert not readable(senders[4])
+        assert server.unread.total <= 300_000
+    wait_until(lambda: turned(server) and server.unread.total == 0, "nothing is counted of who has gone")
+    server.close()
+
+
+def turned(server: Server) -> bool:
+    server.turn(0.01)
+    return True
+
+
+def readable(caller: socket.socket) -> bool:
+    return bool(select.select([caller], [], [], 0)[0])
 
 
 # --- stopping ---
