@@ -95,21 +95,37 @@ env: ## write the passwords that docker-compose.yml asks for into .env; what is 
 	  printf '%s=%s\n' "$$name" "$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >>.env; echo "$$name is in .env now"; \
 	done
 
+# A backup is whole if all of it can be read, and every file is in it that its manifest names.
+MANIFEST := appendonly.aof.manifest
+NAMED := / type h/d; s/^file \([^ ]*\) .*/\1/p
+define whole
+(tar -xOf "$(1)" >/dev/null && list=$$(tar -tf "$(1)") && manifest=$$(tar -xOf "$(1)" ./$(MANIFEST)) && \
+  for name in $$(echo "$$manifest" | sed -n '$(NAMED)'); do \
+    echo "$$list" | grep -qxF "./$$name" || { echo "$$name is missing" >&2; exit 1; }; done)
+endef
+
 # The append-only file may grow while it is read, which does no harm, but must not be rewritten meanwhile.
 backup: ## save Redis' data from the running containers: make backup TO=file.tar
 	@test -n "$(TO)" || { echo "say where to: make backup TO=file.tar" >&2; exit 2; }
-	@umask 077; $(COMPOSE) exec -T redis sh -ec 'redis-cli config set auto-aof-rewrite-percentage 0 >/dev/null; \
-	  trap "redis-cli config set auto-aof-rewrite-percentage 100 >/dev/null" EXIT; \
+	@umask 077; trap 'exit 1' HUP INT TERM; trap 'rm -f "$(TO).part"' EXIT; \
+	{ $(COMPOSE) exec -T redis sh -ec 'cd /data; trap "exit 1" HUP INT PIPE TERM; \
+	  trap "rm -rf backup; redis-cli config set auto-aof-rewrite-percentage 100 >/dev/null" EXIT; rm -rf backup; \
+	  redis-cli config set auto-aof-rewrite-percentage 0 >/dev/null; \
 	  until redis-cli info persistence | grep -q aof_rewrite_in_progress:0; do sleep 1; done; \
-	  cp -r /data/appendonlydir /data/backup && tar -C /data/backup -cf - . && rm -r /data/backup' >"$(TO)"
-	@tar -tf "$(TO)" | grep -q manifest || { echo "$(TO) is no backup" >&2; exit 1; }
+	  cp -r appendonlydir backup; tar -C backup -cf - .' >"$(TO).part" && $(call whole,$(TO).part) && \
+	  mv "$(TO).part" "$(TO)"; } || { echo "no backup was made; if there was a $(TO), it is as it was" >&2; exit 1; }
 
+# It is unpacked beside the data, which gives way only when all is there; the data stays as before-restore.
 restore: ## put a backup in the place of Redis' data: make restore FROM=file.tar
-	@tar -tf "$(FROM)" 2>/dev/null | grep -q manifest || { echo "say which backup: make restore FROM=file.tar" >&2; exit 2; }
-	@$(COMPOSE) stop
-	@$(COMPOSE) run --rm -T --no-deps --entrypoint sh redis -ec 'rm -rf /data/appendonlydir && mkdir /data/appendonlydir && \
-	  tar -C /data/appendonlydir -xf -' <"$(FROM)"
-	@$(COMPOSE) start
+	@test -f "$(FROM)" || { echo "say which backup: make restore FROM=file.tar" >&2; exit 2; }
+	@$(call whole,$(FROM)) || { echo "$(FROM) is no whole backup; nothing was changed" >&2; exit 2; }
+	@trap 'exit 1' HUP INT TERM; trap '$(COMPOSE) start' EXIT; $(COMPOSE) stop && \
+	$(COMPOSE) run --rm -T --no-deps --entrypoint sh redis -ec 'cd /data; trap "exit 1" HUP INT TERM; \
+	  trap "rm -rf restore; test -e appendonlydir || test ! -e before-restore || mv before-restore appendonlydir" EXIT; \
+	  rm -rf restore; mkdir restore; tar -C restore -xf -; test -s restore/$(MANIFEST); \
+	  for name in $$(sed -n "$(NAMED)" restore/$(MANIFEST)); do test -f "restore/$$name"; done; \
+	  if test -e appendonlydir; then rm -rf before-restore; mv appendonlydir before-restore; fi; \
+	  mv restore appendonlydir' <"$(FROM)" || { echo "nothing was restored; the data is as it was" >&2; exit 1; }
 
 verify-compose: $(VENV)/.dev ## try docker-compose.yml on a real engine, from the build to the last volume removed
 	$(PY) -m tests.deployment.verify_compose $(ARGS)
