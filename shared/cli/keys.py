@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from shared.api_keys import Scope, key_lines, new_key, read_keys, read_moment
+from shared.cli.files import change_file
 from shared.cli.output import Output
 from shared.client import Client
 from shared.errors import SettingsError
@@ -73,37 +72,30 @@ def list_keys(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """The gateway notices within a second."""
     path = Path(wanted.file)
-    lines = path.read_text().splitlines()
-    kept = [line for line in lines if line.strip().partition(":")[0] != wanted.id]
-    if len(kept) == len(lines):
-        raise ValueError(f"{path} has no key {wanted.id}")
-    _write(path, "".join(f"{line}\n" for line in kept))
+
+    def without(text: str) -> str:
+        lines = text.splitlines()
+        kept = [line for line in lines if line.strip().partition(":")[0] != wanted.id]
+        if len(kept) == len(lines):
+            raise ValueError(f"{path} has no key {wanted.id}")
+        return "".join(f"{line}\n" for line in kept)
+
+    change_file(path, without)
     out.value({"id": wanted.id, "revoked": True})
     return 0
 
 
 def _add(path: Path, line: str) -> None:
     """Puts a line into a file, which is made if need be. Raises ValueError when what is there is no file of keys."""
-    text = path.read_text() if path.exists() else ""
-    try:
-        read_keys([*key_lines(text), line])
-    except SettingsError as error:
-        raise ValueError(f"{path}: {error}") from None
-    _write(path, f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n")
 
+    def extended(text: str) -> str:
+        try:
+            read_keys([*key_lines(text), line])
+        except SettingsError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n"
 
-def _write(path: Path, text: str) -> None:
-    """In one step, so that a gateway never reads half of it; for its owner alone, unless it was open to others."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w") as new:
-            new.write(text)
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    change_file(path, extended, make=True)
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:

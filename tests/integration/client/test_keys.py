@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from shared.api_keys import Scope, new_key
+from shared.cli.files import change_file
 from shared.cli.main import main
 from shared.client import Client, NotAllowed, new_task
 from tests.harness import free_port, wait_until
@@ -147,6 +151,60 @@ def test_a_new_file_is_for_its_owner_alone_and_a_wrong_one_is_left_as_it_is(
     assert "is no key" in capsys.readouterr().err
     assert path.read_text() == "something else\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_changes_at_the_same_time_lose_none_and_bring_back_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "api-keys"
+    path.write_text("old\n")
+
+    def change(number: int) -> None:
+        def slowly(text: str) -> str:
+            time.sleep(0.02)  # others have read meanwhile, unless they wait
+            return text.replace("old\n", "") if number == 0 else f"{text}{number}\n"
+
+        change_file(path, slowly)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, range(8)))
+    assert sorted(path.read_text().split()) == list("1234567")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_keys_made_at_the_same_time_are_all_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "api-keys"
+
+    def create(number: int) -> int:
+        return command("keys", "create", f"shop{number}", "submit", "--file", str(path))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(create, range(16))) == [0] * 16
+    assert len(path.read_text().splitlines()) == 16
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_keeps_its_owner_or_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "api-keys"
+    assert command("keys", "create", "shop", "submit", "--file", str(path)) == 0
+    key_id = path.read_text().partition(":")[0]
+    os.chown(path, 65534, 65534)
+    path.chmod(0o640)
+    assert command("keys", "create", "other", "submit", "--file", str(path)) == 0
+    kept = path.stat()
+    assert (kept.st_uid, kept.st_gid, stat.S_IMODE(kept.st_mode)) == (65534, 65534, 0o640)
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", forbidden)
+    before = path.read_text()
+    assert command("keys", "revoke", key_id, "--file", str(path)) == 2
+    assert "could not keep its owner" in capsys.readouterr().err
+    assert (path.read_text(), path.stat().st_uid, list(tmp_path.iterdir())) == (before, 65534, [path])
+    monkeypatch.undo()
+    assert command("keys", "revoke", key_id, "--file", str(path)) == 0
+    assert path.stat().st_uid == 65534
 
 
 @pytest.mark.parametrize("when", ["0h", "99999999y", "9" * 400 + "y", "2020-01-01", "20200101T120000Z"], ids=repr)
