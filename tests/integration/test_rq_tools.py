@@ -1,4 +1,4 @@
-"""RQ's own tools read a running system, see what the API says, and can do it no harm."""
+"""RQ's own tools read a running system and see what the API says; what those do that change something."""
 
 from __future__ import annotations
 
@@ -142,6 +142,23 @@ def test_a_requeue_by_a_stock_tool_does_not_run_the_task_twice(system: System, b
     system.ended(beside)
     assert system.records.state(busy[TaskState.FAILED]) is TaskState.FAILED
     assert len(system.records.get(busy[TaskState.FAILED]).attempts) == 1
+
+
+def test_rq_empty_deletes_what_waits_and_rq_requeue_sends_nothing_back(
+    system: System, busy: dict[TaskState, str], redis_server: EmbeddedRedis
+) -> None:
+    def rq(*arguments: str) -> str:
+        command = [sys.executable, "-m", "rq.cli", *arguments, "--url", redis_server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout + done.stderr
+
+    said = rq("requeue", "--queue", "normal", "--all", "-S", "rq.serializers.JSONSerializer")
+    assert "Requeueing 1 jobs" in said
+    system.ended(system.submit("noop"))
+    assert system.records.state(busy[TaskState.FAILED]) is TaskState.FAILED
+    rq("empty", "low", "-S", "rq.serializers.JSONSerializer")
+    with pytest.raises(NoSuchJobError):
+        fetch(system, busy[TaskState.PENDING])
 
 
 def test_a_task_removed_by_a_stock_tool_stops_nothing(system: System) -> None:
