@@ -1,6 +1,6 @@
 """One process of gunicorn with threads: people are few, and one process means one shared look at Redis.
 
-Threads read sockets here, so someone who sends slowly can hold one; a dashboard faces its own people, not the world.
+A thread gets a request when all of it has arrived (`intake.py`), so nobody who sends slowly holds one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Dashboard(Served):
         super().__init__(settings, listener)
 
     def load_config(self) -> None:
-        self.configure(workers=1, worker_class="gthread", threads=THREADS, keepalive=15, graceful_timeout=DRAIN_SECONDS)
+        self.configure(
+            workers=1, worker_class="dashboard.intake.Intake", threads=THREADS, graceful_timeout=DRAIN_SECONDS
+        )
 
     def load(self) -> Flask:
         """Builds the app in the process that serves it."""

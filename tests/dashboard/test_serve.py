@@ -10,9 +10,9 @@ from shared.local.ports import free_port
 from tests.harness import System, wait_until
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, timeout: float = 2) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -26,6 +26,21 @@ def test_it_starts_serves_and_ends_in_order(system: System) -> None:
     assert _answers(f"http://127.0.0.1:{port}/static/vendor/htmx-2.0.11.min.js")
     process.send_signal(signal.SIGTERM)
     assert process.wait(40) == 0
+
+
+def test_requests_that_are_half_sent_hold_nobody_up_and_are_cut(system: System) -> None:
+    port = free_port()
+    system.start("dashboard", DASHBOARD_PORT=str(port))
+    wait_until(lambda: _answers(f"http://127.0.0.1:{port}/health/ready"), "it is ready")
+    head = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+    for number, each in enumerate(slow):
+        each.sendall(head if number % 2 else head + b"Content-Length: 1000\r\n\r\na=")
+    assert _answers(f"http://127.0.0.1:{port}/health/live", timeout=25)
+    for each in slow:
+        with each:
+            each.settimeout(60)
+            assert not each.recv(1), "it is cut without an answer"
 
 
 def test_a_taken_port_is_one_line_and_status_2(system: System) -> None:
