@@ -7,6 +7,7 @@ the same.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from shared.clock import instant
 from shared.errors import CorruptRecord
 from shared.readable import UNREADABLE
 from shared.redis_client import text
+from shared.retry import RetryPolicy
 from shared.strict_json import load_anything
 from shared.tasks import (
     Attempt,
@@ -119,7 +121,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
-        retry=attempt_read("the retry policy", lambda: _numbers(load_anything(fields.get("retry", b"{}"))), {}),
+        retry=attempt_read("the retry policy", lambda: _retry(load_anything(fields.get("retry", b"{}"))), {}),
         expires_at=attempt_read(
             "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None
         ),
@@ -251,7 +253,10 @@ def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
 
 
 def _progress(said: Mapping[str, Any]) -> Progress:
-    return Progress(fraction=float(said["fraction"]), message=_word(said.get("message", "")))
+    fraction = float(said["fraction"])
+    if not math.isfinite(fraction):
+        raise ValueError(f"{fraction} is no fraction")
+    return Progress(fraction=fraction, message=_word(said.get("message", "")))
 
 
 def _word(value: object) -> str:
@@ -275,6 +280,13 @@ def _numbers(values: Any) -> dict[str, float]:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values.values()):
         raise TypeError("not all of it are numbers")
     return dict(values)
+
+
+def _retry(values: Any) -> dict[str, float]:
+    """What a task changes of its retry policy, if a policy comes of it."""
+    changes = _numbers(values)
+    RetryPolicy().override(changes)
+    return changes
 
 
 def _moment(value: bytes | None) -> datetime | None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from random import Random
 
+_MOST = 1e9
+"""Seconds, or times: three decades."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
@@ -22,6 +25,13 @@ class RetryPolicy:
     multiplier: float = 2.0
     max_delay: float = 3600.0
     jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what nobody can wait for: it may come out of a damaged record."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool) or not 0 <= value <= _MOST:  # also false for nan
+                raise ValueError(f"{each.name} is {str(value)[:40]}: nothing from 0 to {_MOST:g}")
 
     def delay(self, failures: int, random: Random | None = None) -> timedelta | None:
         """How long to wait after the `failures`-th failure (counted from 1), or None when it was the last chance."""
@@ -40,7 +50,8 @@ class RetryPolicy:
     def override(self, changes: Mapping[str, float] | None) -> RetryPolicy:
         """The same policy with some fields changed by name; a name that is no field is ignored.
 
-        Ignoring lets an older worker run the tasks of a newer gateway.
+        Ignoring lets an older worker run the tasks of a newer gateway. Raises one of `UNREADABLE` when it comes out of
+        a record that was damaged.
         """
         if not changes:
             return self

@@ -24,6 +24,7 @@ from croniter import CroniterError, croniter
 
 from shared.outside import Outside
 from shared.readable import as_declared
+from shared.retry import RetryPolicy
 from shared.schedule_fields import check_fields
 from shared.task_fields import KEY, LIMIT_KEY
 from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
@@ -132,6 +133,7 @@ def read_spec(spec: bytes | str) -> Schedule:
         )
     )
     json.loads(schedule.data)
+    RetryPolicy().override(schedule.retry)
     return schedule
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.limits import Limit
+from shared.readable import UNREADABLE
 from shared.redis_client import raw, translated
+from shared.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -67,6 +69,8 @@ def _published(each: TaskType) -> dict[str, Any]:
 
 def _read(entry: bytes) -> TaskType | None:
     try:
-        return TaskType(**json.loads(entry))
-    except (ValueError, TypeError):
+        found = TaskType(**json.loads(entry))
+        RetryPolicy().override(found.retry)
+    except UNREADABLE:
         return None
+    return found

@@ -183,7 +183,7 @@ class Engine:
             # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
             # or we would answer our own ring.
             self.hungry = False
-            self.link.ring((rung or b"").decode())
+            self.link.ring((rung or b"").decode(errors="replace"))
 
     def on_handover(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""

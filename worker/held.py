@@ -114,6 +114,8 @@ class Held:
             self.log_size -= len(self.logs.popleft())
 
 
+_LATEST_US = 9e15
+"""The scripts take nothing beyond for a number either."""
 _Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
 
 
@@ -123,7 +125,7 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
     return [
         Held(
             *cast("_Row", tuple(row[:11])),
-            int(float(row[11])) if row[11] else 0,
+            _moment_us(row[11]),
             token,
             offset,
             sent_at + lease,
@@ -131,3 +133,9 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
         )
         for row in reply[3]
     ]
+
+
+def _moment_us(score: bytes) -> int:
+    """When it was enqueued, by the index; 0 where that is not known, or no moment."""
+    moment = float(score) if score else 0.0
+    return int(moment) if 0 < moment < _LATEST_US else 0

@@ -22,6 +22,7 @@ from shared import keys
 from shared.clock import monotonic_us
 from shared.damage import is_damage
 from shared.errors import StoreUnavailable
+from shared.readable import UNREADABLE
 from shared.redis_client import translated
 from worker.held import Held, read_claim
 
@@ -144,7 +145,15 @@ class Link:
         return news
 
     def accept(self, message: bytes) -> News:
-        """What a standing order brought: the answer to our next claim, given by whoever submitted the task.
+        """What a standing order brought; nothing, if somebody else said something there that nobody can read."""
+        try:
+            return self._accept(message)
+        except (*UNREADABLE, IndexError) as error:
+            log.error("what was published for this worker cannot be read and is passed over: %s", error)
+            return News()
+
+    def _accept(self, message: bytes) -> News:
+        """The answer to our next claim, given by whoever submitted the task.
 
         It may come twice, as the claim itself may have been sent meanwhile; then this does not count. The lease began
         when the answer was given, on Redis' clock. If that is too long ago (we slept), the next claim asks again and

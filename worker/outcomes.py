@@ -18,6 +18,8 @@ from pydantic_core import to_jsonable_python
 from shared import causes, strict_json
 from shared.clock import to_us
 from shared.errors import CorruptRecord, InvalidJSON
+from shared.readable import UNREADABLE
+from shared.redis_client import text
 from shared.retry import RetryPolicy
 from shared.settings import Settings
 from shared.tasks import Outcome as Ending
@@ -146,8 +148,8 @@ class Outcomes:
         policy = self.policy.override(handler.retry if handler else None)
         try:
             return policy.override(parsed(assignment.retry, "retry policy"))
-        except (CorruptRecord, ValueError, TypeError) as error:
-            log.error("task %s: its retry policy is damaged: %s", assignment.id.decode(), error)
+        except (CorruptRecord, *UNREADABLE) as error:
+            log.error("task %s: its retry policy is damaged, the general one holds: %s", text(assignment.id), error)
             return policy
 
     def _traceback(self, error: BaseException) -> str:
@@ -169,7 +171,7 @@ def parsed(text: bytes, what: str) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"the record's {what} is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptRecord(f"the record's {what} is no JSON object")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import time
 import zlib
 from collections.abc import Mapping
@@ -12,12 +13,16 @@ from typing import Any
 
 from shared import causes
 from shared.clock import monotonic_us, to_us
+from shared.readable import UNREADABLE
+from shared.redis_client import text
 from shared.retry import RetryPolicy
 from shared.task_types import TaskType
 from shared.tasks import Outcome
 from shared.traceparent import trace_id
 from worker.held import Held
 from worker.link import Report
+
+log = logging.getLogger(__name__)
 
 
 class Verdicts:
@@ -66,8 +71,9 @@ class Verdicts:
         policy = self.policy.override(known.retry if known else None)
         try:
             return policy.override(json.loads(held.retry) if held.retry else None)
-        except (ValueError, TypeError, AttributeError):
-            return policy  # a damaged record; the executor says so when it runs the task
+        except UNREADABLE as error:
+            log.error("task %s: its retry policy is damaged, the general one holds: %s", text(held.id), error)
+            return policy
 
     def _report(
         self,

@@ -81,6 +81,22 @@ local function standing_aside(id, queue)
   return score
 end
 
+-- Where a task waits for a moment, its place in the index is that moment; everywhere else it is one to reckon with.
+local function check_score(id, state, queue, score, due)
+  if state == 'scheduled' or state == 'retrying' then
+    if due == score or not due and score then return end
+    enter_due(id, state, queue, due or now)
+  elseif score then return
+  elseif state == 'pending' then
+    if redis.call('ZADD', index_key(state, queue), 'XX', 'CH', NOW, id) == 0 then return end
+  elseif state == 'running' then
+    redis.call('ZADD', LEASES, num(now + lease), id)
+  elseif ENDED[state] then
+    redis.call('ZADD', index_key(state, queue), NOW, id)
+  else return end
+  found('misplaced')
+end
+
 -- Who runs has its slots, and nobody else has any.
 local function check_slots(id, state, v)
   for _, name in ipairs(limit_names(v[3], v[9])) do
@@ -126,7 +142,8 @@ local function inspect(id)
     if other == 'pending' and state == 'pending' then there = standing_aside(id, queue) or there end
     if other == state then home = there elseif there then take_out(id, other, state, queue) end
   end
-  if not home then bring_home(id, state, queue, v[5]) end
+  if home then check_score(id, state, queue, number_of(home), number_of(v[5]))
+  else bring_home(id, state, queue, v[5]) end
   if state == 'blocked' then
     local mended, parents = mend(id)
     if mended then found('blocked') end

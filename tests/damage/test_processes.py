@@ -4,6 +4,7 @@ already: neither ends or logs a traceback, honest tasks are completed, the broke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,21 @@ from tests.damage.test_values import TEXTS, spoil
 from tests.harness import System, free_port, running_system, scrape, wait_until
 
 HONEST = 200
+NONSENSE = (b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000)
+WHEN_IT_FAILS = ("retry", "progress", "failures", "attempt", "crashes", "meta", "timeout")
+"""What is looked at when a task has failed, or says how far it is."""
+NO_MOMENTS = (math.inf, -math.inf, 1e300)
+POLICIES = (
+    *('{"initial_delay": NaN}', '{"initial_delay": "x"}', '{"initial_delay": [5]}', '{"max_retries": 1e999}'),
+    *(
+        '{"max_retries": NaN}',
+        '{"multiplier": 1e300}',
+        '{"max_delay": -1e300}',
+        '{"jitter": 1e300}',
+        '{"max_retries": {}}',
+    ),
+    *("[" * 100_000, '{"initial_delay": ' + "[" * 100_000),
+)
 
 
 @pytest.fixture
@@ -36,11 +52,16 @@ def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Syst
 
 
 def plant(system: System) -> list[str]:
-    """A task for each field and each way to break it; those whose data is broken."""
+    """A task for each field and each way to break it, with scores that are no moments; those whose data is broken."""
     cases = [(field, value) for field in FIELDS for value in GARBAGE.values() if not value or len(value) < 1000]
     ids = system.submit_many([("noop", "null")] * len(cases), "low", tags=("a",))
     for task_id, (field, value) in zip(ids, cases, strict=True):
         damage(system.redis, task_id, field, value)
+    failing = [case for case in cases if case[0] in WHEN_IT_FAILS] + [("retry", each.encode()) for each in POLICIES]
+    doomed = system.submit_many([("fail", "null")] * len(failing), "low")
+    for number, (task_id, (field, value)) in enumerate(zip(doomed, failing, strict=True)):
+        damage(system.redis, task_id, field, value)
+        system.redis.zadd(keys.pending("low"), {task_id: NO_MOMENTS[number % 3]})
     return [task_id for task_id, (field, _) in zip(ids, cases, strict=True) if field == "data"]
 
 
@@ -88,6 +109,14 @@ def spoil_or_replace(system: System, number: int, kind: Kind, key: str) -> bool:
     return bool(number % 2)
 
 
+def say_nonsense(system: System) -> None:
+    """Where the worker listens."""
+    [name] = [info.name for info in system.workers.all()]
+    for said in NONSENSE:
+        system.redis.publish(keys.handover(name), said)
+        system.redis.rpush(keys.BELL, said[:10])
+
+
 def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> None:
     port = free_port()
     furnish(system)
@@ -98,6 +127,7 @@ def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> No
     worker = system.start_worker()
     executors = system.executors(worker)
 
+    say_nonsense(system)
     tasks = [honest(system, number) for number in range(HONEST - len(KINDS))]
     replaced: dict[str, str] = {}
     for number, kind in enumerate(KINDS.values()):

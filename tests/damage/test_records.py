@@ -23,6 +23,8 @@ GARBAGE: Mapping[str, bytes | None] = {
     "no JSON": b'{"a":',
     "another JSON": b'[[1, null], {"a": [2]}, "x"]',
     "an object": b'{"type": 5, "message": [], "fraction": "x", "outcome": "completed", "logs": [1], "url": 7}',
+    "numbers that are none": b'{"max_retries": 1e999, "initial_delay": NaN, "fraction": 1e999, "outcome": "failed", '
+    b'"retry_delay": NaN, "started_at": Infinity}',
     "null": b"null",
     "a negative number": b"-7",
     "not a number": b"nan",

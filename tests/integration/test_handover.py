@@ -19,7 +19,7 @@ from shared.scripts import Scripts
 from shared.tasks import NewTask, TaskState, new_task_id
 from tests.harness import System, wait_until
 from worker.held import Held
-from worker.link import Link, Report
+from worker.link import Link, News, Report
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0
@@ -262,3 +262,10 @@ def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: Syste
         return running
 
     wait_until(handed_over, "it listens again")
+
+
+@pytest.mark.parametrize("said", [b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000])
+def test_what_is_published_by_somebody_else_is_passed_over(idle: Idle, said: bytes) -> None:
+    assert idle.link.accept(said) == News()
+    [task_id] = submit(idle.redis)
+    assert [held.id.decode() for held in idle.received()] == [task_id]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 
+from shared.readable import UNREADABLE
 from shared.retry import RetryPolicy
 
 
@@ -41,3 +44,26 @@ def test_overrides_change_fields_by_name_and_ignore_what_a_newer_gateway_may_sen
     policy = RetryPolicy().override({"max_retries": 1.0, "initial_delay": 0.5, "phase_of_moon": 3})
     assert policy == RetryPolicy(max_retries=1, initial_delay=0.5)
     assert RetryPolicy().override(None) == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"initial_delay": math.nan},
+        {"initial_delay": "x"},
+        {"max_retries": math.inf},
+        {"max_retries": math.nan},
+        {"max_delay": -1},
+        {"multiplier": 1e300},
+        {"jitter": [1]},
+        {"max_retries": None},
+    ],
+)
+def test_what_nobody_can_wait_for_is_no_policy(changes: dict[str, Any]) -> None:
+    with pytest.raises(UNREADABLE):
+        RetryPolicy().override(changes)
+
+
+def test_a_policy_gives_a_delay_whatever_its_numbers_and_however_often_it_was_tried() -> None:
+    most = RetryPolicy(max_retries=10**9, initial_delay=1e9, multiplier=1e9, max_delay=1e9, jitter=1)
+    assert all(most.delay(failures, Random(failures)) for failures in (1, 2, 35, 10**6))

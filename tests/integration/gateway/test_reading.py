@@ -240,6 +240,16 @@ def test_a_damaged_record_is_shown_with_what_is_wrong(gateway: Gateway) -> None:
     assert gateway.http.get("/tasks").status_code == 200
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN"])
+def test_numbers_that_are_none_are_said_to_be_damage(gateway: Gateway, number: str) -> None:
+    task_id = gateway.submit()
+    for field, name in (("retry", "max_retries"), ("retry", "initial_delay"), ("progress", "fraction")):
+        gateway.redis.hset(keys.rq_job(task_id), field, f'{{"{name}": {number}}}')
+        assert "cannot be read" in gateway.show(task_id)["corrupt"]
+        gateway.redis.hdel(keys.rq_job(task_id), field)
+    assert gateway.show(task_id)["corrupt"] is None
+
+
 def test_apps_share_nothing(gateway: Gateway, make_gateway: MakeGateway) -> None:
     other = make_gateway()
     assert other.app is not gateway.app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -90,6 +91,34 @@ def test_a_pending_task_put_back_has_a_ticket(machine: Machine) -> None:
     machine.redis.delete(keys.pending("normal"), keys.rq_queue("normal"))
     assert survey(machine)["nowhere"] == 3
     assert sorted(claim(machine, 10)) == sorted(ids)
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf, 1e300])
+def test_a_place_that_is_not_the_moment_of_the_record_is_put_right(machine: Machine, score: float) -> None:
+    [later] = submit(machine, 1, delay=timedelta(seconds=60))
+    due = machine.redis.zscore(keys.scheduled("normal"), later)
+    [running] = submit(machine)
+    assert claim(machine, 1) == [running]
+    [waiting] = submit(machine)
+    for index, task_id in (
+        (keys.scheduled("normal"), later),
+        (keys.LEASES, running),
+        (keys.pending("normal"), waiting),
+    ):
+        machine.redis.zadd(index, {task_id: score})
+    assert survey(machine) == {"misplaced": 3}
+    assert machine.redis.zscore(keys.scheduled("normal"), later) == due
+    assert machine.redis.zscore(keys.LEASES, running) == machine.clock.now_us + LEASE
+    assert machine.redis.zscore(keys.pending("normal"), waiting) == machine.clock.now_us
+    assert survey(machine) == {}
+
+
+def test_a_task_whose_place_was_moved_starts_when_its_record_says(machine: Machine) -> None:
+    [later] = submit(machine, 1, delay=timedelta(seconds=60))
+    due = machine.redis.zscore(keys.scheduled("normal"), later)
+    machine.redis.zadd(keys.scheduled("normal"), {later: (due or 0) + 1_000_000})
+    assert survey(machine) == {"misplaced": 1}
+    assert machine.redis.zscore(keys.scheduled("normal"), later) == due
 
 
 def test_a_task_in_two_places_stays_where_its_record_says(machine: Machine) -> None:

@@ -1,0 +1,49 @@
+"""What the worker makes of a task by itself, where the record was damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from shared.clock import to_us
+from shared.retry import RetryPolicy
+from worker.held import Held, read_claim
+from worker.link import Report
+from worker.verdicts import Verdicts
+
+GENERAL = RetryPolicy(initial_delay=7)
+
+
+def held(retry: bytes, score: bytes) -> Held:
+    [task] = read_claim(
+        [0, [], 0, [[b"t", b"q", b"x", b"", 1, 0, 0, 0, b"", retry, b"", score, b""]], -1], "k", 0, 0, 9
+    )
+    return task
+
+
+def reports(retry: bytes) -> Iterator[Report]:
+    verdicts = Verdicts("w", GENERAL, max_crashes=3)
+    yield verdicts.timed_out(held(retry, b"5"), 0)
+    yield verdicts.crashed(held(retry, b"5"), 0, "killed")
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [b'{"initial_delay": NaN}', b'{"initial_delay": "x"}', b'{"max_retries": 1e999}', b"[" * 100_000, b"\xff", b"[1]"],
+)
+def test_a_policy_that_nobody_can_read_is_the_general_one_and_is_said(
+    retry: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert {report.delay_us for report in reports(retry)} == {to_us(timedelta(seconds=7))}
+    assert caplog.text.count("task t: its retry policy is damaged") == 2
+
+
+def test_a_policy_of_its_own_holds() -> None:
+    assert {report.delay_us for report in reports(b'{"initial_delay": 2}')} == {2_000_000}
+
+
+@pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])
+def test_a_score_that_is_no_moment_is_none(score: bytes) -> None:
+    assert held(b"", score).enqueued_us == 0
