@@ -37,6 +37,7 @@ while now() < until_ do end
 """A script that does nothing for so many microseconds."""
 TOGETHER = 1000
 """Leases that end in the same moment."""
+MANY = 1_000_000
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Happened:
     frozen: bool = False
     tasks: list[str] = field(default_factory=list)
     """The tasks that it was about, when it was about tasks."""
+    tickets: int = 0
+    """Tickets that it took away."""
 
 
 @dataclass
@@ -281,9 +284,23 @@ def flush_scripts(scene: Scene) -> Undo:
 
 
 def lose_tickets(scene: Scene) -> Undo:
-    """Somebody deletes RQ's lists by hand."""
-    scene.site.tell(lambda redis: redis.delete(*map(keys.rq_queue, kinds.QUEUES)))
+    """Somebody deletes RQ's lists by hand; how many tickets were in them is noted before."""
+    scene.site.tell(lambda redis: _delete_lists(scene))
     return _nothing
+
+
+def _delete_lists(scene: Scene) -> None:
+    lists = list(map(keys.rq_queue, kinds.QUEUES))
+    with scene.site.admin.pipeline(transaction=True) as pipeline:
+        for each in lists:
+            pipeline.llen(each)
+        pipeline.delete(*lists)
+        try:
+            *lengths, _ = pipeline.execute()
+        except (RedisError, OSError):
+            scene.happened.tickets += MANY  # it may have been done, and nobody knows to how many
+            raise
+    scene.happened.tickets += sum(lengths)
 
 
 def flood(scene: Scene) -> Undo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ ROUNDED = timedelta(milliseconds=1)
 """The record of a lost attempt tells its times to a tenth of that."""
 UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
 """Outcomes that an attempt may have although no handler began."""
+_NEW_TICKETS = re.compile(r"(\d+) pending tasks had lost their ticket")
 
 
 # --- Accepted is kept ----------------------------------------------------------------------------------------------
@@ -270,12 +272,17 @@ def everything_adds_up(case: Case) -> Iterator[str]:
 
 
 def nothing_had_to_be_put_right(case: Case) -> Iterator[str]:
-    """Steps are atomic, so recovery finds nothing but the tickets that we took away."""
-    lost = any(each.name == "tickets lost" for each in case.run.happened)
+    """Steps are atomic, so recovery finds nothing but the tickets that we took away, and those once."""
+    taken = sum(each.tickets for each in case.run.happened)
+    given = 0
     for part in case.run.site.of("worker.housekeeping"):
         for line in part.log.read_text(errors="replace").splitlines():
-            if "tasks put right" in line or ("lost their ticket" in line and not lost):
+            if "tasks put right" in line:
                 yield f"{part.name}: {line.strip()}"
+            elif found := _NEW_TICKETS.search(line):
+                given += int(found[1])
+    if given > taken:
+        yield f"recovery gave {given} tasks a new ticket, and {taken} tickets were taken away"
 
 
 def nobody_was_told_nonsense(case: Case) -> Iterator[str]:

@@ -29,3 +29,9 @@ def test_every_promise_of_the_readme_has_a_planted_bug() -> None:
     bugs = {mutation.promise for mutation in MUTATIONS}
     assert [each for each in promises if not each.startswith(tuple(bugs))] == []
     assert [each for each in bugs if sum(promise.startswith(each) for promise in promises) != 1] == []
+
+
+def test_every_judge_but_one_finds_a_planted_bug() -> None:
+    # More tasks at once than their limit need a crowd, which a short run does not have; a test finds that bug.
+    finders = {judge for mutation in MUTATIONS for judge in mutation.judges}
+    assert {promise_of(judge) for judge in JUDGES} - finders == {"limits hold"}
