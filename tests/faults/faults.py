@@ -54,6 +54,8 @@ class Happened:
     """The tasks that it was about, when it was about tasks."""
     tickets: int = 0
     """Tickets that it took away."""
+    holds_up: bool = False
+    """Whether other faults are over only when it is over too: before that nobody could go on."""
 
 
 @dataclass

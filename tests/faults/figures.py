@@ -110,6 +110,7 @@ def _each_fault(case: Case, measure: Callable[[Happened], float | None]) -> list
 class _Measure:
     def __init__(self, case: Case) -> None:
         self.case = case
+        self.holding_up = sorted((each for each in case.run.happened if each.holds_up), key=lambda each: each.begin_ns)
         asked = case.run.ledger.asked.values()
         self.accepted = sorted(each.told_ns for each in asked if each.said == "accepted")
         self.completed = sorted(
@@ -119,18 +120,27 @@ class _Measure:
     def until(self, fault: Happened) -> float | None:
         """Nanoseconds from its end."""
         touched = self._touched(fault)
+        over = self._over(fault)
         if touched:
-            return self._latest(self._taken_back(*each) for each in touched) - fault.end_ns
+            return self._latest(self._taken_back(*each) for each in touched) - over
         if fault.victim.startswith("gateway"):
-            return _first_after(fault.end_ns, self.accepted)
+            return _first_after(over, self.accepted)
         if fault.victim.startswith("dashboard"):
             return None
-        return _first_after(fault.end_ns, self.completed)
+        return _first_after(over, self.completed)
 
     def until_restart(self, fault: Happened) -> float | None:
         """The same until the last of the attempts that it cut short was followed by another; a crowd waits its turn."""
         touched = [each for each in self._touched(fault) if self._cut_short(*each)]
-        return self._latest(self._next_start(*each) for each in touched) - fault.end_ns if touched else None
+        return self._latest(self._next_start(*each) for each in touched) - self._over(fault) if touched else None
+
+    def _over(self, fault: Happened) -> int:
+        """When it had ended, and with it what held up everything before work could go on."""
+        over = fault.end_ns
+        for each in self.holding_up:
+            if fault.begin_ns <= each.end_ns and each.begin_ns <= over + BAR * SECOND:
+                over = max(over, each.end_ns)
+        return over
 
     def _touched(self, fault: Happened) -> list[tuple[str, int]]:
         """Attempts that went on in a process that the fault was about, or whose lease it was about."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -54,6 +54,9 @@ def nothing_is_invented(case: Case) -> Iterator[str]:
             yield f"task {ids[0]} ({asked[n].kind}) was answered as {asked[n].said} and is stored all the same"
         elif asked[n].said == "accepted" and ids[0] != asked[n].task_id:
             yield f"number {n} is stored as {ids[0]} and was answered as {asked[n].task_id}"
+
+
+def what_was_run_is_stored(case: Case) -> Iterator[str]:
     for task_id in case.executions.keys() - case.tasks.keys():
         yield f"task {task_id} was run and is nowhere"
 
@@ -300,9 +303,11 @@ def _at(moment: str) -> datetime:
     return datetime.fromisoformat(moment)
 
 
-JUDGES: Sequence[Callable[[Case], Iterator[str]]] = (
+Judge = Callable[[Case], Iterator[str]]
+JUDGES: Sequence[Judge] = (
     nothing_is_lost,
     nothing_is_invented,
+    what_was_run_is_stored,
     what_completed_was_run,
     nobody_runs_what_another_holds,
     no_attempt_is_begun_twice,
@@ -328,12 +333,12 @@ JUDGES: Sequence[Callable[[Case], Iterator[str]]] = (
 )
 
 
-def judge(case: Case) -> dict[str, list[str]]:
+def judge(case: Case, judges: Iterable[Judge] = JUDGES) -> dict[str, list[str]]:
     """What each judge has to complain of; those who have nothing are left out."""
-    verdicts = {promise_of(each): list(each(case)) for each in JUDGES}
+    verdicts = {promise_of(each): list(each(case)) for each in judges}
     return {promise: complaints for promise, complaints in verdicts.items() if complaints}
 
 
-def promise_of(judge: Callable[[Case], Iterator[str]]) -> str:
+def promise_of(judge: Judge) -> str:
     """What a judge looks after, in words."""
     return judge.__name__.replace("_", " ")

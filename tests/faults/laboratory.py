@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from redis.exceptions import RedisError
@@ -20,7 +19,7 @@ from tests.faults import kinds
 from tests.faults.clients import Client, call
 from tests.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns
 from tests.faults.ledger import Ledger
-from tests.faults.site import PARTS, SMALL, Part, Site, thaw
+from tests.faults.site import Part, Site
 
 CLIENTS = 4
 QUIET = 90.0
@@ -59,18 +58,18 @@ class Laboratory:
 
     def __init__(
         self,
-        folder: Path,
+        site: Site,
         seed: int,
+        faults: Sequence[Fault] = FAULTS,
         *,
-        only: Collection[str] = (),
         pause: float = 0.12,
         patience: float = QUIET,
         small: bool = False,
     ) -> None:
         self.patience = patience
-        self.run = Run(seed, Site(folder, SMALL if small else PARTS), Ledger(folder))
+        self.run = Run(seed, site, Ledger(site.folder))
         self.dice = Random(seed)
-        self.faults = [fault for fault in FAULTS if not only or fault.name in only]
+        self.faults = list(faults)
         self.going: list[_Going] = []
         self.deck: list[Fault] = []
         self.clients = [Client(at, seed, {}, self.run.ledger, pause) for at in range(CLIENTS)]
@@ -169,8 +168,7 @@ class Laboratory:
         for each in list(self.going):
             self._end(each)
         for part in self.site.parts.values():
-            part.relay.heal()
-            thaw(part.tree())
+            part.heal()
         self.site.tell(lambda redis: redis.delete(keys.PAUSED))
 
     def _come_to_rest(self) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import psutil
@@ -77,13 +77,19 @@ class Part:
     name: str
     module: str
     folder: Path
-    relay: Relay
+    way: Relay | None
+    """Between it and Redis, where there is one."""
     environment: dict[str, str]
     port: int = field(default_factory=new_port)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     wanted: bool = False
     """Whether it is to run now: if not, a fault has it."""
+
+    @property
+    def relay(self) -> Relay:
+        assert self.way is not None
+        return self.way
 
     @property
     def address(self) -> str:
@@ -150,6 +156,12 @@ class Part:
         for pid in tree[1:]:
             _send(pid, signal.SIGKILL)
 
+    def heal(self) -> None:
+        """Its way to Redis is free, and it goes on."""
+        if self.way is not None:
+            self.way.heal()
+        thaw(self.tree())
+
     def words(self, lines: int = 12) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
@@ -204,13 +216,14 @@ class Site:
         self.wanted = kinds_of_parts
         # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
         # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
-        self._data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=memory_folder()))
-        self.redis = EmbeddedRedis(
-            data_dir=self._data / "data", host=HOST, port=new_port(), options={"appendfsync": "always"}
-        )
+        self.data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=memory_folder()))
         self.parts: dict[str, Part] = {}
         self.died: list[str] = []
         self._admin: Redis | None = None
+
+    @cached_property
+    def redis(self) -> EmbeddedRedis:
+        return EmbeddedRedis(data_dir=self.data / "data", host=HOST, port=new_port(), options={"appendfsync": "always"})
 
     @property
     def admin(self) -> Redis:
@@ -218,6 +231,19 @@ class Site:
         if self._admin is None:
             self._admin = Redis.from_url(self.redis.url, socket_timeout=5, socket_connect_timeout=5, protocol=2)
         return self._admin
+
+    def start_store(self) -> None:
+        self.redis.start()
+
+    def stop_store(self) -> None:
+        if self.redis.pid is not None:
+            thaw([self.redis.pid])
+        self.redis.stop()
+
+    def way_to_store(self) -> tuple[Relay | None, dict[str, str]]:
+        """For one part: what lies between, and what it has to be told."""
+        relay = Relay(self.redis.url, HOST)
+        return relay, {"REDIS_URL": relay.url}
 
     def of(self, module: str) -> list[Part]:
         return [self.parts[name] for name in self.wanted.get(module, ())]
@@ -230,13 +256,13 @@ class Site:
 
     def open(self) -> None:
         """Everything up and ready."""
-        self.redis.start()
+        self.start_store()
         for module, names in self.wanted.items():
             for name in names:
-                environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder)}
-                relay = Relay(self.redis.url, HOST)
-                environment |= {"REDIS_URL": relay.url, "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
-                self.parts[name] = Part(name, module, self.folder, relay, environment)
+                way, told = self.way_to_store()
+                environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder), **told}
+                environment |= {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
+                self.parts[name] = Part(name, module, self.folder, way, environment)
                 self.parts[name].set_clock(0)
                 self.parts[name].start()
         self.await_gateways()
@@ -259,11 +285,10 @@ class Site:
         for part in self.parts.values():
             if part.process is not None:
                 part.process.wait()
-            part.relay.stop()
-        if self.redis.pid is not None:
-            thaw([self.redis.pid])
-        self.redis.stop()
-        shutil.rmtree(self._data, ignore_errors=True)
+            if part.way is not None:
+                part.way.stop()
+        self.stop_store()
+        shutil.rmtree(self.data, ignore_errors=True)
         return left
 
     def look(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from shared.local.data_folder import DataFolder, write_secret
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import free_port
+from shared.local.ports import LOOPBACK, free_port
 from shared.local.processes import dies_with_us
 from shared.local.server_binary import choose_server
 from tests.harness import wait_until
@@ -26,15 +26,18 @@ SENTINEL_PASSWORD = "the sentinels'"
 class Watched:
     """Servers under the eyes of three sentinels, which need a second to call one dead; the first begins as master."""
 
-    def __init__(self, folder: Path, replicas: int = 1) -> None:
+    def __init__(
+        self, folder: Path, replicas: int = 1, host: str = LOOPBACK, new_port: Callable[[], int] = free_port
+    ) -> None:
         self.folder = folder
-        self.servers = [self._server(str(at), free_port()) for at in range(replicas + 1)]
+        self.host = host
+        self.servers = [self._server(str(at), new_port()) for at in range(replicas + 1)]
         self.sentinels: list[subprocess.Popen[bytes]] = []
-        self.sentinel_ports = [free_port() for _ in range(3)]
+        self.sentinel_ports = [new_port() for _ in range(3)]
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
+        hosts = ",".join(f"{self.host}:{port}" for port in self.sentinel_ports)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
     @property
@@ -46,7 +49,7 @@ class Watched:
             server.start()
         for server in self.servers[1:]:
             with self.direct(server) as replica:
-                replica.replicaof("127.0.0.1", str(self.servers[0].port))
+                replica.replicaof(self.host, str(self.servers[0].port))
         for at, port in enumerate(self.sentinel_ports):
             self.sentinels.append(self._sentinel(at, port))
         wait_until(self._know_each_other, "the sentinels know the replicas and each other")
@@ -62,7 +65,7 @@ class Watched:
         """What the first sentinel that answers says."""
         for port in self.sentinel_ports:
             try:
-                with Redis(port=port, password=SENTINEL_PASSWORD, socket_timeout=2, protocol=2) as client:
+                with self._sentinel_at(port) as client:
                     return client.execute_command("SENTINEL", *command)
             except RedisError:
                 continue
@@ -76,7 +79,21 @@ class Watched:
 
     def direct(self, server: EmbeddedRedis) -> Redis:
         """A client of one of the servers, whatever it is now."""
-        return Redis(port=server.port, password=PASSWORD, socket_timeout=5, protocol=2)
+        return Redis(self.host, server.port, password=PASSWORD, socket_timeout=5, protocol=2)
+
+    def _sentinel_at(self, port: int) -> Redis:
+        return Redis(self.host, port, password=SENTINEL_PASSWORD, socket_timeout=2, protocol=2)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the master rules, and has all others as replicas that are in step."""
+        try:
+            with self.direct(self.master) as client:
+                about = client.info("replication")
+        except RedisError:
+            return False
+        online = [each for each in about.values() if isinstance(each, dict) and each.get("state") == "online"]
+        return about["role"] == "master" and len(online) == len(self.servers) - 1
 
     def role(self, server: EmbeddedRedis) -> str:
         try:
@@ -97,18 +114,20 @@ class Watched:
         folder.create()
         write_secret(folder.path / "redis.password", PASSWORD)
         options = {"masterauth": PASSWORD, "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
-        return EmbeddedRedis(data_dir=folder.path, port=port, options=options)
+        options["replica-announce-ip"] = self.host
+        return EmbeddedRedis(data_dir=folder.path, host=self.host, port=port, options=options)
 
     def _sentinel(self, at: int, port: int) -> subprocess.Popen[bytes]:
         folder = self.folder / f"sentinel-{at}"
         folder.mkdir()
         lines = [
-            "bind 127.0.0.1",
+            f"bind {self.host}",
+            f"sentinel announce-ip {self.host}",
             f"port {port}",
             f"dir {folder}",
             f'requirepass "{SENTINEL_PASSWORD}"',
             f'sentinel sentinel-pass "{SENTINEL_PASSWORD}"',
-            f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
+            f"sentinel monitor {SERVICE} {self.host} {self.servers[0].port} 2",
             f'sentinel auth-pass {SERVICE} "{PASSWORD}"',
             f"sentinel down-after-milliseconds {SERVICE} 1000",
             f"sentinel failover-timeout {SERVICE} 6000",
@@ -127,7 +146,7 @@ class Watched:
     def _know_each_other(self) -> bool:
         for port in self.sentinel_ports:
             try:
-                with Redis(port=port, password=SENTINEL_PASSWORD, socket_timeout=2, protocol=2) as client:
+                with self._sentinel_at(port) as client:
                     found = client.execute_command("SENTINEL", "MASTERS")[0]
             except RedisError:
                 return False

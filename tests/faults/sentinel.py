@@ -1,0 +1,170 @@
+"""The laboratory behind sentinels: a master with two replicas, which changes while everything else goes wrong too.
+
+Redis copies to its replicas after it has answered, and only submissions wait for that here: so a change of master may
+undo the last steps of everything else, which are then done again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from redis import Redis
+
+from shared.local.embedded_redis import EmbeddedRedis
+from tests.faults import judges
+from tests.faults.addresses import HOST, new_port
+from tests.faults.case import AFTER_THAW, Case
+from tests.faults.faults import FAULTS, Fault, Scene, Undo, cut, flush_scripts, refuse, swallow
+from tests.faults.ledger import Execution
+from tests.faults.site import PARTS, Site, freeze, thaw
+from tests.faults.time_judges import nothing_is_retried_early
+from tests.harness import wait_until
+from tests.integration.redis_modes.watched import SERVICE, Watched
+from tests.relay import Relay
+
+REPLICAS = 2
+
+
+class WatchedSite(Site):
+    """Every part finds Redis through the sentinels, and nothing counts as accepted that not all replicas have."""
+
+    def __init__(self, folder: Path, kinds_of_parts: Mapping[str, Sequence[str]] = PARTS) -> None:
+        super().__init__(folder, kinds_of_parts)
+        self.watched = Watched(self.data, REPLICAS, HOST, new_port)
+        self._admins: dict[int, Redis] = {}
+
+    @property
+    def admin(self) -> Redis:
+        """A client of whom the sentinels name."""
+        master = self.watched.master
+        return self._admins.setdefault(master.port, self.watched.direct(master))
+
+    def start_store(self) -> None:
+        self.watched.start()
+        self.await_whole()
+
+    def stop_store(self) -> None:
+        self.watched.stop()
+
+    def way_to_store(self) -> tuple[Relay | None, dict[str, str]]:
+        return None, {**self.watched.environment, "SUBMIT_REPLICAS": str(REPLICAS)}
+
+    def await_whole(self) -> EmbeddedRedis:
+        """The master, once all others are its replicas; the parts are looked after meanwhile."""
+        wait_until(self._is_whole, "the master has all its replicas", 90)
+        return self.watched.master
+
+    def await_other(self, before: EmbeddedRedis) -> None:
+        """Until another rules than before."""
+        self.watched.await_promotion(before)
+
+    def _is_whole(self) -> bool:
+        self.look()
+        time.sleep(0.1)
+        return self.watched.whole
+
+
+# --- What goes wrong -----------------------------------------------------------------------------------------------
+
+
+def kill_master(scene: Scene) -> Undo:
+    """It is started again when another rules, believes that it is the master, and is told by the sentinels."""
+    site, master = _begin(scene)
+    master.kill()
+
+    def start_as_replica() -> None:
+        site.await_other(master)
+        master.start()
+        site.await_whole()
+
+    return start_as_replica
+
+
+def freeze_master(scene: Scene) -> Undo:
+    """It wakes up when another rules, believes that it is the master, and answers those who are still connected."""
+    site, master = _begin(scene)
+    pids = [master.pid] if master.pid else []
+    freeze(pids)
+
+    def wake_up() -> None:
+        site.await_other(master)
+        thaw(pids)
+        site.await_whole()
+
+    return wake_up
+
+
+def change_master(scene: Scene) -> Undo:
+    """By hand, which nobody is told beforehand."""
+    site, master = _begin(scene)
+    site.watched.ask("FAILOVER", SERVICE)
+
+    def settle() -> None:
+        site.await_other(master)
+        site.await_whole()
+
+    return settle
+
+
+def _begin(scene: Scene) -> tuple[WatchedSite, EmbeddedRedis]:
+    assert isinstance(scene.site, WatchedSite)
+    scene.happened.holds_up = True
+    return scene.site, scene.site.await_whole()
+
+
+CHANGES = [
+    Fault("master killed", "redis", 0, 2.5, kill_master),
+    Fault("master frozen", "redis", 2, 5, freeze_master),
+    Fault("master changed by hand", "redis", 0, 1, change_master),
+]
+_ELSEWHERE = (cut, refuse, swallow)
+"""They need a relay."""
+FAULTS_HERE = [
+    *(each for each in FAULTS if each.takes != "redis" and each.begin not in _ELSEWHERE),
+    *(each for each in FAULTS if each.begin is flush_scripts),
+    *CHANGES,
+]
+
+
+# --- What is promised ----------------------------------------------------------------------------------------------
+
+UNTOUCHED_ONLY = (
+    judges.what_was_run_is_stored,
+    judges.nobody_runs_what_another_holds,
+    judges.no_attempt_is_begun_twice,
+    judges.every_attempt_is_on_record,
+    judges.records_say_what_was_done,
+    judges.failures_are_counted_exactly,
+    nothing_is_retried_early,
+    judges.who_is_cancelled_stops,
+)
+"""These hold for tasks that nothing happened to during a change of master."""
+NOT_HERE = (judges.limits_hold,)
+"""Who runs without the new master's knowledge is not counted against a limit."""
+FOR_ALL = tuple(each for each in judges.JUDGES if each not in (*UNTOUCHED_ONLY, *NOT_HERE))
+
+
+def judge(case: Case) -> dict[str, list[str]]:
+    """What the judges who can judge here have to complain of."""
+    return judges.judge(case, FOR_ALL) | judges.judge(_untouched(case), UNTOUCHED_ONLY)
+
+
+def _untouched(case: Case) -> Case:
+    """The case without the tasks that were run, cancelled or sent back during a change of master."""
+    spans = [(each.begin_ns - AFTER_THAW, each.end_ns) for each in case.run.happened if each.holds_up]
+
+    def during(begin: int, end: int) -> bool:
+        return any(begin <= over and end >= began for began, over in spans)
+
+    ran = {task_id for task_id, runs in case.executions.items() if any(during(*_span(each)) for each in runs)}
+    told = {each.task_id for each in case.run.ledger.deeds if during(each.sent_ns, each.told_ns)}
+    rest = replace(case, tasks={task_id: each for task_id, each in case.tasks.items() if task_id not in ran | told})
+    rest.executions = {task_id: runs for task_id, runs in case.executions.items() if task_id not in ran | told}
+    return rest
+
+
+def _span(execution: Execution) -> tuple[int, int]:
+    return execution.start_ns, execution.last_ns
