@@ -105,17 +105,16 @@ class Ledger:
 
     def executions(self) -> list[Execution]:
         """What the handlers wrote until now, in the order in which they began."""
-        found: dict[tuple[str, int, int], Execution] = {}
+        found: list[Execution] = []
+        latest: dict[tuple[str, int, int], Execution] = {}
         for what, task_id, attempt, pid, worker, at, detail in self._lines():
             key = (task_id, attempt, pid)
             if what == "start":
-                # The same attempt begun twice by one process would hide behind one key.
-                if key in found:
-                    self.odd.append(f"task {task_id}: attempt {attempt} was begun twice by process {pid}")
-                found[key] = Execution(task_id, attempt, pid, worker, at, at)
-            elif key in found:
-                _go_on(found[key], what, at, detail)
-        return sorted(found.values(), key=lambda each: each.start_ns)
+                latest[key] = Execution(task_id, attempt, pid, worker, at, at)
+                found.append(latest[key])
+            elif key in latest:
+                _go_on(latest[key], what, at, detail)
+        return sorted(found, key=lambda each: each.start_ns)
 
     def by_task(self) -> dict[str, list[Execution]]:
         grouped = defaultdict(list)
