@@ -104,6 +104,9 @@ def change_master_under_load(
         with Callers(port, {"type": "slowly", "data": {"seconds": 0.01}}) as callers:
             wait_until(lambda: len(callers.accepted) > 100, f"the load runs\n{system.logs()}")
             later = system.submit("noop", delay=timedelta(seconds=4))
+            # Unlike a gateway with SUBMIT_REPLICAS, nobody has waited for that.
+            replicas = len(watched.servers) - 1
+            wait_until(lambda: client.wait(replicas, 1000) == replicas, "the replicas have it")
             gone_at = time.monotonic()
             removal(watched)
             watched.await_promotion(before)
