@@ -57,10 +57,6 @@ class WatchedSite(Site):
         wait_until(self._is_whole, "the master has all its replicas", 90)
         return self.watched.master
 
-    def await_other(self, before: EmbeddedRedis) -> None:
-        """Until another rules than before."""
-        self.watched.await_promotion(before)
-
     def _is_whole(self) -> bool:
         self.look()
         time.sleep(0.1)
@@ -76,7 +72,7 @@ def kill_master(scene: Scene) -> Undo:
     master.kill()
 
     def start_as_replica() -> None:
-        site.await_other(master)
+        site.watched.await_promotion(master)
         master.start()
         site.await_whole()
 
@@ -90,7 +86,7 @@ def freeze_master(scene: Scene) -> Undo:
     freeze(pids)
 
     def wake_up() -> None:
-        site.await_other(master)
+        site.watched.await_promotion(master)
         thaw(pids)
         site.await_whole()
 
@@ -103,7 +99,7 @@ def change_master(scene: Scene) -> Undo:
     site.watched.ask("FAILOVER", SERVICE)
 
     def settle() -> None:
-        site.await_other(master)
+        site.watched.await_promotion(master)
         site.await_whole()
 
     return settle
