@@ -55,7 +55,7 @@ class Happened:
     tickets: int = 0
     """Tickets that it took away."""
     holds_up: bool = False
-    """Whether other faults are over only when it is over too: before that nobody could go on."""
+    """Whether nobody can be expected to go on before it is over, whatever else has ended."""
 
 
 @dataclass

@@ -103,14 +103,24 @@ def slowest_restart_of(case: Case) -> float:
 
 
 def _each_fault(case: Case, measure: Callable[[Happened], float | None]) -> list[tuple[str, float]]:
-    found = ((each.name, measure(each)) for each in case.run.happened)
-    return [(name, max(0.0, at) / SECOND) for name, at in found if at is not None]
+    found = ((each, measure(each)) for each in case.run.happened)
+    return [
+        (each.name, max(0.0, at - _held_up(case, each.end_ns, each.end_ns + at)) / SECOND)
+        for each, at in found
+        if at is not None
+    ]
+
+
+def _held_up(case: Case, begin: float, end: float) -> float:
+    """Nanoseconds between these moments in which a fault let nobody go on."""
+    return sum(
+        max(0.0, min(end, each.end_ns) - max(begin, each.begin_ns)) for each in case.run.happened if each.holds_up
+    )
 
 
 class _Measure:
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.holding_up = sorted((each for each in case.run.happened if each.holds_up), key=lambda each: each.begin_ns)
         asked = case.run.ledger.asked.values()
         self.accepted = sorted(each.told_ns for each in asked if each.said == "accepted")
         self.completed = sorted(
@@ -120,27 +130,18 @@ class _Measure:
     def until(self, fault: Happened) -> float | None:
         """Nanoseconds from its end."""
         touched = self._touched(fault)
-        over = self._over(fault)
         if touched:
-            return self._latest(self._taken_back(*each) for each in touched) - over
+            return self._latest(self._taken_back(*each) for each in touched) - fault.end_ns
         if fault.victim.startswith("gateway"):
-            return _first_after(over, self.accepted)
+            return _first_after(fault.end_ns, self.accepted)
         if fault.victim.startswith("dashboard"):
             return None
-        return _first_after(over, self.completed)
+        return _first_after(fault.end_ns, self.completed)
 
     def until_restart(self, fault: Happened) -> float | None:
         """The same until the last of the attempts that it cut short was followed by another; a crowd waits its turn."""
         touched = [each for each in self._touched(fault) if self._cut_short(*each)]
-        return self._latest(self._next_start(*each) for each in touched) - self._over(fault) if touched else None
-
-    def _over(self, fault: Happened) -> int:
-        """When it had ended, and with it what held up everything before work could go on."""
-        over = fault.end_ns
-        for each in self.holding_up:
-            if fault.begin_ns <= each.end_ns and each.begin_ns <= over + BAR * SECOND:
-                over = max(over, each.end_ns)
-        return over
+        return self._latest(self._next_start(*each) for each in touched) - fault.end_ns if touched else None
 
     def _touched(self, fault: Happened) -> list[tuple[str, int]]:
         """Attempts that went on in a process that the fault was about, or whose lease it was about."""
