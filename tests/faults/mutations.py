@@ -128,6 +128,15 @@ MUTATIONS: Sequence[Mutation] = (
         ("nothing expires early",),
     ),
     Mutation(
+        "a task whose record goes when it completes",
+        KEPT,
+        "shared/lua/report.lua",
+        "  release_unique(id, unique)\n  finished[queue] = finished[queue] or {}\n",
+        "  redis.call('DEL', job_key(id))\n  finished[queue] = finished[queue] or {}\n",
+        _QUIET,
+        ("what was run is stored",),
+    ),
+    Mutation(
         "recovery that drops",
         KEPT,
         "shared/lua/recover.lua",
