@@ -6,7 +6,6 @@ That nothing comes too late is judged by patience: a clock that somebody trusted
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from tests.faults.case import SECOND, Case, Task
 from tests.faults.ledger import Asked, Execution
@@ -29,12 +28,16 @@ def _due(case: Case, asked: Asked) -> float:
 
 
 def nothing_is_retried_early(case: Case) -> Iterator[str]:
+    """Of attempts that failed on record, by their numbers: one that slept past its lease may begin after the next."""
     for task_id, task in case.tasks.items():
-        # What was sent back from the dead letters, or lost, did not have to wait.
-        delays = {each["number"]: each["retry_delay_seconds"] or 0.0 for each in task["attempts"]}
-        for one, other in pairwise(case.executions.get(task_id, ())):
-            early = one.last_ns + delays.get(one.attempt, 0.0) * SECOND - other.start_ns
-            if one.end == "fail" and early > 0:
+        ran = {each.attempt: each for each in case.executions.get(task_id, ())}
+        for attempt in task["attempts"]:
+            one, other = ran.get(attempt["number"]), ran.get(attempt["number"] + 1)
+            if attempt["outcome"] != "failed" or one is None or other is None:
+                continue
+            # What was sent back from the dead letters did not have to wait.
+            early = one.last_ns + (attempt["retry_delay_seconds"] or 0.0) * SECOND - other.start_ns
+            if early > 0:
                 yield f"task {task_id}: attempt {other.attempt} began {early / SECOND:.3f} s early"
 
 
