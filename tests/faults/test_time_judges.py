@@ -11,8 +11,8 @@ from tests.faults.time_judges import nothing_is_retried_early
 
 
 def execution(attempt: int, start: float, end: float) -> Execution:
-    times = {"start_ns": int(start * SECOND), "last_ns": int(end * SECOND)}
-    return Execution(task_id="t", attempt=attempt, pid=1, worker=1, end="fail", **times)
+    start_ns, last_ns = int(start * SECOND), int(end * SECOND)
+    return Execution(task_id="t", attempt=attempt, pid=1, worker=1, start_ns=start_ns, last_ns=last_ns, end="fail")
 
 
 def complaints(outcomes: list[tuple[str, float | None]], *executions: Execution) -> list[str]:
