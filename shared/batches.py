@@ -128,17 +128,13 @@ class Batches:
 
     def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None]:
         """Some batches, the newest first. Raises ValueError for a cursor that no page gave out."""
-        score, last = read_cursor(cursor)
-        redis = self.scripts.redis
         with translated():
-            listed = redis.zrevrangebyscore(
-                keys.BATCHES, score or "+inf", "-inf", start=0, num=limit + 50, withscores=True
-            )
-            rows = cast("list[tuple[bytes, float]]", listed)
-            fresh = [(text(name), at) for name, at in rows if not last or (at, text(name)) < (float(score), last)]
-        batches = self.some([name for name, _ in fresh[:limit]])
-        more = len(fresh) > limit
-        return batches, f"{fresh[limit - 1][1]:.0f}_{fresh[limit - 1][0]}" if more else None
+            rows = self.scripts.batch_page(*read_cursor(cursor), limit)
+        batches = self.some([name for name, _ in rows[:limit]])
+        if len(rows) <= limit:
+            return batches, None
+        name, score = rows[limit - 1]
+        return batches, f"{score}_{name}"
 
     def items(
         self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None

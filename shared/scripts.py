@@ -98,6 +98,7 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
         ("_hooks", "_links"),
     ),
     **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
+    **dict.fromkeys(("page", "batch_page"), ("_paging",)),
 }  # fmt: skip
 _PARTS |= {
     name: (*_PARTS[name], "_limits")
@@ -334,6 +335,11 @@ class Scripts:
         """Begins to cancel or to retry its tasks: begun, busy or unknown."""
         answer: bytes = self.call("batch_work", batch_id, work, reason)
         return answer.decode()
+
+    def batch_page(self, score: str, last_id: str, limit: int) -> list[tuple[str, str]]:
+        """Batches behind one with this score and id (both "" for the top), each with its score; one more than asked."""
+        reply = [each.decode() for each in self.call("batch_page", score, last_id, limit)]
+        return list(zip(reply[::2], reply[1::2], strict=True))
 
     def batch_prune(self, silence_us: int, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
         """Closes batches whose sender is silent, removes those without tasks; how many."""

@@ -12,44 +12,33 @@ local NAMES = {'state', 'description', 'origin', 'attempt', 'failures', 'crashes
   'due_at', 'worker_name', 'tags', 'error', 'progress'}
 local CHUNK = math.min(budget, math.max(limit, 16)) + 1
 
--- Reads on in one index behind (score, id); entries of one score are ordered by id.
-local function refill(source)
-  local most = CHUNK
-  while true do
-    local top = source.score or latest
-    local reply = redis.call('ZREVRANGEBYSCORE', source.key, top, earliest, 'WITHSCORES', 'LIMIT', 0, most)
-    source.entries, source.at = {}, 1
-    for at = 1, #reply, 2 do
-      if not source.score or reply[at + 1] ~= source.score or reply[at] < source.id then
-        table.insert(source.entries, {id = reply[at], score = reply[at + 1]})
-      end
-    end
-    source.finished = #reply < 2 * most
-    if #source.entries > 0 or source.finished then return end
-    most = most * 2
-  end
+-- An index from where the last page ended (or from its top) to the last entry that is not too old, both as places.
+local function source_of(key)
+  local from = 0
+  if ARGV[2] ~= '' then from = place_behind(key, ARGV[2], ARGV[3])
+  elseif latest ~= '+inf' then from = redis.call('ZCOUNT', key, '(' .. latest, '+inf') end
+  return {key = key, from = from, to = redis.call('ZCOUNT', key, earliest, '+inf'), entries = {}, at = 1}
+end
+
+local function read_on(source)
+  local behind = math.min(source.from + CHUNK, source.to)
+  local reply = redis.call('ZREVRANGE', source.key, source.from, behind - 1, 'WITHSCORES')
+  source.from, source.entries, source.at = behind, {}, 1
+  for at = 1, #reply, 2 do table.insert(source.entries, {id = reply[at], score = reply[at + 1]}) end
 end
 
 local function head(source)
-  if source.at > #source.entries then
-    if source.finished then return nil end
-    refill(source)
-  end
+  if source.at > #source.entries and source.from < source.to then read_on(source) end
   return source.entries[source.at]
 end
 
 local function newer(a, b)
   local x, y = tonumber(a.score), tonumber(b.score)
-  return x > y or (x == y and a.id > b.id)
+  return x > y or (x == y and precedes(b.id, a.id))
 end
 
 local sources = {}
-for at = 12, #ARGV do
-  local source = {key = ARGV[at]}
-  if ARGV[2] ~= '' then source.score, source.id = ARGV[2], ARGV[3] end
-  refill(source)
-  sources[#sources + 1] = source
-end
+for at = 12, #ARGV do sources[#sources + 1] = source_of(ARGV[at]) end
 
 local function next_entry()
   local best
@@ -58,10 +47,8 @@ local function next_entry()
     if entry and (not best or newer(entry, best.entries[best.at])) then best = source end
   end
   if not best then return nil end
-  local entry = best.entries[best.at]
   best.at = best.at + 1
-  best.score, best.id = entry.score, entry.id
-  return entry
+  return best.entries[best.at - 1]
 end
 
 local function has_tag(tags)
