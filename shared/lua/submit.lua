@@ -250,11 +250,13 @@ local function refused(terms, holder, state)
   return {'conflict', holder, state}
 end
 
-local function replace(holder, key)
+-- The one that makes way may be a parent of the new one, or of a parent: those are looked at again.
+local function replace(holder, key, ties)
   enqueue_all()
   write_batches()
   cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
   redis.call('DEL', 'taskqueue:unique-for:' .. key)
+  if ties and ties.parents then look_at_parents(ties) end
 end
 
 local function store_unique(at, id, queue, terms, ties)
@@ -267,7 +269,7 @@ local function store_unique(at, id, queue, terms, ties)
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
   if not fits then return 'full' end
-  if holder then replace(holder, terms.unique) end
+  if holder then replace(holder, terms.unique, ties) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
   return store_at(at, ties, terms)

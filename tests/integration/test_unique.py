@@ -14,7 +14,7 @@ from shared import keys
 from shared.queues import Queues, Submitted
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.tasks import Conflict, NewTask, TaskState, Unique, new_task_id
+from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
 from tests.integration.store import Store
 
 
@@ -149,6 +149,28 @@ def test_a_replacement_cancels_the_one_that_waits_and_takes_its_place(store: Sto
     assert second.stored
     assert store.state(first.id) is TaskState.CANCELLED
     assert store.claim(5) == [second.id]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [(OnParentFailure.CANCEL, TaskState.CANCELLED), (OnParentFailure.RELEASE, TaskState.PENDING)],
+)
+def test_a_replacement_that_depends_on_the_one_that_makes_way_knows_that_it_ended(
+    store: Store, policy: OnParentFailure, state: TaskState
+) -> None:
+    first = submit(store, new(delay=timedelta(hours=1)))
+    parents = (Parent(task_id=first.id, on=On.SUCCESS),)
+    child = submit(store, new(on_conflict=Conflict.REPLACE, parents=parents, on_parent_failure=policy))
+    assert store.state(first.id) is TaskState.CANCELLED
+    assert (child.state, store.state(child.id)) == (state, state)
+
+
+def test_a_replacement_knows_what_became_of_a_parent_with_the_one_that_makes_way(store: Store) -> None:
+    first = submit(store, new(delay=timedelta(hours=1)))
+    middle = submit(store, new(key="other", parents=(Parent(task_id=first.id, on=On.SUCCESS),)))
+    last = submit(store, new(on_conflict=Conflict.REPLACE, parents=(Parent(task_id=middle.id, on=On.SUCCESS),)))
+    assert store.state(middle.id) is TaskState.CANCELLED
+    assert store.state(last.id) is TaskState.CANCELLED
 
 
 def test_a_running_task_is_not_replaced(store: Store) -> None:
