@@ -28,8 +28,12 @@ local function has_room(queue)
   if not room[queue] then
     room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) - redis.call('ZCARD', 'taskqueue:aside:' .. queue)
   end
-  room[queue] = room[queue] - 1
-  return room[queue] >= 0
+  return room[queue] > 0
+end
+
+-- Only one that waits to run now takes a place: others of the same call come to it as if they had been sent before.
+local function take_place(queue)
+  if room[queue] then room[queue] = room[queue] - 1 end
 end
 
 -- What goes into the same index from many tasks is written together at the end.
@@ -226,7 +230,9 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   index(id, task_type, tags, score)
   if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
   if state == 'scheduled' then enter_due(id, state, queue, due)
-  elseif state == 'pending' then put_in_line(id, queue, task_type, terms, num(now + created))
+  elseif state == 'pending' then
+    take_place(queue)
+    put_in_line(id, queue, task_type, terms, num(now + created))
   elseif state == 'blocked' then block(id, queue)
   else
     enter_ended(id, state, queue)

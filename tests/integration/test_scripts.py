@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from importlib.resources import files
 from types import FunctionType
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from shared import keys
 from shared.clock import to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
-from shared.tasks import RQ_STATUS, TRANSITIONS, NewTask, TaskState, new_task_id
+from shared.tasks import RQ_STATUS, TRANSITIONS, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
@@ -72,6 +73,17 @@ def test_a_full_queue_takes_no_task_that_comes_alone_either(store: Store) -> Non
     states = [queues.submit([task])[0].state for task in tasks]
     assert states == [TaskState.PENDING, TaskState.PENDING, None]
     assert not store.redis.exists(keys.rq_job(tasks[2].id))
+
+
+def test_what_is_for_later_takes_no_place_from_what_comes_with_it(store: Store) -> None:
+    def new(**options: Any) -> NewTask:
+        return NewTask(id=new_task_id(), type="noop", data="null", queue="normal", **options)
+
+    scheduled = [new(delay=timedelta(hours=1)) for _ in range(3)]
+    blocked = [new(parents=(Parent(task_id=scheduled[0].id, on=On.SUCCESS),)) for _ in range(3)]
+    answers = Queues(store.scripts, WEIGHTS, max_length=2).submit([*scheduled, *blocked, new(), new(), new()])
+    expected = [*[TaskState.SCHEDULED] * 3, *[TaskState.BLOCKED] * 3, TaskState.PENDING, TaskState.PENDING, None]
+    assert [each.state for each in answers] == expected
 
 
 def test_the_bell_never_holds_more_than_64_rings(store: Store) -> None:
