@@ -142,15 +142,8 @@ class BulkActions:
 
     def change(self, action_id: str, state: str) -> bool:
         """Pauses, goes on with, or aborts an action; whether it was still open."""
-        found = self.get(action_id)
-        if found is None or not found.open:
-            return False
         with translated():
-            self.redis.hset(keys.bulk(action_id), "state", state)
-            if state == "aborted":
-                seconds, us = self.redis.time()
-                self.redis.hset(keys.bulk(action_id), "ended_at", seconds * 1_000_000 + us)
-        return True
+            return self.scripts.bulk_change(action_id, state)
 
     def step(self, action: BulkAction, who: str, most: int) -> int:
         """Does the next few of an action, if this process may; how many."""

@@ -355,7 +355,7 @@ OPEN_BULKS = "taskqueue:bulks:open"
 
 
 def bulk(action_id: str) -> str:
-    """hash, owner: bulk_actions, bulk_take; as long as it is in `BULKS`. What to do, how fast, and how far it is."""
+    """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. What to do, how fast, how far it is."""
     return f"taskqueue:bulk:{action_id}"
 
 

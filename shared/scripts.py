@@ -482,3 +482,7 @@ class Scripts:
         """The next dead letters of a bulk action: work, wait or stop, and their ids."""
         what, ids = self.call("bulk_take", action_id, who, silence_us, most)
         return what.decode(), [each.decode() for each in ids]
+
+    def bulk_change(self, action_id: str, state: str) -> bool:
+        """Gives a bulk action another state; whether it was still open."""
+        return bool(self.call("bulk_change", action_id, state))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
+
+import pytest
 
 from dashboard.background import Background
 from shared import keys
@@ -147,3 +150,26 @@ def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
     assert found
     assert bulks.step(found, "me", 10) == 0
     assert _failed(system) == 5
+
+
+def test_a_pause_beside_the_last_step_opens_nothing_that_nobody_goes_on_with(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(system, ["no"])
+    bulks = _bulks(system)
+    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    ask: Any = bulks.redis.execute_command
+
+    def ask_and_be_slow(*command: Any, **options: Any) -> Any:
+        answer = ask(*command, **options)
+        monkeypatch.undo()
+        for _ in range(2):
+            bulks.step(action, "another", 100)
+        return answer
+
+    monkeypatch.setattr(bulks.redis, "execute_command", ask_and_be_slow)
+    bulks.change(action_id, "paused")
+    found = bulks.get(action_id)
+    assert found
+    assert [each.id for each in bulks.unfinished()] == ([action_id] if found.open else [])

@@ -1,0 +1,9 @@
+-- Pauses a bulk action, lets it go on, or aborts it, unless its last step ended it meanwhile.
+-- ARGV: now, the action's id, its new state: "paused", "running" or "aborted". Returns 1 when it was open still.
+local key, state = 'taskqueue:bulk:' .. ARGV[2], ARGV[3]
+write_even_when_full()
+local before = redis.call('HGET', key, 'state')
+if before ~= 'running' and before ~= 'paused' then return 0 end
+redis.call('HSET', key, 'state', state)
+if state == 'aborted' then redis.call('HSET', key, 'ended_at', NOW) end
+return 1
