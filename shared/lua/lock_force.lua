@@ -6,15 +6,17 @@ local lock, seen, bar = ARGV[2], ARGV[3], tonumber(ARGV[6])
 local key = 'taskqueue:housekeeper:lock:' .. lock
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner')
+-- An owner has a name, but for one whose record was damaged.
+local owner = v[3] or '?'
 local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
 redis.call('DEL', key)
 if bar > 0 then
-  redis.call('HSET', key, 'barred', v[3], 'until', num(now + bar))
+  redis.call('HSET', key, 'barred', owner, 'until', num(now + bar))
   redis.call('PEXPIRE', key, num(math.ceil(bar / 1000) + 1))
 end
 redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
-  'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. v[3] .. ', token ' .. token,
+  'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
   'detail', ARGV[5])
-return {'unlocked', v[3]}
+return {'unlocked', owner}

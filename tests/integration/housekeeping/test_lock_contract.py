@@ -10,10 +10,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from shared import keys
 from shared.audit import Audit
 from shared.clock import FakeClock
 from shared.errors import LockChanged, LockLost, StepRefused
-from shared.locks import FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
+from shared.locks import LEADER, FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
 from shared.scripts import Scripts
 from tests.harness import wait_until
 from tests.integration.housekeeping.conftest import Machine, Ticker
@@ -309,6 +310,23 @@ def test_a_forced_unlock_needs_the_token_that_holds_the_lock_now(machine: Machin
     assert desk.force("unlock", second.permit.token, "me", "a test") == "hk-2"
     with pytest.raises(LockChanged):
         desk.force("unlock", second.permit.token, "me", "a test")
+
+
+def test_a_lock_whose_record_lost_its_owner_can_be_taken_away(machine: Machine) -> None:
+    desk = LockDesk(machine.scripts)
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    machine.scripts.redis.hdel(keys.lock(LOCK.name), "owner")
+    assert desk.force(LOCK.name, held.permit.token, "me", "a test") == "?"
+    assert machine.instance("hk-2").acquire(LOCK)
+
+
+def test_a_leader_whose_record_lost_its_owner_can_be_asked_to_step_down(machine: Machine) -> None:
+    leading = Lock(name=LEADER, at_most=LIFE)
+    assert machine.instance("hk-1").acquire(leading)
+    machine.scripts.redis.hdel(keys.lock(LEADER), "owner")
+    assert LockDesk(machine.scripts).step_down("me", "a test") == "?"
+    assert machine.instance("hk-2").acquire(leading)
 
 
 def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> None:
