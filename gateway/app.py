@@ -52,6 +52,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.task_types import TaskTypes
+from shared.tasks import TASK_ID
 from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers
@@ -62,7 +63,7 @@ class TaskIdConverter(BaseConverter):
 
     `/tasks/batch` is an address of its own, so that it answers other methods as one."""
 
-    regex = r"(?!batch$)[A-Za-z0-9_-]{1,64}"
+    regex = f"(?!batch$){TASK_ID.pattern}"
 
 
 class NameConverter(BaseConverter):

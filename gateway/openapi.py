@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from gateway import errors, ndjson, schemas
 from gateway.endpoints import JSON, Answer, Endpoint
 from gateway.errors import Kind
+from shared.tasks import TASK_ID
 
 Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]
@@ -22,8 +23,8 @@ _WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALI
 _WITH_SCOPE = (errors.KEY_MISSING, errors.KEY_UNKNOWN, errors.SCOPE)
 _WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
 _PATH_PARAMETERS: Mapping[str, Document] = {
-    "task_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-    "batch_id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "task_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
+    "batch_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
 }
 

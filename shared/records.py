@@ -17,7 +17,7 @@ from shared.damage import raise_unless_damage, without_damage
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 from shared.redis_client import raw, text, translated
-from shared.tasks import TaskDetail, TaskState, TaskSummary
+from shared.tasks import TASK_ID, TaskDetail, TaskState, TaskSummary
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -31,7 +31,6 @@ MOST_DELIVERIES = 20
 
 NO_RECORD = "the key of this task does not hold a record"
 _SCORE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,3})?")
-_MEMBER = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +227,7 @@ def read_cursor(cursor: str | None) -> tuple[str, str]:
     if cursor is None:
         return "", ""
     score, _, task_id = cursor.partition("_")
-    if not _SCORE.fullmatch(score) or not _MEMBER.fullmatch(task_id):
+    if not _SCORE.fullmatch(score) or not TASK_ID.fullmatch(task_id):
         raise ValueError("not a cursor of this list")
     return score, task_id
 

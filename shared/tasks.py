@@ -7,6 +7,7 @@ is what those scripts are held to.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -82,6 +83,9 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
 
+
+TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""What may be the id of a task or of a batch. The longest ones tell of the tasks of schedules: `NAME-DUE-hook-1`."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]

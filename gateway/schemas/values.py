@@ -15,13 +15,12 @@ from pydantic.functional_validators import AfterValidator
 from gateway.wording import choices, shown
 from shared.outside import Outside
 from shared.task_fields import KEY, LIMIT_KEY, TAG
-from shared.tasks import On, OnParentFailure
+from shared.tasks import TASK_ID, On, OnParentFailure
 
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
 )
-_TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def _instant(value: object) -> object:
@@ -73,7 +72,7 @@ def _key(value: str) -> str:
 
 
 def _task_id(value: str) -> str:
-    if not _TASK_ID.fullmatch(value):
+    if not TASK_ID.fullmatch(value):
         raise ValueError(f"must be the id of a task, got {shown(value)}")
     return value
 
@@ -115,9 +114,7 @@ Delay = Annotated[
 Priority = Annotated[str, AfterValidator(_priority)]
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
 Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
-TaskId = Annotated[
-    str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{_TASK_ID.pattern}$"})
-]
+TaskId = Annotated[str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{TASK_ID.pattern}$"})]
 OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
 OnParentFailureWord = Annotated[
     str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from shared.schedules import Schedule
+from shared.queues import Queues
+from shared.schedules import Schedule, task_for
 from shared.task_types import TaskType
-from shared.tasks import WEBHOOK_TYPE
+from shared.tasks import WEBHOOK_TYPE, Webhook
 from shared.timetable import Timetable
 from tests.integration.gateway.conftest import TYPES, MakeGateway
-from tests.integration.gateway.driving import Gateway, problem
+from tests.integration.gateway.driving import QUEUES, Gateway, problem
 from tests.receiver import SECRET
 
 URL = "https://shop.example/hooks"
@@ -96,6 +99,22 @@ def test_a_task_shows_its_deliveries_and_they_are_sent_again(gateway: Gateway) -
     answer = gateway.http.post(again)
     assert (answer.status_code, answer.json) == (202, {"task_id": delivery["task_id"], "status": "pending"})
     problem(gateway.http.post(f"/tasks/{task}/redeliver"), 404, "not-found")
+
+
+def test_a_delivery_with_the_longest_id_is_reached_like_any_other(gateway: Gateway) -> None:
+    schedule = Schedule(name="n" * 46, type="process", queue="normal", interval=60, webhook=Webhook(url=URL))
+    task = task_for(schedule, datetime(2030, 1, 31, tzinfo=UTC))
+    Queues(gateway.scripts, dict.fromkeys(QUEUES, 1)).submit([task])
+    gateway.start()
+    gateway.complete(task.id)
+    [listed] = gateway.show(task.id)["deliveries"]
+    delivery = listed["task_id"]
+    assert delivery == f"{schedule.name}-20300131T000000Z-hook-1"
+    assert gateway.show(delivery)["delivery_of"] == task.id
+    assert gateway.submit(depends_on=[delivery])
+    gateway.fail(delivery)
+    assert gateway.http.post(f"/dlq/failed-tasks/{delivery}/retry").status_code == 202
+    assert gateway.http.delete(f"/tasks/{delivery}").json == {"task_id": delivery, "status": "cancelled"}
 
 
 def test_tasks_of_a_batch_may_have_webhooks(gateway: Gateway) -> None:
