@@ -14,7 +14,7 @@ from dashboard.users import Person
 from shared import strict_json, wire
 from shared.audit import Audit
 from shared.bulk_actions import BulkActions, Selection, Verb
-from shared.dead_letters import DeadLetters
+from shared.dead_letters import DeadLetters, demand_going_on
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
 from shared.limits import read_limit
 from shared.outside import Outside
@@ -79,8 +79,9 @@ class Actions:
         self._check(task.summary.type, data)
         call = wire.encode(task.summary.type, strict_json.dump(data))
         with translated(), self.dead_letters.replaying([task_id]) as cause:
-            state, done = self.scripts.amend(task_id, call, cause)
-        _demand(task_id, state, done, "only a failed task can be retried with other data")
+            found = self.scripts.amend(task_id, call, cause)
+        demand_going_on(found)
+        _demand(task_id, found.state, found.done, "only a failed task can be retried with other data")
         self._record(who, "retried with other data", task_id)
 
     def delete(self, who: Person, task_id: str) -> None:

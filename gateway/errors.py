@@ -18,6 +18,7 @@ from shared import strict_json
 from shared.errors import (
     BatchBusy,
     BatchNotFound,
+    BatchStopped,
     CorruptRecord,
     IllegalTransition,
     InvalidJSON,
@@ -102,7 +103,7 @@ BATCH_STOPPED = Kind(
     "batch-stopped",
     409,
     "Batch stopped",
-    "The batch was cancelled, or stopped by its failures: it takes no more tasks.",
+    "The batch was cancelled, or stopped by its failures: it takes no more tasks, and none of its tasks starts.",
 )
 BATCH_BUSY = Kind("batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is going on: try again later.")
 TOO_SLOW = Kind(
@@ -235,7 +236,8 @@ def _of_task(error: TaskQueueError) -> Refusal:
     if isinstance(error, TaskNotFound):
         return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention is over")
     if isinstance(error, IllegalTransition):
-        return Refusal(CONFLICT, str(error), task_status=error.about.get("state"))
+        kind = BATCH_STOPPED if isinstance(error, BatchStopped) else CONFLICT
+        return Refusal(kind, str(error), task_status=error.about.get("state"))
     if isinstance(error, ScheduleNotFound):
         return Refusal(NOT_FOUND, "there is no schedule of this name: GET /schedules lists them")
     if isinstance(error, KeyBelongsToAnother):

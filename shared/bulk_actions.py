@@ -39,7 +39,11 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """An action as it stands: running, paused, aborted or finished. `passed` ones were no dead letters any more."""
+    """An action as it stands: running, paused, aborted or finished.
+
+    `passed` ones were no dead letters any more, but for the `stopped` among them: they stay, because their batches were
+    stopped.
+    """
 
     id: str
     verb: Verb
@@ -50,6 +54,7 @@ class BulkAction:
     total: int
     done: int
     passed: int
+    stopped: int
     picked: bool
     begun_at: datetime
     ended_at: datetime | None
@@ -154,16 +159,23 @@ class BulkActions:
         if what != "work":
             return 0
         stop_point("dashboard.bulk-taken")
-        act = self.dead_letters.requeue_many if action.verb is Verb.RETRY else self.dead_letters.purge_many
-        done = sum(was_done for _, was_done in act(ids))
+        done, stopped = self._act(action.verb, ids)
         stop_point("dashboard.bulk-acted")
-        self._note(action, ids, done)
+        self._note(action, ids, done, stopped)
         return len(ids)
 
-    def _note(self, action: BulkAction, ids: Sequence[str], done: int) -> None:
+    def _act(self, verb: Verb, ids: Sequence[str]) -> tuple[int, int]:
+        """How many were done, and how many were not because their batches were stopped."""
+        if verb is Verb.DELETE:
+            return sum(was_done for _, was_done in self.dead_letters.purge_many(ids)), 0
+        found = self.dead_letters.requeue_many(ids)
+        return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
+
+    def _note(self, action: BulkAction, ids: Sequence[str], done: int, stopped: int) -> None:
         key = keys.bulk(action.id)
         with translated(), self.redis.pipeline() as pipeline:
             pipeline.hincrby(key, "done", done)
+            pipeline.hincrby(key, "stopped", stopped)
             if action.picked:
                 pipeline.zrem(keys.bulk_ids(action.id), *ids)
             # Those of an index that were not done are still in it, and have to be stepped over.
@@ -196,6 +208,7 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
         total=int(fields["total"]),
         done=int(fields.get("done", 0)),
         passed=int(fields.get("passed", 0)) + int(fields.get("gone", 0)),
+        stopped=int(fields.get("stopped", 0)),
         picked=fields.get("picked") == "1",
         begun_at=instant(float(fields["begun_at"])),
         ended_at=instant(float(ended)) if ended else None,

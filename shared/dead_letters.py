@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from shared import keys
-from shared.errors import IllegalTransition, TaskNotFound
+from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
 from shared.tasks import TaskState
@@ -17,7 +17,7 @@ from shared.traceparent import read_traceparent
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shared.scripts import Scripts
+    from shared.scripts import Scripts, SentBack
     from shared.telemetry import Tracing
 
 CHUNK = 200
@@ -48,19 +48,20 @@ class DeadLetters:
     def requeue(self, task_id: str) -> None:
         """Sends one back to its queue with all its retries; its attempts stay on record.
 
-        Raises TaskNotFound, and IllegalTransition when it is not a dead letter (any more).
+        Raises TaskNotFound, IllegalTransition when it is not a dead letter (any more), and BatchStopped.
         """
-        state, done = self.requeue_many([task_id])[0]
-        _check(task_id, state, done, "retried")
+        [found] = self.requeue_many([task_id])
+        demand_going_on(found)
+        _check(task_id, found.state, found.done, "retried")
 
     def purge(self, task_id: str) -> None:
-        """Removes one for good. Raises as `requeue` does."""
+        """Removes one for good. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
         state, done = self.purge_many([task_id])[0]
         _check(task_id, state, done, "removed")
 
-    def requeue_many(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
-        """Sends many back: the state each was found in and whether it was done."""
-        answer: list[tuple[str, bool]] = []
+    def requeue_many(self, ids: Sequence[str]) -> list[SentBack]:
+        """Sends many back; what became of each."""
+        answer: list[SentBack] = []
         with translated():
             for at in range(0, len(ids), CHUNK):
                 chunk = ids[at : at + CHUNK]
@@ -86,6 +87,16 @@ class DeadLetters:
         failed = TaskState.FAILED
         with translated():
             return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.purge(failed, ids[at : at + CHUNK])]
+
+
+def demand_going_on(found: SentBack) -> None:
+    """Raises BatchStopped for a dead letter that stays one because of its batch."""
+    if found.stopped:
+        raise BatchStopped(
+            f"batch {found.stopped} of this task was stopped, so it would not start: retry the batch "
+            f"(POST /batches/{found.stopped}/retry), which sends back all its dead letters and goes on",
+            state=found.state,
+        )
 
 
 def _subject(task_id: str, row: Sequence[bytes | None]) -> tuple[Subject, str | None]:

@@ -76,6 +76,10 @@ class RequestInProgress(TaskQueueError):
     """The first request with this Idempotency-Key is still being carried out."""
 
 
+class BatchStopped(IllegalTransition):
+    """The batch of this task was stopped, and none of its tasks starts."""
+
+
 class BatchNotFound(TaskQueueError):
     """No batch has this id; it never existed, or all its tasks have been removed."""
 

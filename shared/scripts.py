@@ -56,6 +56,17 @@ class Reaped(NamedTuple):
     meta: str
 
 
+class SentBack(NamedTuple):
+    """What became of a dead letter that was to go back to its queue: the state it was found in, and whether it went.
+
+    `stopped` is its batch, when it did not because that was stopped.
+    """
+
+    state: str
+    done: bool
+    stopped: str = ""
+
+
 class Pruned(NamedTuple):
     """Ended tasks that were removed, of those that were looked at: some are still needed by others."""
 
@@ -124,6 +135,10 @@ def digest(name: str) -> str:
 def _nonce() -> str:
     """By which a script knows a command that is sent again."""
     return secrets.token_hex(8)
+
+
+def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
+    return SentBack(state.decode(), bool(done), stopped.decode())
 
 
 def _text_or_number(value: Any) -> Any:
@@ -433,13 +448,9 @@ class Scripts:
         seconds, us = self.redis.time()
         return int(seconds) * 1_000_000 + int(us)
 
-    def requeue(self, ids: Sequence[str], cause: str = "") -> list[tuple[str, bool]]:
-        """Sends dead letters back to their queues: the state found and whether it was done, for each.
-
-        `cause` is the span that does it, as a `traceparent`.
-        """
-        answers = self.call("requeue", cause, _nonce(), *ids)
-        return [(state.decode(), bool(done)) for state, done in answers]
+    def requeue(self, ids: Sequence[str], cause: str = "") -> list[SentBack]:
+        """Sends dead letters back to their queues; `cause` is the span that does it, as a `traceparent`."""
+        return [_sent_back(*each) for each in self.call("requeue", cause, _nonce(), *ids)]
 
     def purge(self, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
@@ -459,10 +470,9 @@ class Scripts:
         total, *rows = self.call("causes", key, offset, limit)
         return int(total), rows
 
-    def amend(self, task_id: str, call: str, cause: str = "") -> tuple[str, bool]:
-        """Sends a dead letter back with other data: the state found and whether it was done. `cause`: as above."""
-        state, done = self.call("amend", task_id, call, cause, _nonce())
-        return state.decode(), bool(done)
+    def amend(self, task_id: str, call: str, cause: str = "") -> SentBack:
+        """Sends a dead letter back with other data; `cause` as above."""
+        return _sent_back(*self.call("amend", task_id, call, cause, _nonce()))
 
     def run_now(self, task_id: str) -> tuple[str, bool]:
         """Ends the wait of a scheduled or retrying task: the state found and whether it was done."""

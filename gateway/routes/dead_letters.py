@@ -41,10 +41,13 @@ class DeadLetterRoutes:
         scope=Scope.OPERATE,
         act=Act("retried", "{task_id}"),
         answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
-        problems=PROBLEMS,
+        problems=(*PROBLEMS, errors.BATCH_STOPPED),
     )
     def retry(self, task_id: str) -> Reply:
-        """Sends a dead letter back to its queue with all its retries; its attempts stay on record."""
+        """Sends a dead letter back to its queue with all its retries; its attempts stay on record.
+
+        One of a batch that was stopped goes back with all others of that batch: POST /batches/{batch_id}/retry.
+        """
         self.dead_letters.requeue(task_id)
         stop_point("gateway.requeued")
         answer = {"task_id": task_id, "status": TaskState.PENDING}

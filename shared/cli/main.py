@@ -16,7 +16,7 @@ from shared.client.client import DEFAULT_URL
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
 _EPILOG = """\
-statuses: 0 done · 1 the task did not complete, or some of a batch were refused · 2 the command line is wrong ·
+statuses: 0 done · 1 the task did not complete, or some of many were refused · 2 the command line is wrong ·
 3 refused: nothing was changed · 4 not in time · 5 no gateway answers, or it cannot do it now · 130 Ctrl-C
 (doctor: 0 all is well, 1 something is doubtful, 2 something is wrong)
 

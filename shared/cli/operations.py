@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.cli.output import Output
 from shared.cli.tasks import read_data
-from shared.client import Client, Task
+from shared.client import Client, ClientError, Conflict, Task
 
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
 _QUEUES = {
@@ -129,11 +129,19 @@ def _dead(task: Task) -> dict[str, Any]:
 
 
 def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Each by itself; ends at the first that cannot be sent back."""
+    """Each by itself; ends at the first that cannot be sent back. Of all, those whose batch was stopped are left."""
+    left = 0
     for each in _meant(client, wanted):
-        done = client.dead_letters.retry(each)
-        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
-    return 0
+        try:
+            done = client.dead_letters.retry(each)
+        except Conflict as refusal:
+            if not wanted.all or refusal.type != "/problems/batch-stopped":
+                raise
+            out.fail(refusal if out.as_json else ClientError(f"{each} is left: {refusal.detail}"))
+            left += 1
+        else:
+            out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 1 if left else 0
 
 
 def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:

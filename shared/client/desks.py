@@ -114,12 +114,12 @@ class DeadLetters(Desk):
         return pages(self.transport, "/dlq/failed-tasks", Task, query)
 
     def retry(self, task_id: str) -> Status:
-        """Sends one back to its queue. Raises NotFound, or Conflict when it is no dead letter."""
+        """Sends one back to its queue. Raises NotFound, or Conflict: it is no dead letter, or its batch was stopped."""
         path = f"/dlq/failed-tasks/{quote(task_id, safe='')}/retry"
         return self._ask(Status, "POST", path, repeatable=False)
 
     def delete(self, task_id: str) -> None:
-        """Removes one with everything on record. Raises as `retry` does."""
+        """Removes one with everything on record. Raises NotFound, or Conflict when it is no dead letter."""
         self.transport.ask("DELETE", f"/dlq/failed-tasks/{quote(task_id, safe='')}", repeatable=False)
 
 

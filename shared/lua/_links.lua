@@ -325,14 +325,16 @@ local function cancel_one(id, reason)
   return {state, 'cancelled'}
 end
 
--- Sends a dead letter back with all its retries, with other data if there are any. Returns {state found, 1 when done}.
+-- Sends a dead letter back with all its retries, with other data if there are any. Returns {state found, 1 when done},
+-- or {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` is that of the command: one that is sent again after a lost answer is told what was done the first time.
 local function requeue_one(id, data, cause, nonce)
-  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back')
+  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
   if v and nonce and v[7] == nonce then return {'failed', 1} end
   local state = v and v[1] or ''
   local queue = v and v[2]
   if not (state == 'failed' and queue and (v[3] or data) and v[4]) then return {state, 0} end
+  if v[8] and stopped(v[8]) then return {state, 0, v[8]} end
   leave(id, 'failed', queue, '')
   redis.call('HDEL', job_key(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at')

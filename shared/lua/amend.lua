@@ -1,5 +1,6 @@
 -- Sends a dead letter back with other data: the new data and the requeue are one step.
 -- ARGV: now, id, data (RQ's call in JSON), the span that does this ("" for none), a nonce (new for each command).
--- Returns {state found ("" for unknown), 1 when it was done}; the same when it is sent again.
+-- Returns {state found ("" for unknown), 1 when it was done, its batch if it was not because that was stopped}; the
+--   same when it is sent again.
 -- Its attempts stay, and so does how often the data was changed.
 return requeue_one(ARGV[2], ARGV[3], ARGV[4], ARGV[5])

@@ -10,8 +10,9 @@ import pytest
 
 from dashboard.background import Background
 from shared import keys
+from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
-from shared.tasks import TaskState
+from shared.tasks import BatchPlace, TaskState
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 
@@ -138,6 +139,41 @@ def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) ->
         bulks.step(action, "me", 2)
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
+
+
+def _bury_in_a_stopped_batch(system: System) -> str:
+    Batches(system.scripts).open("batch", BatchTerms(stop_on_error=1))
+    [dead] = bury(system, ["no"], batch=BatchPlace(batch_id="batch", index=0))
+    return dead
+
+
+@pytest.mark.parametrize("picked", [False, True], ids=["all", "picked"])
+def test_those_of_a_stopped_batch_stay_and_it_is_told_why(browser: Browser, system: System, picked: bool) -> None:
+    stays = _bury_in_a_stopped_batch(system)
+    ids = bury(system, ["no"] * 3)
+    system.redis.hdel(keys.rq_job(ids[0]), "data")  # this one cannot be retried either
+    bulks = _bulks(system)
+    selection = Selection(ids=(stays, *ids)) if picked else Selection()
+    bulks.begin(Verb.RETRY, selection, what="these", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    for _ in range(5):
+        bulks.step(action, "me", 2)
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done, ended.passed, ended.stopped) == ("finished", 2, 2, 1)
+    assert system.records.state(stays) is TaskState.FAILED
+    shown = re.sub("<[^>]+>", "", browser.text("/bulk"))
+    assert "1 were no dead letters any more, 1 stay dead letters, because their batches were stopped" in shown
+
+
+def test_one_of_a_stopped_batch_is_retried_neither_as_it_is_nor_with_other_data(
+    browser: Browser, system: System
+) -> None:
+    dead = _bury_in_a_stopped_batch(system)
+    for answer in (browser.post(f"/tasks/{dead}/retry"), browser.post(f"/tasks/{dead}/retry-with", data="{}")):
+        assert answer.status_code == 409
+        assert "retry the batch" in answer.text
+    assert system.records.get(dead).data == {"amount": 3}
+    assert _failed(system) == 1
 
 
 def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:

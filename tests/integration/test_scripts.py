@@ -380,8 +380,8 @@ def test_a_dead_letter_is_requeued_once_with_all_its_retries(store: Store) -> No
     [task_id] = store.submit()
     store.claim()
     store.report(task_id, "poisoned")
-    assert store.scripts.requeue([task_id, "unknown"]) == [("failed", True), ("", False)]
-    assert store.scripts.requeue([task_id]) == [("pending", False)]
+    assert store.scripts.requeue([task_id, "unknown"]) == [("failed", True, ""), ("", False, "")]
+    assert store.scripts.requeue([task_id]) == [("pending", False, "")]
     summary = store.records.get(task_id).summary
     assert (summary.failures, summary.crashes, summary.attempt) == (0, 0, 1)
     assert store.claim(token="t2") == [task_id]

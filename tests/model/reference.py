@@ -281,7 +281,7 @@ class Model:
 
     def requeue(self, task_id: str) -> bool:
         task = self.tasks.get(task_id)
-        if not task or task.state is not S.FAILED:
+        if not task or task.state is not S.FAILED or self._stopped(task):
             return False
         task.failures = task.crashes = task.losses = 0
         task.begun = task.wish = False
@@ -292,6 +292,10 @@ class Model:
             self.unique.setdefault(task.unique, task.id)
         self._enqueue_or_line(task, self.now)
         return True
+
+    def _stopped(self, task: Task) -> bool:
+        """Whether its batch lets nobody start."""
+        return bool(task.batch and task.batch in self.batches and self.batches[task.batch].stopped)
 
     def prune(self, state: S, age: int) -> tuple[int, int]:
         """How many are removed, of how many that are old enough."""

@@ -98,6 +98,21 @@ def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> Non
     assert "line 2 is no JSON" in run.err
 
 
+def test_of_all_dead_letters_those_of_a_stopped_batch_are_left_and_named(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.ndjson"
+    file.write_text('{"type": "fail", "data": {"message": "stop"}, "max_retries": 0}\n')
+    run("batch", str(file), "--stop-on-error", "1", "--watch", status=1)
+    alone = run("submit", "fail", '{"message": "alone"}', "--max-retries", "0").strip()
+    run("watch", alone, status=1)
+    [stays] = [each["task_id"] for each in run.json("dlq", "list") if each["error"]["message"] == "stop"]
+    assert f"{alone} pending\n" in run("dlq", "retry", "--all", status=1)
+    assert f"taskqueue: {stays} is left: batch " in run.err
+    run("watch", alone, status=1)
+    assert {stays, alone} <= {each["task_id"] for each in run.json("dlq", "list")}
+    run("dlq", "retry", stays, status=3)
+    run("dlq", "delete", "--all")
+
+
 def test_a_batch_comes_from_standard_input_too(running: Running) -> None:
     lines = b"".join(b'{"type": "echo", "data": %d}\n' % n for n in range(5))
     done = subprocess.run(

@@ -181,6 +181,21 @@ def test_a_stopped_batch_starts_nothing_more_even_before_it_is_cleared(gateway: 
     assert gateway.start() == []
 
 
+def test_a_dead_letter_of_a_stopped_batch_goes_back_with_the_batch_and_not_alone(gateway: Gateway) -> None:
+    answer = submit(gateway, [task(), task(delay=60)], stop_on_error=1).json
+    batch, dead = answer["batch_id"], answer["items"][0]["task_id"]
+    gateway.fail(dead)
+    refused = problem(gateway.http.post(f"/dlq/failed-tasks/{dead}/retry"), 409, "batch-stopped")
+    assert f"POST /batches/{batch}/retry" in refused["detail"]
+    assert refused["task_status"] == "failed"
+    assert gateway.start() == []
+    letters = gateway.http.get("/dlq/failed-tasks").get_json()["items"]
+    assert [each["task_id"] for each in letters] == [dead]
+    assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
+    gateway.scripts.settle(100)
+    assert gateway.start() == [dead]
+
+
 def test_a_batch_can_be_cancelled_and_its_failures_retried(gateway: Gateway) -> None:
     answer = submit(gateway, [task() for _ in range(4)]).json
     batch = answer["batch_id"]
