@@ -153,7 +153,7 @@ class BulkActions:
     def step(self, action: BulkAction, who: str, most: int) -> int:
         """Does the next few of an action, if this process may; how many."""
         with translated():
-            what, ids = self.scripts.bulk_take(action.id, who, to_us(SILENCE), most)
+            what, ids, score = self.scripts.bulk_take(action.id, who, to_us(SILENCE), most)
             if what == "stop":
                 self.redis.srem(keys.OPEN_BULKS, action.id)
         if what != "work":
@@ -161,7 +161,7 @@ class BulkActions:
         stop_point("dashboard.bulk-taken")
         done, stopped = self._act(action.verb, ids)
         stop_point("dashboard.bulk-acted")
-        self._note(action, ids, done, stopped)
+        self._note(action, ids, score, done, stopped)
         return len(ids)
 
     def _act(self, verb: Verb, ids: Sequence[str]) -> tuple[int, int]:
@@ -171,14 +171,15 @@ class BulkActions:
         found = self.dead_letters.requeue_many(ids)
         return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
 
-    def _note(self, action: BulkAction, ids: Sequence[str], done: int, stopped: int) -> None:
+    def _note(self, action: BulkAction, ids: Sequence[str], score: str, done: int, stopped: int) -> None:
         key = keys.bulk(action.id)
         with translated(), self.redis.pipeline() as pipeline:
             pipeline.hincrby(key, "done", done)
             pipeline.hincrby(key, "stopped", stopped)
             if action.picked:
                 pipeline.zrem(keys.bulk_ids(action.id), *ids)
-            # Those of an index that were not done are still in it, and have to be stepped over.
+            else:
+                pipeline.hset(key, mapping={"after": score, "after_id": ids[-1]})
             pipeline.hincrby(key, "gone" if action.picked else "passed", len(ids) - done)
             pipeline.execute()
 

@@ -109,7 +109,7 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
         ("_hooks", "_links"),
     ),
     **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
-    **dict.fromkeys(("page", "batch_page"), ("_paging",)),
+    **dict.fromkeys(("page", "batch_page", "bulk_take"), ("_paging",)),
 }  # fmt: skip
 _PARTS |= {
     name: (*_PARTS[name], "_limits")
@@ -488,10 +488,10 @@ class Scripts:
         """Removes a record that cannot be read; whether there was one."""
         return bool(self.call("discard", task_id, *queues))
 
-    def bulk_take(self, action_id: str, who: str, silence_us: int, most: int) -> tuple[str, list[str]]:
-        """The next dead letters of a bulk action: work, wait or stop, and their ids."""
-        what, ids = self.call("bulk_take", action_id, who, silence_us, most)
-        return what.decode(), [each.decode() for each in ids]
+    def bulk_take(self, action_id: str, who: str, silence_us: int, most: int) -> tuple[str, list[str], str]:
+        """The next dead letters of a bulk action: work, wait or stop, their ids, and the score of the last of them."""
+        what, ids, *score = self.call("bulk_take", action_id, who, silence_us, most)
+        return what.decode(), [each.decode() for each in ids], score[0].decode() if score else ""
 
     def bulk_change(self, action_id: str, state: str) -> bool:
         """Gives a bulk action another state; whether it was still open."""

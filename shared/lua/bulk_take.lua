@@ -1,19 +1,29 @@
 -- Gives the next dead letters of a bulk action to the one process that carries it out.
 -- ARGV: now, the action's id, who asks, how long it may be silent in microseconds, how many at most.
--- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids}.
+-- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids, the score
+--   of the last of them}. With that and its id it is noted how far the action is: what could be neither retried nor
+--   removed stays in its index, and may still leave it in some other way.
 -- An action remembers the moment it was begun and takes nothing that failed after it: a task that fails again on its
 -- retry is not retried by the same action for ever. Hand-picked ones that failed after it are done with: whoever died
 -- after it had sent them back could not count them any more.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = 'taskqueue:bulk:' .. id
 write_even_when_full()
-local v = redis.call('HMGET', key, 'state', 'source', 'until', 'passed', 'holder', 'held_until', 'picked')
+local v = redis.call('HMGET', key, 'state', 'source', 'until', 'after', 'holder', 'held_until', 'picked', 'after_id')
 if not (v[1] == 'running' or v[1] == 'paused') or not v[2] or not number_of(v[3]) then return {'stop', {}} end
 if v[1] == 'paused' then return {'wait', {}} end
 if v[5] and v[5] ~= who and (number_of(v[6]) or 0) > now then return {'wait', {}} end
 redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
--- Those that could be neither retried nor removed stay in front of their index, so they are stepped over by number.
-local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', math.max(0, math.floor(number_of(v[4]) or 0)), most)
+
+-- How many stand in front of the first that the action has not dealt with.
+local function dealt_with()
+  if not number_of(v[4]) or not v[8] then return 0 end
+  local before = redis.call('ZCARD', v[2]) - place_behind(v[2], v[4], v[8])
+  local there = redis.call('ZSCORE', v[2], v[8])
+  return there and tonumber(there) == tonumber(v[4]) and before + 1 or before
+end
+
+local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', dealt_with(), most)
 while v[7] == '1' and #ids > 0 do
   local due = {}
   for _, each in ipairs(ids) do
@@ -35,4 +45,4 @@ if #ids == 0 then
   redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
   return {'stop', {}}
 end
-return {'work', ids}
+return {'work', ids, redis.call('ZSCORE', v[2], ids[#ids])}

@@ -12,6 +12,7 @@ from dashboard.background import Background
 from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.redis_client import text
 from shared.tasks import BatchPlace, TaskState
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
@@ -139,6 +140,24 @@ def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) ->
         bulks.step(action, "me", 2)
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
+
+
+def test_nobody_is_left_out_when_others_leave_the_list_while_it_goes_on(system: System) -> None:
+    ids = bury(system, ["no"] * 8)
+    stuck = [text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, 1)]
+    for each in stuck:
+        system.redis.hdel(keys.rq_job(each), "data")
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    bulks.step(action, "me", 3)
+    for each in stuck:
+        system.dead_letters.purge(each)
+    for _ in range(4):
+        bulks.step(action, "me", 3)
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done, ended.passed) == ("finished", len(ids) - 2, 2)
+    assert _failed(system) == 0
 
 
 def _bury_in_a_stopped_batch(system: System) -> str:
