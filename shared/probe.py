@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 16
+"""At a time. Each costs a thread and a file of a process that has better things to do with them."""
+WITHIN = 10.0
+"""Seconds for a whole request and its answer, however busily its bytes trickle in."""
+_ROOM_WITHIN = 0.5
+"""Seconds that a connection is waited for that was cut to make room."""
+_REST = 0.1
+"""Seconds until the next try, when the system gives no more files: the one who asks is still there, and would be heard
+over and over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +47,7 @@ class Probe:
         checks = {"/health/live": live, "/health/ready": ready, "/health": ready}
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 10
+            timeout = WITHIN
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
@@ -52,8 +70,7 @@ class Probe:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is http.server's
                 pass  # a scrape every few seconds is no news
 
-        self.server = ThreadingHTTPServer((host, port), Handler)
-        self.server.daemon_threads = True
+        self.server = Server((host, port), Handler)
         self._thread = threading.Thread(target=self.server.serve_forever, name="probe", daemon=True)
 
     @property
@@ -66,3 +83,68 @@ class Probe:
     def stop(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+class Server(ThreadingHTTPServer):
+    """A thread for each connection, for few connections at a time, and not for long.
+
+    Where all places are taken the oldest connection is cut: who asks as one should has his answer in milliseconds, so
+    whoever holds places only to hold them does not keep others from asking whether we are well.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._began: dict[socket.socket, float] = {}
+        self._changed = threading.Condition()
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_REST)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._has_place(request):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def _has_place(self, request: socket.socket) -> bool:
+        with self._changed:
+            if len(self._began) >= CONNECTIONS:
+                _cut(next(iter(self._began)))
+                if not self._changed.wait_for(lambda: len(self._began) < CONNECTIONS, _ROOM_WITHIN):
+                    return False
+            self._began[request] = time.monotonic()
+            return True
+
+    def service_actions(self) -> None:
+        """At least twice a second."""
+        late = time.monotonic() - WITHIN
+        with self._changed:
+            for request, began in self._began.items():
+                if began < late:
+                    _cut(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        # First forgotten, then closed: its number may be another file's a moment later, and that must not be cut.
+        with self._changed:
+            self._began.pop(request, None)
+            self._changed.notify()
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who hangs up, or was cut, is no news."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("a request for metrics or health could not be answered", exc_info=error)
+
+
+def _cut(request: socket.socket) -> None:
+    """Ends what its thread waits for."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
