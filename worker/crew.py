@@ -15,6 +15,8 @@ from worker.executor_process import ExecutorProcess
 log = logging.getLogger(__name__)
 
 _START_TRIES = 3
+_NO_ROOM = 2.0
+"""Seconds until the next try after the system gave no more files or processes."""
 
 
 class CannotStart(Exception):
@@ -44,11 +46,16 @@ class Crew:
         return any(member.ready for member in self.members)
 
     def fill(self) -> None:
-        """Starts as many executors as are missing."""
+        """Starts as many executors as are missing; those for which the system has no room now, a little later."""
         if not self.hiring or time.monotonic() < self._not_before:
             return
         for _ in range(self.settings.executors - sum(not member.retiring for member in self.members)):
-            member = ExecutorProcess(self.worker)
+            try:
+                member = ExecutorProcess(self.worker)
+            except OSError as error:
+                self._not_before = time.monotonic() + _NO_ROOM
+                log.error("an executor cannot be started now (%s): tried again in %g s", error, _NO_ROOM)
+                return
             self.members.append(member)
             self.on_start(member)
 

@@ -30,19 +30,22 @@ class ExecutorProcess:
     """
 
     def __init__(self, worker: str) -> None:
-        tasks_read, self._tasks = channel.wide_pipe()
-        self._tickets_read, self._tickets = os.pipe()
-        self.news, news_write = channel.wide_pipe()
-        os.set_blocking(self._tasks, False)
-        os.set_blocking(self._tickets_read, False)
-        os.set_blocking(self.news, False)
-        ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "worker.executor", worker, str(os.getpid()), ends.as_argument()],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(ends.tasks, ends.tickets, ends.news),
-            start_new_session=True,
-        )
+        """Raises OSError when the system gives no more files or processes; none is left open then."""
+        with contextlib.ExitStack() as opened:
+            tasks_read, self._tasks = _unless_failed(opened, channel.wide_pipe())
+            self._tickets_read, self._tickets = _unless_failed(opened, os.pipe())
+            self.news, news_write = _unless_failed(opened, channel.wide_pipe())
+            os.set_blocking(self._tasks, False)
+            os.set_blocking(self._tickets_read, False)
+            os.set_blocking(self.news, False)
+            ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "worker.executor", worker, str(os.getpid()), ends.as_argument()],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(ends.tasks, ends.tickets, ends.news),
+                start_new_session=True,
+            )
+            opened.pop_all()
         os.close(tasks_read)
         os.close(news_write)
         self.assigned: dict[int, Held] = {}
@@ -192,6 +195,13 @@ class ExecutorProcess:
         except ValueError:
             return f"the process was killed by signal {-code}"
         return f"the process was killed by signal {-code} ({number.name}){_HINTS.get(number, '')}"
+
+
+def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple[int, int]:
+    """A pipe that is closed again if what follows fails."""
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
 
 
 _HINTS = {

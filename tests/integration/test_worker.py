@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -419,6 +420,21 @@ def test_a_killed_executor_costs_only_the_task_that_it_ran(system: System) -> No
     assert [attempt.outcome for attempt in task.attempts] == [Outcome.CRASHED, Outcome.COMPLETED]
     assert "SIGKILL" in (task.attempts[0].error.message if task.attempts[0].error else "")
     assert {len(system.records.get(each).attempts) for each in beside} == {1}
+
+
+def test_a_worker_without_files_for_an_executor_goes_on_and_starts_it_later(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1")
+    system.start_housekeeper()
+    system.ended(system.submit("noop"))
+    soft, hard = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, hard))  # what is open stays open
+    [executor] = system.executors(worker)
+    os.kill(executor, signal.SIGKILL)
+    wait_until(lambda: "an executor cannot be started now" in system.logs(), "it is short of files")
+    task = system.submit("noop")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert system.ended(task).summary.state is TaskState.COMPLETED
+    assert worker.poll() is None
 
 
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(system: System) -> None:
