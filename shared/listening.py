@@ -1,13 +1,16 @@
-"""Taking a port, and knowing whom a listener lets in."""
+"""Taking a port, having room for what comes there, and knowing whom a listener lets in."""
 
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
 
 from shared.settings import exit_with
 
 BACKLOG = 2048
+FILES = 4096
+"""Files and connections of a process that serves few: systems often allow 1024 at first, and more to who asks."""
 
 
 def is_loopback(host: str) -> bool:
@@ -36,6 +39,15 @@ def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
             f"stop what is there, or set {setting} or BIND_HOST"
         )
     return listener
+
+
+def room_for_files(wanted: int = FILES) -> int:
+    """Lets this process have so many files and connections open, as far as it may; how many of these it may now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
 
 
 def shown(host: str, listener: socket.socket) -> str:

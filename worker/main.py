@@ -22,6 +22,7 @@ from shared.collector import announce
 from shared.errors import TaskQueueError
 from shared.first_contact import exit_if_unusable
 from shared.limits import Limit, Limits
+from shared.listening import room_for_files
 from shared.probe import Check, Probe
 from shared.redis_client import connect
 from shared.scripts import Scripts
@@ -168,6 +169,7 @@ def main() -> int:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure("worker", settings.log_level, settings.log_format, instance=name)
     announce(settings)
+    room_for_files()
     exit_if_unusable(settings.store_url)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)

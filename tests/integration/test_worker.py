@@ -13,6 +13,7 @@ import pytest
 
 from shared import keys
 from shared.clock import instant_us
+from shared.listening import FILES
 from shared.task_types import TaskTypes
 from shared.tasks import Outcome, TaskState
 from tests.harness import System, alive, wait_until
@@ -435,6 +436,18 @@ def test_a_worker_without_files_for_an_executor_goes_on_and_starts_it_later(syst
     resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (soft, hard))
     assert system.ended(task).summary.state is TaskState.COMPLETED
     assert worker.poll() is None
+
+
+@pytest.mark.parametrize("part", ["worker", "worker.housekeeping"])
+def test_a_part_makes_room_for_files(system: System, part: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        process = system.start(part)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    room = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    wait_until(lambda: resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[0] == room, "it has made room")
 
 
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(system: System) -> None:

@@ -17,6 +17,7 @@ from shared.collector import announce
 from shared.errors import StoreUnavailable
 from shared.first_contact import exit_if_unusable
 from shared.instrumentation import trace_redis
+from shared.listening import room_for_files
 from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
 from shared.queues import Queues
@@ -179,6 +180,7 @@ def main() -> int:
     settings = load_or_exit()
     logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
     announce(settings)
+    room_for_files()
     exit_if_unusable(settings.store_url)
     parts = build(settings, Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper")))
     probe = _probe(settings, parts)
