@@ -20,6 +20,8 @@ from shared.tasks import BatchPlace, NewTask, TaskState
 
 Item = dict[str, Any]
 """What is said of one task."""
+MOST_KNOWN = 20
+"""Types that are listed for one task of an unknown type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_p
     places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
     finder = _Finder(ids, {name: at for at, name in enumerate(names) if isinstance(name, str)})
     batch_id = identity.batch_id
+    since = intake.submissions.catalogue.clock()
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
     for at, value in enumerate(values):
@@ -111,7 +114,7 @@ def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_p
             if places[ids[at]] != at:
                 raise errors.invalid([errors.field_error(("item",), f"is the name of task {places[ids[at]]} already")])
             place = BatchPlace(batch_id=batch_id, index=at)
-            tasks[at] = intake.submissions.read(value, trace_parent, ids[at], finder, place)
+            tasks[at] = intake.submissions.read(value, trace_parent, ids[at], finder, place, since)
         except Refusal as refusal:
             if refusal.kind is errors.NO_TYPES:
                 raise
@@ -168,14 +171,17 @@ def accepted(items: Iterable[Mapping[str, Any]]) -> int:
 
 
 def problem(refusal: Refusal) -> Item:
-    """A refusal inside of an answer."""
-    return {
+    """A refusal inside of an answer, which may hold thousands of them: of what there is only the beginning."""
+    said = {
         "type": refusal.kind.type,
         "title": refusal.kind.title,
         "status": refusal.kind.status,
         "detail": refusal.detail,
         **refusal.members,
     }
+    if "known_types" in said:
+        said["known_types"] = said["known_types"][:MOST_KNOWN]
+    return said
 
 
 def status(state: TaskState | None) -> str | None:

@@ -59,6 +59,7 @@ class BatchStream:
         self.start = self.place = start
         self.trace_parent = trace_parent
         self.stopping = stopping
+        self.since = intake.submissions.catalogue.clock()
         self.accepted = 0
         self.groups: Iterator[list[bytes | None]] = lines.groups()
 
@@ -150,7 +151,7 @@ class BatchStream:
             raise Refusal(errors.INVALID_JSON, str(error)) from None
         task_id = self.identity.of(self.place, value.get("item") if isinstance(value, dict) else None)
         place = BatchPlace(batch_id=self.batch_id, index=self.place)
-        return self.intake.submissions.read(value, self.trace_parent, task_id, self._find, place)
+        return self.intake.submissions.read(value, self.trace_parent, task_id, self._find, place, self.since)
 
     def _find(self, item: int | str) -> str:
         if isinstance(item, str):

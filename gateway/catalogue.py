@@ -52,7 +52,7 @@ class CheckedType:
 
 
 class Catalogue:
-    """The published types, read again about once a second, and at once when somebody names one that is not there."""
+    """The published types, read again about once a second, and once for a request that names one that is not there."""
 
     def __init__(self, types: TaskTypes, clock: Callable[[], float] = time.monotonic) -> None:
         self.types = types
@@ -61,16 +61,17 @@ class Catalogue:
         self.known: Mapping[str, CheckedType] = {}
         self.read_at = -FRESH
 
-    def find(self, name: str) -> CheckedType:
+    def find(self, name: str, since: float | None = None) -> CheckedType:
         """The type of this name. Raises Refusal when there is none, with those there are.
 
-        Nobody can submit a webhook's delivery: it would be signed as ours.
+        Whoever asks for many names says since when he asks, by our clock: what was read later than that answers for all
+        that are missing. Nobody can submit a webhook's delivery: it would be signed as ours.
         """
         if name == WEBHOOK_TYPE:
             raise self._unknown(name)
         self._keep_fresh()
         found = self.known.get(name)
-        if found is None:
+        if found is None and (since is None or self.read_at < since):
             self._read()
             found = self.known.get(name)
         if found is None:
@@ -98,9 +99,9 @@ class Catalogue:
                 self.lock.release()
 
     def _read(self) -> None:
-        before = self.known
+        before, now = self.known, self.clock()
         self.known = {each.name: _checked(each, before.get(each.name)) for each in self.types.all()}
-        self.read_at = self.clock()
+        self.read_at = now
 
     def _unknown(self, name: str) -> Refusal:
         known = [each.name for each in self.all()]

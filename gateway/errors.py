@@ -112,7 +112,12 @@ TOO_SLOW = Kind(
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
 INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
-UNKNOWN_TYPE = Kind("unknown-task-type", 422, "Unknown task type", "`known_types` lists the types that workers offer.")
+UNKNOWN_TYPE = Kind(
+    "unknown-task-type",
+    422,
+    "Unknown task type",
+    "`known_types` lists types that workers offer: the first 200, for a task of a batch the first 20.",
+)
 KEY_REUSED = Kind(
     "idempotency-key-reused",
     422,

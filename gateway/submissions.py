@@ -63,8 +63,10 @@ class Submissions:
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
             yield task.joining(travelling)
 
-    def read(self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace) -> NewTask:
-        """One item of a batch, under its id. Raises Refusal with all that is wrong with it."""
+    def read(
+        self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace, since: float
+    ) -> NewTask:
+        """One item of a batch that came at `since`, under its id. Raises Refusal with all that is wrong with it."""
         if not isinstance(value, dict):
             raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
         try:
@@ -72,7 +74,7 @@ class Submissions:
         except ValidationError as error:
             mistakes = wording.explain(error, BatchItemBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
-        self.catalogue.find(body.type).check(body.data)
+        self.catalogue.find(body.type, since).check(body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, task_id, parents, batch)
         if not self.tracing.on:

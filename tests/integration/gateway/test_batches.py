@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shared import keys
 from shared.records import Records
+from shared.task_types import TaskType, TaskTypes
 from shared.tasks import TaskState
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
@@ -69,6 +71,42 @@ def test_a_wrong_task_is_refused_by_itself_and_says_why(gateway: Gateway) -> Non
     assert unknown["problem"]["type"] == "/problems/unknown-task-type"
     assert "JSON object" in text["problem"]["detail"]
     assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 2
+
+
+def said_of_each(gateway: Gateway, tasks: list[Any]) -> list[Any]:
+    """What a request that is here as a whole is answered."""
+    return list(submit(gateway, tasks).json["items"])
+
+
+def streamed_of_each(gateway: Gateway, tasks: list[Any]) -> list[Any]:
+    """The same of a stream."""
+    return stream(gateway, *tasks)[1:-1]
+
+
+@pytest.mark.parametrize("send", [said_of_each, streamed_of_each])
+def test_tasks_of_unknown_types_cost_a_batch_one_look_at_redis_and_little_to_say(
+    gateway: Gateway, send: Callable[[Gateway, list[Any]], list[Any]]
+) -> None:
+    TaskTypes(gateway.redis).publish([TaskType(name=f"type-{n:03}", schema={}) for n in range(300)])
+    before = looks(gateway)
+    said = send(gateway, [{"type": "nonsense", "data": n} for n in range(1000)])
+    assert looks(gateway) - before < 20
+    assert len(said) == 1000
+    first = ["calculate", "process", "resize", *(f"type-{n:03}" for n in range(17))]
+    assert all(each["problem"]["known_types"] == first for each in said)
+
+
+def looks(gateway: Gateway) -> int:
+    """How often all of a hash was read."""
+    return int(gateway.redis.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0))
+
+
+def test_a_batch_finds_a_type_that_was_published_a_moment_before_it(gateway: Gateway) -> None:
+    new = {"type": "brand-new", "data": 1}
+    assert submit(gateway, [new]).json["refused"] == 1
+    TaskTypes(gateway.redis).publish([TaskType(name="brand-new", schema={})])
+    assert submit(gateway, [{"type": "nonsense", "data": 1}, new]).json["accepted"] == 1
+    assert stream(gateway, new)[-1]["accepted"] == 1
 
 
 def test_a_batch_is_bounded(gateway: Gateway) -> None:
