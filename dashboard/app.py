@@ -55,6 +55,7 @@ from shared.errors import (
     TaskQueueError,
 )
 from shared.instrumentation import trace_redis, trace_requests
+from shared.plain_text import plain
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
@@ -133,7 +134,7 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
 
 def _teach_templates(app: Flask, desk: Desk) -> None:
     app.jinja_env.filters.update(
-        plain=present.plain,
+        plain=plain,
         clip=present.clip,
         duration=present.duration,
         ago=present.ago,

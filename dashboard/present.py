@@ -1,4 +1,4 @@
-"""How things look as text: durations, instants, JSON, and what must not be seen or must not be mistaken."""
+"""How things look as text: durations, instants, JSON, and what must not be seen."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shared.plain_text import plain
+
 HIDDEN = "••••••"
 """Stands for a redacted value."""
-
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-
-
-def plain(value: object) -> str:
-    """Text from outside, with marks that cannot be seen, or that turn the direction of writing, spelled out."""
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(value))
 
 
 def clip(value: object, most: int = 120) -> str:

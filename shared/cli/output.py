@@ -10,9 +10,11 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
+from shared import plain_text
 from shared.client import Batch, Problem, Task
 
 BAR = 30
+_ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 class Output:
@@ -26,7 +28,7 @@ class Output:
     def line(self, text: str) -> None:
         """For people."""
         if not self.as_json:
-            print(text, file=self.stream, flush=True)
+            print(_one_line(text), file=self.stream, flush=True)
 
     def value(self, value: Any) -> None:
         """One thing: its fields below each other, or as JSON."""
@@ -68,7 +70,7 @@ class Output:
             self.value(seen)
         elif self.terminal:
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r{bar(seen)[:width]:<{width}}", end="", file=self.stream, flush=True)
+            print(f"\r{_one_line(bar(seen))[:width]:<{width}}", end="", file=self.stream, flush=True)
         else:
             self.line(bar(seen))
 
@@ -81,7 +83,7 @@ class Output:
         if self.as_json and isinstance(error, Problem):
             print(dump(error.document), file=sys.stderr)
         else:
-            print(f"taskqueue: {error}", file=sys.stderr)
+            print(f"taskqueue: {_one_line(error)}", file=sys.stderr)
 
 
 def bar(seen: Task | Batch) -> str:
@@ -99,7 +101,8 @@ def bar(seen: Task | Batch) -> str:
 
 
 def dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_unknown)
+    """As JSON, which a terminal may show too."""
+    return plain_text.plain(json.dumps(value, ensure_ascii=False, default=_unknown))
 
 
 def _bar(fraction: float) -> str:
@@ -126,4 +129,9 @@ def _shown(value: Any) -> str:
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, dict | list | tuple):
         return dump(value)
-    return str(value)
+    return _one_line(value)
+
+
+def _one_line(value: object) -> str:
+    """Whoever chose the text, it moves no cursor, begins no line and is no order to a terminal."""
+    return plain_text.plain(value).translate(_ONE_LINE)

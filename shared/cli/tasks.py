@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
-from shared.cli.output import Output
+from shared.cli.output import Output, dump
 from shared.client import Batch, Client, NotFound, Task, TaskState
 from shared.client.tasks import Options
 
@@ -144,7 +144,7 @@ def _states(client: Client, name: str) -> Iterator[Task | Batch]:
 
 def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Prints the result as JSON; an end other than completed is an error."""
-    print(json.dumps(client.result(wanted.id, wanted.seconds), ensure_ascii=False), file=out.stream)
+    print(dump(client.result(wanted.id, wanted.seconds)), file=out.stream)
     return 0
 
 

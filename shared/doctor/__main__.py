@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from shared.doctor import Finding, Level, examine, worst
+from shared.plain_text import plain
 from shared.redis_client import connect
 from shared.settings import load_or_exit
 
@@ -40,7 +41,7 @@ def as_text(findings: Sequence[Finding]) -> str:
         lines.append(f"{_MARKS[each.level]}  {each.check}: {each.seen}")
         if each.advice:
             lines.append(f"         -> {each.advice}")
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 if __name__ == "__main__":

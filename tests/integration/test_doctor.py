@@ -153,6 +153,11 @@ def test_text_puts_the_advice_below_what_was_seen() -> None:
     assert worst([]) is Level.OK
 
 
+def test_text_does_nothing_to_a_terminal() -> None:
+    [line] = as_text([Finding(check="memory", level=Level.OK, seen="80%\x1b[2J\u202e")]).splitlines()
+    assert line == "ok       memory: 80%\\u001b[2J\\u202e"
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -145,6 +146,26 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
     run("locks", "unlock", "recovery", "--token", "none", "--reason", "a test", status=3)
 
 
+EVIL = "\x1b[2J\x1b]0;owned\x07all is well\x7f \x9b31m \u202e\u2028\t\r\nforged line"
+
+
+def test_no_text_of_somebody_elses_acts_on_the_terminal(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.ndjson"
+    file.write_text(json.dumps({"type": "fail", "data": {"message": EVIL}, "max_retries": 0}))
+    item, sent = run.json("batch", str(file), "--name", EVIL)
+    task, batch = item["task_id"], sent["batch_id"]
+    run("queues", "pause", "low", "--reason", EVIL)
+    said = [run("watch", task, status=1), run("wait", task, status=1) or run.err]
+    said += [run(*words) for words in (("show", batch), ("show", task), ("dlq", "list"), ("queues", "list"))]
+    as_json = run("--json", "show", batch)
+    for each in (*said, as_json):
+        assert "all is well" in each
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]|^forged", each, re.MULTILINE)
+    assert json.loads(as_json)["name"] == EVIL, "for programs nothing is lost"
+    run("queues", "resume", "low")
+    run("dlq", "delete", task)
+
+
 def test_each_way_to_end_has_its_status(run: Command) -> None:
     later = run("submit", "echo", "1", "--delay", "600").strip()
     run("wait", later, "--for", "0.1", status=4)
@@ -200,3 +221,10 @@ def test_a_terminal_gets_one_line_that_changes() -> None:
     assert first.startswith("[..............................]   0%  running")
     assert second.startswith("[###############...............]  50%  running  half")
     assert screen.getvalue().count("\n") == 1
+
+
+def test_a_message_of_progress_paints_nothing() -> None:
+    screen = Terminal()
+    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, priority="normal")
+    Output(screen, as_json=False).progress(replace(seen, progress=Progress(fraction=0.5, message="\x1b[2J\r\n100%")))
+    assert screen.getvalue().startswith("\r[###############...............]  50%  running  \\u001b[2J\\u000d\\n100%")

@@ -1,0 +1,17 @@
+"""Text from outside on its way to a page or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def plain(value: object) -> str:
+    """The text, with marks that cannot be seen, that move a cursor or that turn the direction of writing spelled out.
+
+    As JSON spells them: what was JSON before is the same JSON afterwards.
+    """
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(value))
