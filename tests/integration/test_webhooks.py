@@ -21,6 +21,8 @@ from shared.outside import Outside
 from shared.tasks import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
+from worker.handlers.signals import RetryLater
+from worker.handlers.webhook import DeliveryFailed, News, deliver
 from worker.outside_call import post
 
 S = TaskState
@@ -177,6 +179,22 @@ def test_an_unwell_receiver_is_tried_again_with_the_same_id_and_content(system: 
     assert [each.outcome for each in done.attempts] == ["failed", "failed", "failed", "completed"]
     assert "a redirect is not followed" in str(done.attempts[2].error)
     assert len({(headers["webhook-id"], body) for headers, body in receiver.got}) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "seconds"),
+    [("7", 7), ("0", 1), ("99999", 3600), ("\u00b2", None), ("9" * 5000, None), ("-1", None), ("soon", None)],
+)
+def test_a_receiver_says_when_to_come_again_in_seconds_and_within_reason(
+    receiver: Receiver, says: str, seconds: int | None
+) -> None:
+    receiver.answers = [(503, {"Retry-After": says}, b"")]
+    news = News(
+        url=receiver.url, event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at="now"
+    )
+    with pytest.raises(RetryLater if seconds else DeliveryFailed, match="answered 503") as refused:
+        deliver(news, Outside.of((), (), ("127.0.0.0/8",)), (b"secret",))
+    assert getattr(refused.value, "delay", None) == (timedelta(seconds=seconds) if seconds else None)
 
 
 def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(system: System) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import re
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -29,6 +30,8 @@ from worker.outside_call import WITHIN, Answer, Resolve, addresses_of, in_time, 
 
 _GONE = 410
 _TELL_WHEN = (429, 503)
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_SHORTEST_PAUSE = 1
 _LONGEST_PAUSE = 3600
 
 
@@ -122,6 +125,6 @@ def _judge(url: str, answer: Answer) -> None:
         raise GiveUp(said)
     if 300 <= answer.status < 400:
         raise DeliveryFailed(f"{said}; a redirect is not followed")
-    if answer.status in _TELL_WHEN and answer.retry_after.isdigit():
-        raise RetryLater(min(int(answer.retry_after), _LONGEST_PAUSE), said)
+    if answer.status in _TELL_WHEN and _SECONDS.fullmatch(answer.retry_after):
+        raise RetryLater(max(_SHORTEST_PAUSE, min(int(answer.retry_after), _LONGEST_PAUSE)), said)
     raise DeliveryFailed(said)
