@@ -88,10 +88,12 @@ manifests: ## render k8s/deployment.yaml from its parts, with kubectl
 	  echo "# Made by \`make manifests\` of overlays/production and base: change those."; echo "$$rendered"; \
 	} > k8s/deployment.yaml
 
+# The first password must not go on in a last line that has no end, and an empty one is none.
 env: ## write the passwords that docker-compose.yml asks for into .env; what is there stays
 	@touch .env && chmod 600 .env
+	@test -z "$$(tail -c1 .env)" || echo >>.env
 	@for name in REDIS_PASSWORD GRAFANA_PASSWORD; do \
-	  if grep -q "^$$name=" .env; then echo "$$name is in .env already: left as it is"; continue; fi; \
+	  if grep -q "^$$name=[\"' ]*[^\"'[:space:]]" .env; then echo "$$name is in .env already: left as it is"; continue; fi; \
 	  printf '%s=%s\n' "$$name" "$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >>.env; echo "$$name is in .env now"; \
 	done
 

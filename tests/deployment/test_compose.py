@@ -73,6 +73,22 @@ def test_make_env_writes_passwords_for_their_owner_alone_and_changes_none_that_i
     assert stat.S_IMODE(env.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("there", ["WORKERS=3", "WORKERS=3\nREDIS_PASSWORD=", 'REDIS_PASSWORD=""\r\nWORKERS=3\r\n'])
+def test_make_env_writes_lines_of_their_own_and_takes_no_empty_password_for_one(tmp_path: Path, there: str) -> None:
+    env = tmp_path / ".env"
+    env.write_text(there, newline="")
+    said = [
+        subprocess.run(
+            ["make", "-s", "-f", ROOT / "Makefile", "env"], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert said[0].count("is in .env now") == said[1].count("left as it is") == 2
+    lines = dict(line.split("=", 1) for line in env.read_text().splitlines())
+    assert lines["WORKERS"] == "3"
+    assert all(len(lines[name]) == 48 for name in PASSWORDS)
+
+
 def test_no_password_is_in_the_file() -> None:
     for name in re.findall(r"^ *(\w*(?:PASSWORD|SECRET)\w*): (.*)$", compose_file.TEXT, re.MULTILINE):
         assert re.match(r"\$\{\w+:\?", name[1]), name
