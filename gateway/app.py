@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
@@ -151,7 +152,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     )
     guards = Guards(limits=_limits(settings), breaker=Breaker(), door=Door(ring, scripts, metrics), audit=Audit(redis))
     declared = [each for part in routes for each in register(app, part, guards)]
-    register(app, Documentation(document(declared, version(), ring.required)), guards)
+    register(app, Documentation(partial(document, declared, version(), ring.required)), guards)
     app.extensions["door"] = guards.door
 
 

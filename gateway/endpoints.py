@@ -149,8 +149,9 @@ def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
 
 def endpoints_of(routes: object) -> list[tuple[Endpoint, Callable[..., Reply]]]:
     """The declared endpoints of an object, in the order of the class."""
-    methods = [getattr(routes, name) for name in vars(type(routes)) if not name.startswith("__")]
-    return [(method.endpoint, method) for method in methods if hasattr(method, "endpoint")]
+    declared = [name for name, method in vars(type(routes)).items() if hasattr(method, "endpoint")]
+    methods = [getattr(routes, name) for name in declared]
+    return [(method.endpoint, method) for method in methods]
 
 
 def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint, str]]:

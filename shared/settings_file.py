@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 
 def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
     """The settings in a file, by the names that `paths` has for their places in the tree; mistakes are added."""
     if not path:
         return {}
+    import yaml  # here, because every process reads its settings when it starts, and few have such a file
+
     try:
         tree = yaml.safe_load(Path(path).read_text()) or {}
     except OSError as error:

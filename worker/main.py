@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 
-import rq
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 BUSY_HEARTBEAT = 2.0
+RQ_VERSION = version("rq")
+"""What RQ's tools show. RQ itself is not imported for it: a worker that needs nothing else of it starts sooner."""
 PATIENCE = 4.0
 """Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
 
@@ -135,7 +137,7 @@ class Heartbeat:
             name=self.name,
             host=socket.gethostname(),
             pid=os.getpid(),
-            version=rq.__version__,
+            version=RQ_VERSION,
             queues=tuple(self.engine.settings.claimed_queues),
             executors=holdings.executors,
             started_at=self.started_at,

@@ -5,6 +5,7 @@ It tells nothing about this installation, so nobody needs a key for it."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -24,11 +25,18 @@ def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
 
 
 class Documentation:
-    """Everything is made once: it does not change while the process runs."""
+    """Everything is made once, for whoever asks first: most processes are never asked, and start sooner without it."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
-        self.page = page.render(document).encode()
+    def __init__(self, describe: Callable[[], dict[str, Any]]) -> None:
+        self._describe = describe
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        return self._describe()
+
+    @cached_property
+    def page(self) -> bytes:
+        return page.render(self.document).encode()
 
     @_open("/", "Where things are.")
     def index(self) -> Reply:
