@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -17,6 +18,13 @@ from tests.least_privilege import guarded_server, url_of_user
 # How long one example takes is the machine's affair; the time-out of the whole test bounds it.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """When only those are wanted that must be alone, files without any are not imported: nothing else goes on then."""
+    if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
+        return None if "pytest.mark.alone" in collection_path.read_text() else True
+    return None
 
 
 @pytest.hookimpl(trylast=True)
