@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dashboard.app import Desk
 
+LAST = 1_000_000
+"""Page behind which there is none: nobody has fifty million causes."""
+
 
 def page(desk: Desk) -> Blueprint:
     """`/dead-letters`"""
@@ -21,6 +24,8 @@ def page(desk: Desk) -> Blueprint:
     @blueprint.get("/dead-letters")
     def groups() -> str:
         at = max(0, request.args.get("page", 0, int))
+        if at > LAST:
+            abort(400, "this address names a page that no list gave out")
         found, total = desk.queries.groups(at)
         return render_template(
             "dead_letters.html",

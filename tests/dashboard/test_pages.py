@@ -82,13 +82,39 @@ def test_a_long_list_goes_on_where_the_page_ended(browser: Browser, system: Syst
 
 
 @pytest.mark.parametrize(
-    "path", ["/tasks?cursor=zzz", "/tasks?status=lost", "/tasks?since=yesterday", "/audit?before=x"]
+    "path",
+    [
+        "/tasks?cursor=zzz",
+        "/tasks?status=lost",
+        "/tasks?since=yesterday",
+        "/audit?before=x",
+        "/audit?before=%D9%A3-%D9%A3",
+        f"/audit?before={'9' * 20}-0",
+        f"/dead-letters?page={'9' * 20}",
+    ],
 )
 def test_an_address_that_cannot_be_is_told_so(browser: Browser, path: str) -> None:
     assert browser.get(path).status_code == 400
 
 
-@pytest.mark.parametrize("path", ["/tasks/nope", "/nowhere", "/bulk/nope", "/tasks/a%00b", "/tasks/" + "x" * 5000])
+@pytest.mark.parametrize(
+    "path", ["/dead-letters?page=1000000", "/dead-letters?page=-1", "/dead-letters?page=x", "/audit?before=9-0"]
+)
+def test_an_address_of_a_page_that_nothing_is_on_is_a_page(browser: Browser, path: str) -> None:
+    assert browser.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tasks/nope",
+        "/nowhere",
+        "/bulk/nope",
+        "/tasks/a%00b",
+        "/tasks/" + "x" * 5000,
+        "/batches/nope?after=" + "9" * 400,
+    ],
+)
 def test_what_is_not_there_is_a_page_too(browser: Browser, path: str) -> None:
     answer = browser.get(path)
     assert answer.status_code == 404
