@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from flask import Flask, Response, abort, current_app, g, redirect, request, session
 from flask.sessions import SecureCookieSessionInterface
@@ -134,9 +134,8 @@ def person() -> Person:
 
 def safe_target(path: str) -> str:
     """A path of this site to go on to, whatever somebody put into an address."""
-    parts = urlsplit(path)
-    inside = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
-    return path if inside else "/"
+    inside = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if inside and not urlsplit(path).netloc else "/"
 
 
 class SecretKeeper:
@@ -173,14 +172,13 @@ def _check_host(settings: Settings, users: Users) -> None:
     """A page elsewhere whose name was made to point at this machine must not get in where nobody has to sign in."""
     if users.required or not is_loopback(settings.bind_host):
         return
-    name = urlsplit(f"//{request.host}").hostname or ""
-    if not is_loopback(name):
+    if not is_loopback(_split(f"//{request.host}").hostname or ""):
         abort(403, "this dashboard is open without sign-in, so it answers under names of this machine only: localhost")
 
 
 def _check_forgery() -> None:
     origin = request.headers.get("Origin")
-    if origin is not None and (origin == "null" or urlsplit(origin).netloc != request.host):
+    if origin is not None and (_split(origin).netloc or None) != request.host:
         abort(403, "this form was sent from another site")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         abort(403, "this form was sent from another site")
@@ -188,6 +186,14 @@ def _check_forgery() -> None:
     known = str(session.get("csrf", ""))
     if not known or not hmac.compare_digest(given.encode(), known.encode()):
         abort(403, "the form is too old, or your browser keeps no cookies: go back, reload the page, try again")
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address; one that cannot be read has none."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _send_to_sign_in() -> AnyResponse:

@@ -165,6 +165,13 @@ def test_nothing_is_changed_without_the_token_of_the_session(browser: Browser, s
     assert _audit(system) == []
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1::1]", "null", "http://", "localhost", ""])
+def test_an_origin_that_cannot_be_read_is_another_site(browser: Browser, system: System, origin: str) -> None:
+    headers = {"Origin": origin}
+    answer = browser.client.post("/queues/low/pause", data={"csrf": browser.token()}, headers=headers)
+    assert (answer.status_code, _audit(system)) == (403, [])
+
+
 @pytest.mark.parametrize("path", [*CHANGES, "/sign-in"])
 def test_who_was_shown_no_form_has_no_token_that_could_be_right(browser: Browser, system: System, path: str) -> None:
     for guess in ("-", "", "None"):
