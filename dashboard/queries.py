@@ -5,13 +5,15 @@ What several people look at is remembered for a moment, so that a hundred tabs o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from redis import Redis
 
 from dashboard.memory import QUICK, Memory
 from dashboard.snapshot import Lookout, Snapshot
-from dashboard.watchlist import Watchlist
+from dashboard.watchlist import SMALL, Watchlist
 from shared import keys
 from shared.audit import Audit, AuditEntry
 from shared.batches import Batch, Batches, BatchItem
@@ -48,6 +50,7 @@ class Queries:
         self.batches = Batches(records.scripts)
         self.memory = Memory()
         self.watchlist = Watchlist(records)
+        self.large = threading.Lock()
 
     def look(self) -> Snapshot:
         """The system at a glance."""
@@ -71,6 +74,13 @@ class Queries:
         Raises TaskNotFound.
         """
         return self.watchlist.get(task_id).detail
+
+    def turn(self, task_id: str) -> AbstractContextManager[object]:
+        """Held while a page of a task is made: one large task at a time, since that takes a hundred times its bytes.
+
+        Raises TaskNotFound.
+        """
+        return self.large if self.watchlist.get(task_id).size > SMALL else nullcontext()
 
     def deliveries(self, task: TaskDetail) -> list[TaskSummary]:
         """What was told outside of a task's end, the latest first."""

@@ -19,6 +19,8 @@ WATCHED = 35.0
 MOST = 256
 SMALL = 16_384
 """Bytes of a record up to which it is read along with others."""
+KEPT = 1024 * 1024
+"""Bytes of all records that are kept beside the one read last. What is made of them can take thirty times as much."""
 
 
 @dataclass(slots=True)
@@ -71,4 +73,15 @@ class Watchlist:
             latest.pop(each, None)
         asked = {each: self.watched[each].asked_at if each in self.watched else now for each in readings}
         fresh = {each: _Watched(reading, now, asked[each]) for each, reading in readings.items()}
-        self.watched = latest | fresh
+        self.watched = _light(task_id, latest | fresh)
+
+
+def _light(wanted: str, watched: dict[str, _Watched]) -> dict[str, _Watched]:
+    """The wanted task whatever its size, and of the others those that there is room for, the last asked for first."""
+    kept = {wanted: watched.pop(wanted)} if wanted in watched else {}
+    room = KEPT
+    for each, found in sorted(watched.items(), key=lambda each: -each[1].asked_at):
+        if found.reading.size <= room:
+            kept[each] = found
+            room -= found.reading.size
+    return kept

@@ -34,13 +34,15 @@ def page(desk: Desk) -> Blueprint:
 
     @blueprint.get("/tasks/<task_id>")
     def task(task_id: str) -> str:
-        return _show(desk, task_id)
+        with desk.queries.turn(task_id):
+            return _show(desk, task_id)
 
     @blueprint.get("/tasks/<task_id>/<any(data, result):what>.json")
     def download(task_id: str, what: str) -> Response:
-        found = desk.queries.task(task_id)
-        value = desk.redaction.hide(found.data if what == "data" else found.result)
-        text = json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        with desk.queries.turn(task_id):
+            found = desk.queries.task(task_id)
+            value = desk.redaction.hide(found.data if what == "data" else found.result)
+            text = json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
         disposition = f'attachment; filename="{what}.json"'
         return Response(text, mimetype="application/json", headers={"Content-Disposition": disposition})
 
@@ -63,7 +65,8 @@ def _add_retries(blueprint: Blueprint, desk: Desk) -> None:
         try:
             desk.actions.amend(person(), task_id, text)
         except Refused as error:
-            return _show(desk, task_id, text, str(error)), 400
+            with desk.queries.turn(task_id):
+                return _show(desk, task_id, text, str(error)), 400
         return _back(task_id, "It is in its queue again, with the new data.")
 
     @blueprint.post("/tasks/<task_id>/run-now")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Barrier, Thread
+from threading import Barrier, BrokenBarrierError, Thread
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from redis.exceptions import TimeoutError
 
 from dashboard import memory, snapshot, watchlist
 from dashboard.memory import READS, Memory
+from dashboard.present import Redaction
 from dashboard.snapshot import Lookout
 from shared.scripts import Scripts
 from tests.dashboard.conftest import Browser, bury
@@ -136,6 +138,42 @@ def test_large_records_are_not_read_for_others(browser: Browser, watch: Watch, s
     assert browser.app.extensions["queries"].watchlist.watched[large].read_at == before
     browser.text(f"/tasks/{large}")
     assert browser.app.extensions["queries"].watchlist.watched[large].read_at == watch.now
+
+
+def test_large_records_are_not_kept_beyond_a_bound(
+    browser: Browser, watch: Watch, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchlist, "KEPT", 50_000)
+    a, b, c, d = (system.submit("noop", f'"{"x" * 20_000}"') for _ in range(4))
+    small, huge = system.submit("noop"), system.submit("noop", f'"{"x" * 60_000}"')
+    kept = [(a, {a}), (b, {a, b}), (c, {a, b, c}), (d, {b, c, d}), (small, {c, d, small}), (huge, {c, d, small, huge})]
+    for task, expected in [*kept, (small, {c, d, small})]:
+        watch.now += memory.FRESH + 1
+        browser.text(f"/tasks/{task}")
+        assert set(browser.app.extensions["queries"].watchlist.watched) == expected
+
+
+@pytest.mark.parametrize("what", ["", "/data.json"])
+def test_one_page_of_a_large_task_is_made_at_a_time(
+    browser: Browser, system: System, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    met: list[str] = []
+    both = Barrier(2, action=lambda: met.append("both were made at once"))
+    hide = Redaction.hide
+
+    def meet(self: Redaction, value: object, inside: str = "") -> object:
+        with suppress(BrokenBarrierError):
+            both.wait(1)
+        return hide(self, value, inside)
+
+    monkeypatch.setattr(Redaction, "hide", meet)
+    tasks = [system.submit("noop", f'"{"x" * 20_000}"') for _ in range(2)]
+    pages = [Thread(target=browser.app.test_client().get, args=(f"/tasks/{task}{what}",)) for task in tasks]
+    for each in pages:
+        each.start()
+    for each in pages:
+        each.join(30)
+    assert not met
 
 
 def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
