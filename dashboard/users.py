@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import getpass
 import sys
-import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -90,32 +88,6 @@ class Users:
             return f"{name[:40]!r} has no hash that is known here: {command} makes one"
         self.hashes[name] = (Role[role.upper()], hashed)
         return None
-
-
-class Doorman:
-    """Slows down who guesses passwords: after five wrong ones for a name, that name waits a little, in each process."""
-
-    WRONG, WAIT, MOST = 5, 30.0, 10_000
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.wrong: dict[str, tuple[int, float]] = {}
-
-    def keeps_out(self, name: str) -> bool:
-        with self.lock:
-            count, until = self.wrong.get(name, (0, 0.0))
-            return count >= self.WRONG and time.monotonic() < until
-
-    def heard(self, name: str, good: bool) -> None:
-        """Takes note of how a sign-in went."""
-        with self.lock:
-            if good:
-                self.wrong.pop(name, None)
-                return
-            if len(self.wrong) >= self.MOST:
-                self.wrong.clear()
-            count, _ = self.wrong.get(name, (0, 0.0))
-            self.wrong[name] = (count + 1, time.monotonic() + self.WAIT)
 
 
 _NOBODY = generate_password_hash("nobody")

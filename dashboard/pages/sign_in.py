@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, g, redirect, render_template, request, session
 
+from dashboard.doorman import Doorman, KeptOut, is_known, remember
 from dashboard.security import mark, safe_target
-from dashboard.users import Doorman
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def page(desk: Desk) -> Blueprint:
     """`/sign-in`"""
     blueprint = Blueprint("sign_in", __name__)
-    doorman = Doorman()
+    doorman = Doorman(desk.users)
 
     @blueprint.get("/sign-in")
     def form() -> str | Response:
@@ -31,20 +31,20 @@ def page(desk: Desk) -> Blueprint:
         return render_template("sign_in.html", target=safe_target(request.args.get("next", "/")))
 
     @blueprint.post("/sign-in")
-    def enter() -> Response | tuple[str, int]:
+    def enter() -> Response | tuple[str, int, dict[str, str]]:
         name, target = request.form.get("name", "")[:200], safe_target(request.form.get("next", "/"))
-        if doorman.keeps_out(name):
-            problem = "Too many wrong passwords for this name: wait half a minute."
-            return render_template("sign_in.html", target=target, name=name, problem=problem), 429
-        found = desk.users.check(name, request.form.get("password", ""))
-        doorman.heard(name, found is not None)
+        try:
+            found = doorman.check(name, request.form.get("password", ""), is_known(desk.users, name))
+        except KeptOut as error:
+            return _again(target, name, str(error)), error.status, {"Retry-After": str(error.wait)}
         if found is None:
             log.warning("a sign-in was refused", extra={"name_given": name, "address": request.remote_addr})
-            problem = "This name and password do not belong together."
-            return render_template("sign_in.html", target=target, name=name, problem=problem), 401
+            return _again(target, name, "This name and password do not belong together."), 401, {}
         session.clear()
         session.update(name=found.name, at=time.time(), mark=mark(desk.users, found.name))
-        return redirect(target)
+        answer = redirect(target)
+        remember(answer, desk.users, found.name)
+        return answer
 
     @blueprint.post("/sign-out")
     def leave() -> Response:
@@ -52,3 +52,7 @@ def page(desk: Desk) -> Blueprint:
         return redirect("/sign-in")
 
     return blueprint
+
+
+def _again(target: str, name: str, problem: str) -> str:
+    return render_template("sign_in.html", target=target, name=name, problem=problem)

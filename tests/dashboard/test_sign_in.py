@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event, Thread
+from types import SimpleNamespace
 
 import pytest
 from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
+from dashboard import doorman
+from dashboard.doorman import COOKIE, Doorman
 from dashboard.security import safe_target
 from dashboard.users import Users
 from shared.errors import SettingsError
 from tests.dashboard.conftest import Browser, bury
-from tests.harness import System
+from tests.harness import System, wait_until
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
 USERS = ",".join(
@@ -68,6 +72,104 @@ def test_guessing_is_slowed_down(guarded: Browser) -> None:
     assert [_sign_in(guarded, "vera", "wrong") for _ in range(6)] == [401] * 5 + [429]
     assert _sign_in(guarded, "vera") == 429
     assert _sign_in(guarded, "otto") == 302
+
+
+def _another(browser: Browser) -> Browser:
+    """Somebody else's, in front of the same dashboard."""
+    return Browser(browser.app, browser.app.test_client())
+
+
+def _hold_looks(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Event]:
+    """From now on a look at a password lasts until the event; the list has whose are looked at."""
+    looked: list[str] = []
+    over = Event()
+
+    def look(self: Users, name: str, password: str) -> None:
+        looked.append(name)
+        assert over.wait(30)
+
+    monkeypatch.setattr(Users, "check", look)
+    return looked, over
+
+
+def test_guesses_that_come_together_are_counted_before_they_are_looked_at(
+    guarded: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [_sign_in(guarded, "vera", "wrong") for _ in range(4)] == [401] * 4
+    looked, over = _hold_looks(monkeypatch)
+    fifth = Thread(target=_sign_in, args=(_another(guarded), "vera", "wrong"))
+    fifth.start()
+    wait_until(lambda: looked, "the fifth is looked at")
+    assert _sign_in(guarded, "vera", "wrong") == 429
+    over.set()
+    fifth.join(30)
+    assert looked == ["vera"]
+
+
+def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
+    guarded: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Doorman, "PATIENCE", 0.01)
+    looked, over = _hold_looks(monkeypatch)
+    two = [Thread(target=_sign_in, args=(_another(guarded), name)) for name in ("a", "b")]
+    for each in two:
+        each.start()
+    wait_until(lambda: len(looked) == 2, "two are looked at")
+    answer = guarded.post("/sign-in", follow=False, name="c", password="wrong")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert 'name="password"' in answer.text
+    over.set()
+    for each in two:
+        each.join(30)
+    assert _sign_in(guarded, "c", "wrong") == 401
+
+
+def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(doorman, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Doorman, "STRANGERS", 3)
+    assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
+    now[0] += Doorman.WAIT
+    assert [_sign_in(_another(guarded), name) for name in ("vera", "otto", "anna") * 2] == [302] * 6
+    assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
+    answer = guarded.post("/sign-in", follow=False, name="vera", password="correct horse")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "30")
+
+
+def test_strangers_keep_nobody_out_who_signed_in_before_in_this_browser(
+    guarded: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Doorman, "STRANGERS", 7)
+    assert _sign_in(guarded, "vera") == 302
+    guarded.post("/sign-out")
+    stranger = _another(guarded)
+    assert [_sign_in(stranger, "vera", "wrong") for _ in range(6)] == [401] * 5 + [429]
+    assert [_sign_in(stranger, f"n{n}", "wrong") for n in range(3)] == [401] * 2 + [429]
+    assert _sign_in(stranger, "vera") == 429
+    assert _sign_in(guarded, "vera") == 302
+    assert _sign_in(guarded, "otto") == 429, "here nobody signed in as otto"
+
+
+def test_who_signed_in_before_in_this_browser_is_slowed_down_too(guarded: Browser) -> None:
+    assert _sign_in(guarded, "vera") == 302
+    guarded.post("/sign-out")
+    assert [_sign_in(guarded, "vera", "wrong") for _ in range(6)] == [401] * 5 + [429]
+    assert _sign_in(guarded, "vera") == 429
+
+
+def test_a_browser_is_known_no_more_when_the_password_changes(open_browser: Callable[..., Browser]) -> None:
+    browser = open_browser(dashboard_users=USERS)
+    _sign_in(browser, "vera")
+    cookie = browser.client.get_cookie(COOKIE, path="/sign-in")
+    assert cookie
+    assert cookie.http_only
+    for password, status in (("correct horse", 302), ("another", 429)):
+        users = f"vera:viewer:{HASH if status == 302 else generate_password_hash(password, 'pbkdf2:sha256:1000')}"
+        later = open_browser(dashboard_users=users)
+        for _ in range(6):
+            _sign_in(_another(later), "vera", "wrong")
+        later.client.set_cookie(COOKIE, cookie.value, path="/sign-in")
+        assert _sign_in(later, "vera", password) == status
 
 
 ROLES = [
