@@ -112,7 +112,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
         data=pretty(data),
         result=pretty(result) if found.summary.state is TaskState.COMPLETED else None,
         longest=LONGEST,
-        command=_command(desk, found),
+        command=_command(desk, found, data),
         cause=desk.queries.group_of(task_id) if found.summary.state is TaskState.FAILED else None,
         edited=edited if edited is not None else pretty(data),
         problem=problem,
@@ -139,10 +139,10 @@ def _back(task_id: str, message: str) -> AnyResponse:
     return redirect(url_for("task.task", task_id=task_id))
 
 
-def _command(desk: Desk, found: TaskDetail) -> str | None:
+def _command(desk: Desk, found: TaskDetail, data: object) -> str | None:
     """A command that submits the same again, unless it would be too long for a terminal."""
     url = f"http://localhost:{desk.settings.gateway_port}"
-    command = as_command(url, found.summary.type, desk.redaction.hide(found.data), found.summary.queue)
+    command = as_command(url, found.summary.type, data, found.summary.queue)
     return command if len(command) <= LONGEST else None
 
 
