@@ -18,7 +18,7 @@ At a steady 500 requests a second this, x2, answers with p50 1.5 ms and p99 9 to
 
 A server whose threads read sockets is starved by anyone who sends slowly; waitress hands a request to a thread only
 when all of it has arrived, but has one process, which Python's lock holds to one core, and cuts what runs when it
-stops. So gunicorn's processes run waitress's loop (`intake.py`).
+stops. So gunicorn's processes run waitress's loop (`shared/intake.py`).
 """
 
 from __future__ import annotations

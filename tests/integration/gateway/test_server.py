@@ -23,7 +23,9 @@ import httpx
 import pytest
 from redis import Redis
 
+import dashboard.intake
 from gateway.intake import Parser, Server
+from shared import intake
 from shared.api_keys import Scope, new_key
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.task_types import TaskType, TaskTypes
@@ -261,7 +263,7 @@ def test_slow_callers_hold_nobody_up(running: Running) -> None:
 
 
 def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.intake.RECEIVE_SECONDS", 0.0)
+    monkeypatch.setattr(Server, "receive_seconds", 0.0)
     server = idle_server()
     with closing(socket.create_connection(server.socket.getsockname())) as caller:
         caller.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -272,15 +274,15 @@ def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.Monke
     server.close()
 
 
-def idle_server(max_body: int = 1000) -> Server:
+def idle_server(max_body: int = 1000, kind: type[intake.Server] = Server) -> intake.Server:
     class App:
         config = {"MAX_CONTENT_LENGTH": max_body}  # noqa: RUF012  # like Flask's
 
     listener = socket.create_server(("127.0.0.1", 0))
-    return Server(App(), listener, threads=1)
+    return kind(App(), listener, threads=1)
 
 
-def arriving(server: Server) -> bool:
+def arriving(server: intake.Server) -> bool:
     server.turn(0.1)
     return any(channel.request is not None for channel in server.active_channels.values())
 
@@ -378,11 +380,12 @@ def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
     server.close()
 
 
+@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
 def test_bodies_that_do_not_end_share_a_bound_and_the_oldest_large_one_makes_room(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.intake.UNREAD_BODIES", 300_000)
-    server = idle_server(100_000)
+    monkeypatch.setattr(kind, "unread_bodies", 300_000)
+    server = idle_server(100_000, kind)
     address = server.socket.getsockname()
     begin = HEAD + b"Content-Length: 90001\r\n\r\n"
     with ExitStack() as opened:
@@ -407,7 +410,7 @@ def test_bodies_that_do_not_end_share_a_bound_and_the_oldest_large_one_makes_roo
     server.close()
 
 
-def turned(server: Server) -> bool:
+def turned(server: intake.Server) -> bool:
     server.turn(0.01)
     return True
 
