@@ -118,6 +118,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
+    breaker = Breaker()
     routes = (
         Tasks(
             queues=queues,
@@ -147,10 +148,10 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             tracing,
             settings.default_priority,
         ),
-        HealthRoutes(settings, redis, queues, workers, version(), ring.required),
+        HealthRoutes(settings, redis, queues, workers, version(), breaker, ring.required),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )
-    guards = Guards(limits=_limits(settings), breaker=Breaker(), door=Door(ring, scripts, metrics), audit=Audit(redis))
+    guards = Guards(limits=_limits(settings), breaker=breaker, door=Door(ring, scripts, metrics), audit=Audit(redis))
     declared = [each for part in routes for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), ring.required)), guards)
     app.extensions["door"] = guards.door

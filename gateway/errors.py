@@ -132,6 +132,9 @@ NO_PARENT = Kind(
 )
 QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after the time in Retry-After, or another priority.")
 RATE = Kind("rate-limited", 429, "Rate limited", "The key may send no more for now: try again after Retry-After.")
+ASKED_TOO_OFTEN = Kind(
+    "asked-too-often", 429, "Asked too often", "Others are having this looked at just now: ask after Retry-After."
+)
 CROWDED = Kind(
     "too-many-bodies", 503, "Too many bodies", "More is being sent at a time than is kept: send it again, and faster."
 )
@@ -160,7 +163,7 @@ KINDS = {
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, TOO_SLOW, CROWDED,
+        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, TOO_SLOW, CROWDED, ASKED_TOO_OFTEN,
     )
 }  # fmt: skip
 

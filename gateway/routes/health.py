@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from gateway import schemas
+from gateway import errors, schemas
+from gateway.breaker import Breaker
 from gateway.endpoints import Answer, Reply, endpoint
+from gateway.errors import Refusal
 from shared.doctor import examine, worst
 from shared.errors import StoreUnavailable
 from shared.queues import Queues
@@ -20,13 +23,22 @@ from shared.workers import Workers
 
 ALIVE = {"status": "ok"}
 NEARLY_FULL = 0.9
+EXAMINING = 2
+"""How many may look at everything at a time: it takes a thread for seconds where Jaeger or Prometheus is silent."""
 
 
 class HealthRoutes:
     """Health, for people and for orchestrators."""
 
     def __init__(
-        self, settings: Settings, redis: Redis, queues: Queues, workers: Workers, version: str, keys: bool
+        self,
+        settings: Settings,
+        redis: Redis,
+        queues: Queues,
+        workers: Workers,
+        version: str,
+        breaker: Breaker,
+        keys: bool,
     ) -> None:
         """`keys`: callers need one, so strangers are told only what orchestrators have to know."""
         self.settings = settings
@@ -34,7 +46,9 @@ class HealthRoutes:
         self.queues = queues
         self.workers = workers
         self.version = version
+        self.breaker = breaker
         self.keys = keys
+        self.examining = threading.BoundedSemaphore(EXAMINING)
 
     @endpoint(
         "GET",
@@ -49,7 +63,8 @@ class HealthRoutes:
     def health(self) -> Reply:
         """Says how Redis, the workers and the queues are."""
         try:
-            found = self._look()
+            with self.breaker.guarding():
+                found = self._look()
         except StoreUnavailable as error:
             found = self._without_store(str(error))
         return Reply(content=found, status=503 if found.status == "unavailable" else 200)
@@ -59,11 +74,18 @@ class HealthRoutes:
         "/health/detail",
         tag="health",
         answers={200: Answer(description="What was looked at, what was seen, what to do.", model=schemas.HealthDetail)},
+        problems=(errors.ASKED_TOO_OFTEN,),
         store=False,
     )
     def detail(self) -> Reply:
         """Looks at Redis, settings, workers, housekeeping, Jaeger and Prometheus, and says in words what to change."""
-        findings = examine(self.settings, self.redis)
+        if not self.examining.acquire(blocking=False):
+            headers = {"Retry-After": str(errors.RETRY_AFTER)}
+            raise Refusal(errors.ASKED_TOO_OFTEN, "others are having this looked at just now", headers=headers)
+        try:
+            findings = examine(self.settings, self.redis)
+        finally:
+            self.examining.release()
         checks = [schemas.HealthCheck(**asdict(each)) for each in findings]
         return Reply(content=schemas.HealthDetail(status=worst(findings).value, version=self.version, checks=checks))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import pytest
@@ -231,6 +232,28 @@ def test_a_collector_that_nobody_runs_is_named() -> None:
 
 
 # --- at the gateway ---
+
+
+def test_who_asks_the_gateway_while_two_others_do_is_told_to_come_again(
+    redis_client: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look takes a thread for seconds where Jaeger or Prometheus does not answer."""
+    asked, done = Semaphore(0), Event()
+
+    def examined(settings: Settings, redis: Redis) -> list[Finding]:
+        asked.release()
+        assert done.wait(30)
+        return [Finding(check="redis", level=Level.OK, seen="it answers")]
+
+    monkeypatch.setattr("gateway.routes.health.examine", examined)
+    with connect(redis_url) as client, ThreadPoolExecutor(2) as pool:
+        app = create_app(Settings(redis_url=redis_url), client)
+        others = [pool.submit(app.test_client().get, "/health/detail") for _ in range(2)]
+        assert all(asked.acquire(timeout=30) for _ in others)
+        refused = app.test_client().get("/health/detail")
+        done.set()
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert [each.result().status_code for each in others] == [200, 200]
 
 
 def test_the_gateway_shows_the_same_to_operators(redis_client: Redis, redis_url: str) -> None:

@@ -128,7 +128,8 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
         redis_server.start()
 
 
-def test_a_crowd_is_refused_in_time_too(frozen: Gateway) -> None:
+@pytest.mark.parametrize("path", ["/queues", "/health/ready"])
+def test_a_crowd_is_refused_in_time_too(frozen: Gateway, path: str) -> None:
     """With 100 requests on few threads, each waiting for the time-out in its turn, the last would wait a minute."""
     gate = threading.Semaphore(4)
     slowest = [0.0]
@@ -136,7 +137,7 @@ def test_a_crowd_is_refused_in_time_too(frozen: Gateway) -> None:
     def ask() -> None:
         begun = time.monotonic()
         with gate:
-            assert frozen.app.test_client().get("/queues").status_code == 503
+            assert frozen.app.test_client().get(path).status_code == 503
         slowest[0] = max(slowest[0], time.monotonic() - begun)
 
     crowd = [threading.Thread(target=ask) for _ in range(100)]
