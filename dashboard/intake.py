@@ -16,6 +16,7 @@ class Server(intake.Server):
     receive_seconds = 10
     idle_seconds = 15
     unread_bodies = 16 << 20
+    untaken_answers = 32 << 20
 
     def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
         super().__init__(app, listener, threads, CONNECTIONS)

@@ -180,6 +180,7 @@ class Server(intake.Server):
     idle_seconds = 60
     # With 700 bodies of 1 MiB that never end, two processes grew from 183 to 402 MB, of the 512 that a container gets.
     unread_bodies = 64 << 20
+    untaken_answers = 64 << 20
 
     def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
         self.streams = Streams(app)

@@ -24,7 +24,7 @@ from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
-from waitress.utilities import Error, RequestEntityTooLarge
+from waitress.utilities import BadRequest, Error, RequestEntityTooLarge
 
 from shared.unread import Unread
 
@@ -33,6 +33,13 @@ LINGER_SECONDS = 5
 """For which the rest of a refused request is read and thrown away."""
 HALF_SENT_SECONDS = 2
 """For which a stopping process waits for requests that are half here."""
+LONGEST_CHUNK_LINE = 256
+LONGEST_TRAILERS = 4096
+SMALL_ANSWER = 16 << 10
+"""Bytes of an answer that may wait for whoever does not read, uncounted: the connections are few enough."""
+UNTAKEN_SECONDS = 20
+"""For which a caller may take nothing of an answer that is there."""
+_LOOK_SECONDS = 0.05
 
 
 class Crowded(Error):  # type: ignore[misc]  # waitress has no types
@@ -106,8 +113,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
         if self._too_large():
-            self.completed = True
-            self.error = RequestEntityTooLarge(f"the body is larger than {self.adj.max_body} bytes: send less")
+            self._refuse(RequestEntityTooLarge(f"the body is larger than {self.adj.max_body} bytes: send less"))
+        elif self._chatty():
+            self._refuse(BadRequest("a line beside the chunks is too long"))
         if self.error is not None:
             self.expect_continue = False
         return consumed
@@ -119,12 +127,22 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
     def give_up(self) -> None:
         """What is here of it is let go, and what follows is not kept."""
-        self.completed, self.expect_continue, self.body_rcv = True, False, None
-        self.error = Crowded("too much is sent at the same time: send it again in a moment")
+        self.expect_continue, self.body_rcv = False, None
+        self._refuse(Crowded("too much is sent at the same time: send it again in a moment"))
+
+    def _refuse(self, error: Error) -> None:
+        self.completed, self.error = True, error
 
     def _too_large(self) -> bool:
         size = len(self.body_rcv) if self.chunked else self.content_length
         return bool(size > self.adj.max_body)
+
+    def _chatty(self) -> bool:
+        """What comes beside the chunks is no part of the body, and is kept until its line is whole."""
+        body = self.body_rcv if self.chunked else None
+        return body is not None and (
+            len(body.control_line) > LONGEST_CHUNK_LINE or len(body.trailer) > LONGEST_TRAILERS
+        )
 
 
 class Refused(ErrorTask):  # type: ignore[misc]  # waitress has no types
@@ -168,6 +186,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     lingers_until: float | None = None
     kept = 0
     """Bytes of requests that are counted as unread."""
+    untaken_since: float | None = None
+    """When it was seen that nothing of what is due to the caller is taken."""
 
     @property
     def unread(self) -> int:
@@ -182,9 +202,12 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
         return bool(self.requests or self.total_outbufs_len)
 
     def late(self, now: float) -> bool:
-        """A request has been arriving for too long, or the rest of a refused one."""
+        """A request has been arriving for too long, or the rest of a refused one; or its answer is not taken."""
         if self.lingers_until is not None:
             return now > self.lingers_until
+        if self.total_outbufs_len:
+            self.untaken_since = self.untaken_since or now
+            return now - self.untaken_since > UNTAKEN_SECONDS
         return self.request is not None and now - self.request.begun > self.server.receive_seconds
 
     def received(self, data: bytes) -> bool:
@@ -199,6 +222,14 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
         super().service()
         if self.kept:
             self.server.unread.count(self)
+        if self.total_outbufs_len > SMALL_ANSWER:
+            self.server.bound_answers()
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        taken = bool(super()._flush_some(do_close))
+        if taken:
+            self.untaken_since = None
+        return taken
 
     def give_up(self) -> None:
         """The request that is half here is refused; who has not even sent its headers is cut off."""
@@ -257,6 +288,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """For which a connection is kept between requests."""
     unread_bodies: ClassVar[int]
     """Bytes of requests that are kept while they arrive and until a thread reads them, all connections together."""
+    untaken_answers: ClassVar[int]
+    """Bytes of answers that wait for callers who do not read them, all connections together."""
     draining = False
 
     def __init__(self, app: Any, listener: socket.socket, threads: int, connections: int) -> None:
@@ -279,6 +312,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         )
         adj.max_body = max_body
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
+        self._answers_looked_at = 0.0
         self.unread = Unread(max(self.unread_bodies, 2 * max_body))
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
@@ -286,6 +320,22 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         """Refuses what is half here, where all together is more than may be kept."""
         for channel in self.unread.too_many(self.active_channels.values()):
             channel.give_up()
+
+    def bound_answers(self) -> None:
+        """Cuts off who has read nothing for longest, where all that waits to be read is more than may be kept."""
+        now = time.monotonic()
+        if now < self._answers_looked_at + _LOOK_SECONDS:
+            return
+        self._answers_looked_at = now
+        channels = list(self.active_channels.values())
+        due = [(each.untaken_since or now, -each.total_outbufs_len, each) for each in channels]
+        total = -sum(size for _, size, _ in due)
+        for _, size, channel in sorted(due, key=lambda each: each[:2]):
+            if total <= self.untaken_answers:
+                return
+            channel.will_close = True
+            total += size
+            self.pull_trigger()
 
     def turn(self, timeout: float) -> None:
         """One round: waits for something to do, at most so long, and does it."""
@@ -297,6 +347,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         for channel in self.active_channels.values():
             if channel.late(moment):
                 channel.will_close = True
+        self.bound_answers()
 
     def drain(self, seconds: float) -> None:
         """Takes no more connections, answers what is here, for a while also what is half here, then ends."""

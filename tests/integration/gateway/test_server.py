@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,12 @@ def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.Monke
 def idle_server(max_body: int = 1000, kind: type[intake.Server] = Server) -> intake.Server:
     class App:
         config = {"MAX_CONTENT_LENGTH": max_body}  # noqa: RUF012  # like Flask's
+        served = 0
+
+        def __call__(self, environ: Any, start_response: Callable[..., object]) -> list[bytes]:
+            start_response("200 OK", [("Content-Length", str(len(ANSWER)))])
+            self.served += 1
+            return [ANSWER]
 
     listener = socket.create_server(("127.0.0.1", 0))
     return kind(App(), listener, threads=1)
@@ -381,6 +388,81 @@ def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("begin", [b"1;", b"0\r\na: "], ids=["size", "trailer"])
+def test_what_comes_beside_the_chunks_of_a_body_is_bounded(begin: bytes) -> None:
+    """It is no part of the body, however large that may be."""
+    server = idle_server(1 << 20)
+    parser = Parser(server.adj)
+    parser.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+    given = 0
+    while not parser.completed and given < 100_000:
+        given += parser.received(b"x" * 1000)
+    assert given <= 5000
+    assert parser.error is not None
+    assert parser.error.code == 400
+    server.close()
+
+
+ANSWER = b"x" * 4_000_000
+
+
+def asking(server: intake.Server) -> socket.socket:
+    """A caller who asks and reads nothing yet."""
+    caller = socket.socket()
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    caller.connect(server.socket.getsockname())
+    caller.settimeout(30)
+    caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    return caller
+
+
+def length_of(caller: socket.socket) -> int:
+    """How much of the answer comes until the connection ends, however it does."""
+    length = 0
+    with suppress(ConnectionResetError):
+        while data := caller.recv(1 << 20):
+            length += len(data)
+    return length
+
+
+@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+def test_answers_that_nobody_reads_share_a_bound_and_who_reads_gets_all_of_his(
+    kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "untaken_answers", 6_000_000)
+    server = idle_server(kind=kind)
+    with ExitStack() as opened, ThreadPoolExecutor() as pool:
+        callers = [opened.enter_context(closing(asking(server))) for _ in range(3)]
+        wait_until(lambda: turned(server) and served(server) == 3, "all have been answered")
+        wait_until(lambda: turned(server) and len(server.active_channels) == 1, "two are cut off")
+        lengths = pool.map(length_of, callers)
+        wait_until(lambda: turned(server) and not server.active_channels, "the third has all of it")
+        assert sum(length > len(ANSWER) for length in lengths) == 1
+    server.close()
+
+
+def served(server: intake.Server) -> int:
+    return int(server.application.served)
+
+
+def test_who_takes_nothing_of_his_answer_is_late_and_who_takes_some_is_not() -> None:
+    server = idle_server()
+    with closing(asking(server)) as caller:
+        wait_until(lambda: turned(server) and served(server) == 1, "it is answered")
+        [channel] = server.active_channels.values()
+        now = time.monotonic()
+        assert not channel.late(now)
+        assert channel.late(now + 21)
+        before = channel.total_outbufs_len
+        wait_until(
+            lambda: len(caller.recv(100_000)) > 0 and turned(server) and channel.total_outbufs_len < before,
+            "some of it is taken",
+        )
+        assert channel.total_outbufs_len > 0
+        assert not channel.late(now + 30)
+    server.close()
+
+
 def test_bodies_that_do_not_end_share_a_bound_and_the_oldest_large_one_makes_room(
     kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
