@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+from collections import deque
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any
@@ -184,6 +185,7 @@ class Server(intake.Server):
 
     def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
         self.streams = Streams(app)
+        self.leaving: deque[Channel] = deque()
         super().__init__(app, listener, threads, _connections())
 
     def add_task(self, task: Any) -> None:
@@ -192,12 +194,19 @@ class Server(intake.Server):
             return
         first = task.requests[0]
         if getattr(first, "stream", None) is not None and not first.error and len(task.requests) == 1:
-            task.leave(self.streams)
+            # It may be a thread that is through with the request before: only the loop takes a connection out of it.
+            self.leaving.append(task)
+            self.pull_trigger()
         else:
             super().add_task(task)
 
+    def turn(self, timeout: float) -> None:
+        super().turn(timeout)
+        while self.leaving:
+            self.leaving.popleft().leave(self.streams)
+
     def unfinished(self, wait_for_half_sent: bool) -> bool:
-        return self.streams.running > 0 or super().unfinished(wait_for_half_sent)
+        return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)
 
 
 class Intake(intake.Intake):

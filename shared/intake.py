@@ -39,6 +39,8 @@ SMALL_ANSWER = 16 << 10
 """Bytes of an answer that may wait for whoever does not read, uncounted: the connections are few enough."""
 UNTAKEN_SECONDS = 20
 """For which a caller may take nothing of an answer that is there."""
+NEARLY_ALL = 0.9
+"""Of the connections that there may be; beyond it those that ask for nothing make place."""
 _LOOK_SECONDS = 0.05
 
 
@@ -189,6 +191,10 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     untaken_since: float | None = None
     """When it was seen that nothing of what is due to the caller is taken."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.at_rest_since = time.monotonic()
+
     @property
     def unread(self) -> int:
         """Bytes of requests that nobody has read yet; none of one who has gone."""
@@ -200,6 +206,11 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     def busy(self) -> bool:
         """A request is being answered."""
         return bool(self.requests or self.total_outbufs_len)
+
+    @property
+    def dispensable(self) -> tuple[bool, float]:
+        """Smaller than that of another: rather closed. First who asks for nothing, then whose request takes longest."""
+        return (False, self.at_rest_since) if self.request is None else (True, self.request.begun)
 
     def late(self, now: float) -> bool:
         """A request has been arriving for too long, or the rest of a refused one; or its answer is not taken."""
@@ -220,6 +231,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     def service(self) -> None:
         super().service()
+        self.at_rest_since = time.monotonic()
         if self.kept:
             self.server.unread.count(self)
         if self.total_outbufs_len > SMALL_ANSWER:
@@ -300,7 +312,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             ident=None,
             connection_limit=connections,
             channel_timeout=self.idle_seconds,
-            cleanup_interval=1,
+            # By a clock that can be set; `turn` does it by one that cannot.
+            cleanup_interval=1 << 30,
             max_request_header_size=HEADER_BYTES,
             # Of a body in chunks; how much it holds is measured by the parser.
             max_request_body_size=8 * max_body + HEADER_BYTES,
@@ -313,6 +326,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         adj.max_body = max_body
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
         self._answers_looked_at = 0.0
+        self._next_maintenance = 0.0
         self.unread = Unread(max(self.unread_bodies, 2 * max_body))
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
@@ -340,6 +354,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def turn(self, timeout: float) -> None:
         """One round: waits for something to do, at most so long, and does it."""
         wasyncore.loop(timeout, use_poll=True, map=self._map, count=1)
+        now = time.monotonic()
+        if now >= self._next_maintenance:
+            self._next_maintenance = now + 1
+            self.maintenance(time.time())
 
     def maintenance(self, now: float) -> None:
         super().maintenance(now)
@@ -348,6 +366,15 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             if channel.late(moment):
                 channel.will_close = True
         self.bound_answers()
+        self.make_place()
+
+    def make_place(self) -> None:
+        """Closes connections on which nothing is answered, where there are nearly as many as may be."""
+        too_many = len(self.active_channels) - int(NEARLY_ALL * self.adj.connection_limit)
+        if too_many > 0:
+            waiting = [each for each in self.active_channels.values() if not each.busy]
+            for channel in sorted(waiting, key=lambda each: each.dispensable)[:too_many]:
+                channel.will_close = True
 
     def drain(self, seconds: float) -> None:
         """Takes no more connections, answers what is here, for a while also what is half here, then ends."""

@@ -388,6 +388,47 @@ def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+def test_connections_that_ask_for_nothing_make_place_when_there_are_nearly_as_many_as_may_be() -> None:
+    server = idle_server()
+    server.adj.connection_limit = 20
+    with ExitStack() as opened:
+
+        def connect(said: bytes = b"") -> socket.socket:
+            caller = opened.enter_context(closing(socket.create_connection(server.socket.getsockname(), timeout=30)))
+            caller.sendall(said)
+            before = len(server.active_channels)
+            wait_until(lambda: turned(server) and len(server.active_channels) > before, "it is there")
+            return caller
+
+        half_here = connect(HEAD)
+        wait_until(lambda: arriving(server), "the server reads it")
+        idle = [connect() for _ in range(18)]
+        server.maintenance(time.time())
+        wait_until(lambda: turned(server) and len(server.active_channels) == 18, "one makes place")
+        assert idle[0].recv(1) == b""
+        assert not readable(half_here)
+        assert not readable(idle[1])
+    server.close()
+
+
+def test_a_stream_behind_another_request_leaves_the_loop_by_the_loop_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that took its connection away would do so while the loop goes over them."""
+    left: list[threading.Thread] = []
+    monkeypatch.setattr("gateway.intake.Channel.leave", lambda self, streams: left.append(threading.current_thread()))
+    server = idle_server()
+    with closing(socket.create_connection(server.socket.getsockname(), timeout=30)) as caller:
+        caller.sendall(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /tasks/batch HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/x-ndjson\r\nContent-Length: 10\r\n\r\n"
+        )
+        with ThreadPoolExecutor() as pool:
+            pool.submit(length_of, caller)
+            wait_until(lambda: turned(server) and left, "the stream leaves")
+            caller.shutdown(socket.SHUT_RDWR)
+    assert left == [threading.current_thread()]
+    server.close()
+
+
 @pytest.mark.parametrize("begin", [b"1;", b"0\r\na: "], ids=["size", "trailer"])
 def test_what_comes_beside_the_chunks_of_a_body_is_bounded(begin: bytes) -> None:
     """It is no part of the body, however large that may be."""
