@@ -27,7 +27,7 @@ class LogTail(logging.Handler):
         self.active = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self.active:
+        if not (self.active and self.limit):
             return
         stamp = time.strftime("%H:%M:%S", time.gmtime(record.created))
         try:

@@ -1,0 +1,20 @@
+"""The last log lines of an attempt: how many are kept."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from worker.log_tail import LogTail
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])
+def test_lines_are_kept_within_the_limit_and_where_it_is_nothing_no_line_is(limit: int, kept: int) -> None:
+    sent: list[str] = []
+    tail = LogTail(limit, sent.append)
+    tail.start()
+    for _ in range(100):
+        tail.handle(logging.LogRecord("x", logging.INFO, __file__, 1, "a line", None, None))
+    assert len(tail.lines) == kept
+    assert bool(sent) == bool(kept)
