@@ -34,13 +34,15 @@ local function news_of(id, event, url)
   return news
 end
 
--- Stores one delivery of `task` and puts it in line. `call` is RQ's call, made of the id when it is not known yet.
-local function post(task, queue, call, retry, meta)
+-- Stores one delivery of `task` and puts it in line. `call` is RQ's call, made of the id when it is not known yet. Where
+-- deliveries have to wait for each other, those of each receiver take turns (see `tenant_of` in `claim.lua`).
+local function post(task, queue, call, retry, meta, receiver)
   local id = task .. '-hook-' .. num(redis.call('HINCRBY', job_key(task), 'deliveries', 1))
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,
     'description', HOOK, 'created_at', iso(now), 'enqueued_at', iso(now), 'delivery_of', task)
   if retry then redis.call('HSET', job_key(id), 'retry', retry) end
   if meta then redis.call('HSET', job_key(id), 'meta', meta) end
+  if receiver then redis.call('HSET', job_key(id), 'receiver', receiver) end
   redis.call('ZADD', TASKS, NOW, id)
   redis.call('ZADD', 'taskqueue:tasks:type:' .. HOOK, NOW, id)
   redis.call('RPUSH', 'rq:queue:' .. queue, id)
@@ -49,6 +51,11 @@ local function post(task, queue, call, retry, meta)
   count('submitted', 1)
   ring(1, queue)
   return id
+end
+
+local function host_of(url)
+  local host = type(url) == 'string' and string.match(url, '^%a+://([^/?#|]+)')
+  return host and string.lower(host)
 end
 
 local function wants(hook, event)
@@ -71,5 +78,5 @@ local function tell_outside(id, event, stored)
     news.message = delivery
     return '["shared.wire.run_by_taskqueue_worker",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
   end
-  post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0))
+  post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0), host_of(hook.url))
 end

@@ -131,6 +131,11 @@ end
 
 local looked_at = {}
 
+-- Who takes turns with others in the line of a limit. A receiver that does not answer holds up its own deliveries most.
+local function tenant_of(id, v)
+  return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
+end
+
 -- The line that a task from the list belongs into instead of being started: that of a limit, or that of its tenant.
 local function line_for(id, v)
   if v[17] then return '', v[17] end
@@ -138,7 +143,7 @@ local function line_for(id, v)
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
-    return limit, ''
+    return limit, tenant_of(id, v)
   end
   take_part(id, names)
 end
@@ -211,7 +216,22 @@ end
 
 -- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
 -- the list and in each line that may move goes first. Nobody is overtaken because somebody else is limited.
-local due = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, 32) or {}
+-- Limits whose lines are all in queues that are paused or somebody else's are looked past, a millisecond's worth of them.
+local MOST_LINES, MOST_LOOKS = 32, 1000
+local found = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
+local due, elsewhere = {}, {}
+
+local function has_line_here(name)
+  for _, queue in ipairs(queues) do
+    if redis.call('EXISTS', turns_key(queue.name, name)) == 1 then return true end
+  end
+  return false
+end
+
+for _, name in ipairs(found) do
+  if #due == MOST_LINES then break end
+  table.insert(has_line_here(name) and due or elsewhere, name)
+end
 local has_tenants = {}
 for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
 
@@ -269,7 +289,7 @@ local function take_from_line(first, queue)
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
-    return enter_line(id, queue, limit, v[17] or '', first.score)
+    return enter_line(id, queue, limit, tenant_of(id, v), first.score)
   end
   take_part(id, names)
   begin(id, queue, v, first.score)
@@ -343,20 +363,31 @@ local function settle_limit(name)
     return false
   end
   redis.call('ZADD', DUE, due_of(limit), name)
-  if not lets_start(limit) then return false end
-  for _, queue in ipairs(queues) do
-    if redis.call('EXISTS', turns_key(queue.name, name)) == 1 then return true end
+  return lets_start(limit) and has_line_here(name)
+end
+
+-- Those that were looked past are looked at last the next time; the lines of some may be gone altogether.
+local function settle_elsewhere()
+  local latest = {}
+  for at, name in ipairs(elsewhere) do
+    if at <= MOST_LINES then settle_limit(name)
+    else
+      latest[#latest + 1] = NOW
+      latest[#latest + 1] = name
+    end
   end
+  if #latest > 0 then redis.call('ZADD', DUE, unpack(latest)) end
 end
 
 local again_in, lines_left = -1, false
 if limited then
   for _, name in ipairs(due) do looked_at[name] = true end
   for name in pairs(looked_at) do lines_left = settle_limit(name) or lines_left end
+  settle_elsewhere()
   local next_due = redis.call('ZRANGEBYSCORE', DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if next_due[2] then again_in = tonumber(next_due[2]) - now end
   for _, queue in ipairs(queues) do lines_left = lines_left or has_tenants[queue.name] end
-  more = more or (#due == 32 and #tasks > 0)
+  more = more or (#due == MOST_LINES and #tasks > 0)
 end
 
 if #tasks == want then

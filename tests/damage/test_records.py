@@ -48,7 +48,7 @@ FIELDS = (
         "after_batch",
         "limit_key",
     ),
-    *("fair_key", "line", "webhook", "told", "deliveries", "delivery_of", "sent_back", "unknown field"),
+    *("fair_key", "line", "webhook", "told", "deliveries", "delivery_of", "receiver", "sent_back", "unknown field"),
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """

@@ -11,7 +11,9 @@ import pytest
 
 from shared import keys
 from shared.limits import Limit, Limits, read_limit
+from shared.redis_client import text
 from shared.settings import Settings
+from shared.tasks import Webhook
 from tests.integration.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.integration.store import LEASE, SECOND, Store
 from worker.main import Heartbeat
@@ -100,6 +102,23 @@ def test_a_claim_sent_again_takes_no_more_slots(store: Store, limits: Limits) ->
     submit(store, "slow", 5)
     assert store.claim(10, token="same") == store.claim(10, token="same")
     assert len(running_under(store, "type:slow")) == 2
+
+
+def test_whose_limit_is_free_starts_however_many_others_wait_in_a_queue_that_is_paused(
+    store: Store, limits: Limits
+) -> None:
+    names = [*(f"key:c{number}" for number in range(400)), "key:mine"]
+    for name in names:
+        limits.put(name, read_limit({"concurrency": 0}))
+    for name in names[:-1]:
+        submit(store, "a", limit_key=name.removeprefix("key:"))
+    [mine] = submit(store, "a", queue="high", limit_key="mine")
+    while claim(store) or store.redis.llen(keys.rq_queue("normal")) or store.redis.llen(keys.rq_queue("high")):
+        pass
+    store.queues.pause("normal", "a look")
+    for name in names:
+        limits.put(name, read_limit({"concurrency": 5}))
+    assert claim(store) == [mine]
 
 
 def test_a_hundred_thousandth_in_line_costs_others_nothing(store: Store, limits: Limits) -> None:
@@ -293,3 +312,21 @@ def test_when_nobody_waits_nothing_is_left_of_the_turns(store: Store) -> None:
     assert len(claim(store)) == 5
     claim(store)
     assert not store.redis.exists(keys.FAIR, keys.turns("normal|"), keys.aside("normal"), "rq:deferred:normal")
+
+
+# --- deliveries of webhooks ---
+
+
+def test_deliveries_that_wait_for_each_other_take_turns_by_their_receivers(store: Store, limits: Limits) -> None:
+    limits.put("type:taskqueue.webhook", read_limit({"concurrency": 1}))
+    hooks = [Webhook(url=f"https://{host}/hooks", events=("cancelled",)) for host in ("silent.example",) * 9]
+    hooks.append(Webhook(url="https://Shop.example:8443/hooks?a=b", events=("cancelled",)))
+    for hook in hooks:
+        [task] = submit(store, "a", webhook=hook)
+        store.queues.cancel(task, "no longer wanted")
+    started = []
+    for _ in hooks:
+        started += claim(store)
+        end(store, started[-1])
+    assert len(started) == len(hooks)
+    assert text(store.redis.hget(keys.rq_job(started[2]), "receiver")) == "shop.example:8443"
