@@ -13,6 +13,7 @@ from importlib.resources import files
 from flask import Flask, render_template, request, url_for
 from redis import Redis
 from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
+from werkzeug.routing import BaseConverter
 
 from dashboard import present, security
 from dashboard.actions import Actions, Refused
@@ -76,10 +77,17 @@ class Desk:
     redaction: Redaction
 
 
+class PlainName(BaseConverter):
+    """A name or an id in an address. Keys are made of it, so a colon would lead to what is stored beside."""
+
+    regex = "[^/:]{1,200}"
+
+
 def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     """The dashboard on one Redis client."""
     app = Flask("dashboard", root_path=str(files("dashboard")))
     app.url_map.strict_slashes = False
+    app.url_map.converters["default"] = PlainName
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     tracing = Tracing("dashboard", settings, f"{socket.gethostname()}-{os.getpid()}")
     # What people do, not what open pages ask for every few seconds.

@@ -31,7 +31,7 @@ def page(desk: Desk) -> Blueprint:
         flash(f"The limit {name} holds now, for every worker; what runs goes on.")
         return redirect(url_for("limits.limits"))
 
-    @blueprint.post("/limits/<name>/remove")
+    @blueprint.post("/limits/<string:name>/remove")
     @needs(Role.OPERATOR)
     def remove(name: str) -> Response:
         desk.actions.remove_limit(person(), name)

@@ -53,6 +53,14 @@ def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: Sys
     assert (action.state, action.done, action.total) == ("finished", 3, 3)
 
 
+def test_an_address_does_not_lead_to_what_is_stored_beside_an_action(browser: Browser, system: System) -> None:
+    ids = bury(system, ["no", "no"])
+    browser.post("/bulk", scope="picked", id=ids, verb="retry", rate="1")
+    [action] = _bulks(system).all()[0]
+    assert browser.get(f"/bulk/{action.id}:ids").status_code == 404
+    assert system.redis.type(keys.bulk_ids(action.id)) == b"zset"
+
+
 def test_nothing_selected_is_refused(browser: Browser) -> None:
     assert browser.post("/bulk/review", scope="picked", verb="retry").status_code == 400
     assert browser.post("/bulk", scope="all", verb="retry", rate="10").status_code == 400
