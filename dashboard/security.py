@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from dashboard.users import ANYONE, Person, Role, Users
 from shared import keys
-from shared.listening import is_loopback
+from shared.listening import answers_to
 from shared.redis_client import text
 from shared.settings import Settings
 
@@ -170,10 +170,12 @@ class Sessions(SecureCookieSessionInterface):
 
 def _check_host(settings: Settings, users: Users) -> None:
     """A page elsewhere whose name was made to point at this machine must not get in where nobody has to sign in."""
-    if users.required or not is_loopback(settings.bind_host):
-        return
-    if not is_loopback(_split(f"//{request.host}").hostname or ""):
-        abort(403, "this dashboard is open without sign-in, so it answers under names of this machine only: localhost")
+    if not users.required and not answers_to(request.host, settings.bind_host, settings.allowed_hosts):
+        abort(
+            403,
+            "this dashboard is open without sign-in, so it answers under names of this machine only: localhost, an "
+            "address, or what ALLOWED_HOSTS names",
+        )
 
 
 def _check_forgery() -> None:

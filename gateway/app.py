@@ -86,7 +86,7 @@ def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = No
     tracing = Tracing("gateway", settings, f"{socket.gethostname()}-{os.getpid()}")
     trace_requests(app, tracing)
     trace_redis(tracing)
-    middleware.install(app, metrics, settings.bind_host)
+    middleware.install(app, metrics, settings)
     app.register_error_handler(Exception, _problem)
     _add_routes(app, settings, redis, metrics, tracing, waiters)
     app.extensions["tracing"] = tracing

@@ -11,10 +11,10 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from flask import Response, g, request
+from flask import Response, current_app, g, request
 
 from gateway.errors import FOREIGN, Refusal
-from shared.listening import is_loopback
+from shared.listening import answers_to, is_loopback
 from shared.telemetry import log_fields
 from shared.traceparent import checked, trace_id
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from gateway.metrics import Metrics
+    from shared.settings import Settings
 
 log = logging.getLogger("gateway.access")
 
@@ -36,7 +37,7 @@ _LOCKED_DOWN = "default-src 'none'; frame-ancestors 'none'"
 _QUIET = ("/health", "/metrics")
 
 
-def install(app: Flask, metrics: Metrics, bind_host: str) -> None:
+def install(app: Flask, metrics: Metrics, settings: Settings) -> None:
     """Puts it around every request of the app."""
 
     @app.before_request
@@ -44,8 +45,7 @@ def install(app: Flask, metrics: Metrics, bind_host: str) -> None:
         g.started = time.perf_counter()
         g.request_id = _request_id(request.headers.get("X-Request-ID"))
         g.trace_parent = checked(request.headers.get("traceparent"))
-        if is_loopback(bind_host):
-            _check_host()
+        _check_host(settings)
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             _check_origin()
 
@@ -58,15 +58,22 @@ def install(app: Flask, metrics: Metrics, bind_host: str) -> None:
         return response
 
 
-def _check_host() -> None:
+def _check_host(settings: Settings) -> None:
     """A page elsewhere whose name was made to point at this machine must not get in. Raises Refusal."""
-    try:
-        name = urlsplit(f"//{request.headers.get('Host', 'localhost')}").hostname or ""
-    except ValueError:
-        name = ""
-    if not is_loopback(name):
+    host = request.headers.get("Host", "localhost")
+    if answers_to(host, settings.bind_host, settings.allowed_hosts):
+        return
+    if is_loopback(settings.bind_host):
         raise Refusal(
-            FOREIGN, "this gateway listens on loopback, so it answers under names of this machine only: localhost"
+            FOREIGN,
+            "this gateway listens on loopback, so it answers under names of this machine only: localhost, or what "
+            "ALLOWED_HOSTS names",
+        )
+    if not current_app.extensions["door"].ring.required:
+        raise Refusal(
+            FOREIGN,
+            "nobody needs a key here, so a page of another site could get in under a name made to point here: ask by "
+            "address, or name this host in ALLOWED_HOSTS if it is yours",
         )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ipaddress
 import resource
 import socket
+from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from shared.settings import exit_with
 
 BACKLOG = 2048
 FILES = 4096
 """Files and connections of a process that serves few: systems often allow 1024 at first, and more to who asks."""
+INSIDE = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa")
+"""Ends of names that the public DNS has for nobody."""
 
 
 def is_loopback(host: str) -> bool:
@@ -21,6 +25,32 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def answers_to(host: str, bind_host: str, allowed: Collection[str]) -> bool:
+    """Whether somebody who is not asked who he is may ask under this name, as the header Host has it.
+
+    A page elsewhere can have a name of its own made to point here, and to a browser it is then a page of this site.
+    With an address, a name without a dot or one of a network's own that cannot be done. What listens on loopback has
+    this machine's names only. `allowed` are further names.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if name in {each.lower() for each in allowed}:
+        return True
+    if is_loopback(bind_host):
+        return is_loopback(name)
+    return bool(name) and ("." not in name or name.endswith(INSIDE) or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def listen(host: str, port: int, part: str, setting: str) -> socket.socket:

@@ -74,6 +74,12 @@ class Settings(BaseModel):
     allow_anonymous: bool = _at(
         "allow_anonymous", False, "Allows listening on other addresses than loopback without keys or users."
     )
+    allowed_hosts: Names = _at(
+        "allowed_hosts",
+        (),
+        "Names under which gateway and dashboard answer whoever needs no key or password, beside this machine's, "
+        "addresses, and names inside a network.",
+    )
     api_keys: Names = _at(
         "gateway.api_keys", (), "Who may call the REST API: lines of `taskqueue keys create`, with commas between them."
     )

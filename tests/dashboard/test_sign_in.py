@@ -254,6 +254,15 @@ def test_a_name_that_was_made_to_point_here_does_not_get_in(browser: Browser) ->
         assert browser.client.get("/", headers={"Host": host}).status_code == 200
 
 
+def test_in_a_container_neither_unless_somebody_has_to_sign_in(open_browser: Callable[..., Browser]) -> None:
+    open_to_all = open_browser(bind_host="0.0.0.0", allow_anonymous=True, allowed_hosts=("queue.example",))
+    assert open_to_all.client.get("/", headers={"Host": "evil.example"}).status_code == 403
+    for host in ("localhost:5001", "192.0.2.1", "dashboard:5001", "queue.example"):
+        assert open_to_all.client.get("/", headers={"Host": host}).status_code == 200, host
+    guarded = open_browser(bind_host="0.0.0.0", dashboard_users=USERS)
+    assert guarded.client.get("/sign-in", headers={"Host": "any.example"}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "path",
     ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "/a\r\nb", "", "//[", "http://["],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
+from shared.api_keys import Scope, new_key
 from tests.integration.gateway.conftest import MakeGateway
 
 NEW = {"type": "process", "data": 1}
@@ -37,5 +38,22 @@ def test_on_loopback_only_names_of_this_machine_are_answered(http: FlaskClient, 
     assert (refused.status_code, refused.json["type"]) == (403, "/problems/another-site")  # type: ignore[index]
     for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST"):
         assert http.get("/tasks", headers={"Host": host}).status_code == 200, host
-    outside = make_gateway(bind_host="0.0.0.0", allow_anonymous=True)
-    assert outside.http.get("/tasks", headers={"Host": "queue.example"}).status_code == 200
+    proxied = make_gateway(allowed_hosts=("Queue.example",))
+    assert proxied.http.get("/tasks", headers={"Host": "queue.example"}).status_code == 200
+
+
+def test_where_nobody_needs_a_key_a_name_made_to_point_here_is_not_answered(make_gateway: MakeGateway) -> None:
+    """As in Docker Compose, where the containers listen to everybody and their ports are published on loopback."""
+    open_to_all = make_gateway(bind_host="0.0.0.0", allow_anonymous=True, allowed_hosts=("queue.example",))
+    refused = open_to_all.http.get("/tasks", headers={"Host": "evil.example:8000"})
+    assert (refused.status_code, refused.json["type"]) == (403, "/problems/another-site")  # type: ignore[index]
+    assert "ALLOWED_HOSTS" in refused.json["detail"]  # type: ignore[index]
+    for host in ("127.0.0.1:8000", "[2001:db8::1]", "localhost", "gateway:5000", "gateway.ns.svc", "queue.example"):
+        assert open_to_all.http.get("/tasks", headers={"Host": host}).status_code == 200, host
+
+
+def test_where_everybody_needs_a_key_any_name_will_do(make_gateway: MakeGateway) -> None:
+    key, text = new_key("shop", [Scope.READ])
+    closed = make_gateway(bind_host="0.0.0.0", api_keys=(key.line,))
+    headers = {"Host": "queue.example", "Authorization": f"Bearer {text}"}
+    assert closed.http.get("/tasks", headers=headers).status_code == 200
