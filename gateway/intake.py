@@ -6,7 +6,6 @@ The loop itself, and how it stops, is `shared/intake.py`.
 from __future__ import annotations
 
 import logging
-import resource
 import socket
 from collections import deque
 from contextlib import suppress
@@ -21,12 +20,14 @@ from gateway.errors import Kind, Refusal
 from gateway.events import Stream
 from gateway.streams import Streams
 from shared import intake
+from shared.listening import room_for_files
 
 log = logging.getLogger(__name__)
 
 STREAMED = "/tasks/batch"
 """Where a body of lines is read while it comes."""
 CONNECTIONS = 4000
+FILES_BESIDE = 200
 UNREAD_EVENTS = 256 << 10
 """Bytes of events that wait for somebody who does not read."""
 
@@ -225,12 +226,7 @@ class Intake(intake.Intake):
 
 def _connections() -> int:
     """As many as there may be, with room for files and for connections to Redis."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + 200
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(50, min(CONNECTIONS, soft - 200))
+    return max(50, room_for_files(CONNECTIONS + FILES_BESIDE) - FILES_BESIDE)
 
 
 def _kind(code: int) -> Kind:
