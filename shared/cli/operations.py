@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.cli.output import Output
 from shared.cli.tasks import read_data
-from shared.client import Client, ClientError, Conflict, Task
+from shared.client import Client, ClientError, Conflict, Schedule, Task
 
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
 _QUEUES = {
@@ -113,12 +113,12 @@ def _add_locks(group: Any) -> None:
 
 def list_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     found = islice(client.dead_letters.find(wanted.task_type), wanted.limit or None)
-    out.table(_DEAD, found if out.as_json else (_dead(each) for each in found))
+    out.table(_DEAD, found if out.as_json else map(_dead, found))
     return 0
 
 
 def _dead(task: Task) -> dict[str, Any]:
-    why = f"{task.error.type}: {task.error.message}" if task.error else ""
+    why = task.corrupt or (f"{task.error.type}: {task.error.message}" if task.error else "")
     return {
         "task_id": task.task_id,
         "type": task.type,
@@ -177,22 +177,21 @@ def resume_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int
 
 
 def list_schedules(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    if out.as_json:
-        out.table(_SCHEDULES, client.schedules)
-        return 0
-    rows = (
-        {
-            "name": each.name,
-            "type": each.type,
-            "when": each.cron or f"every {each.interval} s",
-            "next_at": each.next_at,
-            "last_due_at": each.last_due_at,
-            "paused": each.paused,
-        }
-        for each in client.schedules
-    )
-    out.table(_SCHEDULES, rows)
+    found = iter(client.schedules)
+    out.table(_SCHEDULES, found if out.as_json else map(_schedule, found))
+    out.left_out(found.unreadable, "taskqueue schedules delete NAME, then put it again")
     return 0
+
+
+def _schedule(each: Schedule) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "type": each.type,
+        "when": each.cron or f"every {each.interval} s",
+        "next_at": each.next_at,
+        "last_due_at": each.last_due_at,
+        "paused": each.paused,
+    }
 
 
 def put_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:

@@ -58,6 +58,13 @@ class Output:
         elif first:
             self.line("none")
 
+    def left_out(self, names: Sequence[str], advice: str) -> None:
+        """What a list could not show, beside the list."""
+        if names and self.as_json:
+            print(dump({"unreadable": names}), file=sys.stderr)
+        elif names:
+            print(f"taskqueue: cannot be read, so not shown: {', '.join(map(dump, names))}; {advice}", file=sys.stderr)
+
     def _piece(self, titles: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> None:
         shown = [*([titles] if titles else []), *rows]
         widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]

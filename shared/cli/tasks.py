@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from typing import IO, Any
@@ -151,8 +152,14 @@ def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """The newest first."""
     found = client.tasks(status=wanted.status, task_type=wanted.task_type, priority=wanted.priority, tag=wanted.tag)
-    out.table(_TASKS, islice(found, wanted.limit or None))
+    wanted_ones = islice(found, wanted.limit or None)
+    out.table(_TASKS, wanted_ones if out.as_json else map(_task, wanted_ones))
     return 0
+
+
+def _task(task: Task) -> dict[str, Any]:
+    """A record that cannot be read says so where its state would be, as in the dashboard."""
+    return {**asdict(task), "status": "broken" if task.corrupt else task.status}
 
 
 def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
-from shared.client.desks import Batches, DeadLetters, Locks, Queues, Schedules, pages
+from shared.client.desks import Batches, DeadLetters, Locks, Pages, Queues, Schedules
 from shared.client.feed import BatchFeed
 from shared.client.problems import NotInTime, TaskFailed
 from shared.client.tasks import Options, Seconds, plain
@@ -127,7 +127,7 @@ class Client:
             "since": since,
             "until": until,
         }
-        return pages(self.transport, "/tasks", Task, query)
+        return Pages(self.transport, "/tasks", Task, query)
 
     # --- waiting ---
 

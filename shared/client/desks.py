@@ -21,17 +21,29 @@ T = TypeVar("T")
 PAGE = 200
 
 
-def pages(transport: Transport, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Iterator[T]:
-    """All items of a list, page by page as they are wanted."""
-    cursor = None
-    while True:
-        asked = {"limit": PAGE, **plain(query or {}), "cursor": cursor}
-        page = transport.ask("GET", path, query=asked).document
-        for each in page["items"]:
-            yield read(kind, each)
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
+class Pages(Iterator[T]):
+    """All items of a list, page by page as they are wanted.
+
+    `unreadable` has, as far as the list was read, the names of items whose records the gateway cannot read.
+    """
+
+    def __init__(self, transport: Transport, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> None:
+        self.unreadable: list[str] = []
+        self._items = self._all(transport, path, kind, plain(query or {}))
+
+    def __next__(self) -> T:
+        return next(self._items)
+
+    def _all(self, transport: Transport, path: str, kind: type[T], query: Mapping[str, Any]) -> Iterator[T]:
+        cursor = None
+        while True:
+            page = transport.ask("GET", path, query={"limit": PAGE, **query, "cursor": cursor}).document
+            self.unreadable += page.get("unreadable", [])
+            for each in page["items"]:
+                yield read(kind, each)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
 
 
 class Desk:
@@ -60,7 +72,7 @@ class Batches(Desk):
 
     def __iter__(self) -> Iterator[Batch]:
         """The newest first."""
-        return pages(self.transport, "/batches", Batch)
+        return Pages(self.transport, "/batches", Batch)
 
     def get(self, batch_id: str) -> Batch:
         """One batch. Raises NotFound."""
@@ -69,7 +81,7 @@ class Batches(Desk):
     def tasks(self, batch_id: str, status: TaskState | str | None = None) -> Iterator[Task]:
         """Its tasks in their order, without those whose records are gone."""
         path, query = f"/batches/{quote(batch_id, safe='')}/tasks", {"status": status}
-        found = pages(self.transport, path, _Place, query)
+        found = Pages(self.transport, path, _Place, query)
         return (each.task for each in found if each.task is not None)
 
     def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
@@ -111,7 +123,7 @@ class DeadLetters(Desk):
     ) -> Iterator[Task]:
         """Those of a type, or of a time."""
         query = {"type": task_type, "since": since, "until": until}
-        return pages(self.transport, "/dlq/failed-tasks", Task, query)
+        return Pages(self.transport, "/dlq/failed-tasks", Task, query)
 
     def retry(self, task_id: str) -> Status:
         """Sends one back to its queue. Raises NotFound, or Conflict: it is no dead letter, or its batch was stopped."""
@@ -142,9 +154,9 @@ class Queues(Desk):
 class Schedules(Desk):
     """Tasks that are made again and again."""
 
-    def __iter__(self) -> Iterator[Schedule]:
-        """By name."""
-        return pages(self.transport, "/schedules", Schedule)
+    def __iter__(self) -> Pages[Schedule]:
+        """By name. Those that are named in `unreadable` have to be deleted and put again."""
+        return Pages(self.transport, "/schedules", Schedule)
 
     def get(self, name: str) -> Schedule:
         return self._ask(Schedule, "GET", f"/schedules/{quote(name, safe='')}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shared import keys
 from shared.cli.main import main
 from shared.cli.output import Output
 from shared.client import Progress, Task, TaskState
@@ -164,6 +165,40 @@ def test_no_text_of_somebody_elses_acts_on_the_terminal(run: Command, tmp_path: 
     assert json.loads(as_json)["name"] == EVIL, "for programs nothing is lost"
     run("queues", "resume", "low")
     run("dlq", "delete", task)
+
+
+def test_a_schedule_that_cannot_be_read_is_named_beside_the_list_with_what_to_do(
+    running: Running, run: Command
+) -> None:
+    run("schedules", "put", "broken", "echo", "5", "--interval", "3600")
+    run("schedules", "put", "whole", "echo", "5", "--interval", "3600")
+    running.system.redis.hset(keys.schedule("broken"), "spec", "{")
+    assert [each["name"] for each in run.json("schedules", "list")] == ["whole"]
+    assert json.loads(run.err) == {"unreadable": ["broken"]}
+    shown = run("schedules", "list")
+    assert "whole" in shown
+    assert "broken" not in shown
+    advice = "taskqueue schedules delete NAME, then put it again"
+    assert run.err == f'taskqueue: cannot be read, so not shown: "broken"; {advice}\n'
+    run("schedules", "delete", "broken")
+    run("schedules", "put", "broken", "echo", "5", "--interval", "3600")
+    assert "broken" in run("schedules", "list")
+    assert run.err == ""
+    run("schedules", "delete", "broken")
+    run("schedules", "delete", "whole")
+
+
+def test_a_task_that_cannot_be_read_is_listed_as_broken(running: Running, run: Command) -> None:
+    waiting = run("submit", "echo", "1", "--delay", "600").strip()
+    dead = run("submit", "fail", "{}", "--max-retries", "0").strip()
+    run("watch", dead, status=1)
+    for task in (waiting, dead):
+        running.system.redis.hset(keys.rq_job(task), "tags", "{")
+    lines = [line.split() for line in run("list", "--limit", "0").splitlines()]
+    assert [line[1:3] for line in lines if line[0] in (waiting, dead)] == [["?", "broken"]] * 2
+    [why] = [line for line in run("dlq", "list").splitlines() if line.startswith(dead)]
+    assert "this record cannot be read" in why
+    assert all(each["corrupt"] for each in run.json("list", "--limit", "0") if each["task_id"] in (waiting, dead))
 
 
 def test_each_way_to_end_has_its_status(run: Command) -> None:

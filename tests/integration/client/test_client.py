@@ -7,7 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from shared import keys
 from shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
+from tests.integration.client.conftest import Running
 
 
 def test_a_submitted_task_gives_its_result(client: Client) -> None:
@@ -125,6 +127,19 @@ def test_schedules_are_made_run_and_removed(client: Client) -> None:
     client.schedules.delete("nightly")
     with pytest.raises(NotFound):
         client.schedules.get("nightly")
+
+
+def test_schedules_that_cannot_be_read_are_named_as_the_list_is_read(running: Running, client: Client) -> None:
+    for name in ("broken", "whole"):
+        client.schedules.put(name, "echo", interval=3600)
+    running.system.redis.hset(keys.schedule("broken"), "spec", "{")
+    found = iter(client.schedules)
+    assert found.unreadable == []
+    assert [each.name for each in found] == ["whole"]
+    assert found.unreadable == ["broken"]
+    for name in ("broken", "whole"):
+        client.schedules.delete(name)
+    assert list(client.schedules) == []
 
 
 def test_locks_are_shown_and_a_wrong_token_takes_none(client: Client) -> None:
