@@ -62,7 +62,7 @@ def _store(now: Snapshot) -> Iterator[Alert]:
 
 
 def _workers(now: Snapshot) -> Iterator[Alert]:
-    if not now.workers and not now.unreadable_workers:
+    if not now.alive:
         waiting = now.counts[TaskState.PENDING]
         what = f"{waiting:,} pending tasks wait" if waiting else "Tasks will wait"
         yield Alert("danger", "No worker is alive", f"{what} until one is started: python -m worker", "/workers")

@@ -70,6 +70,11 @@ class Snapshot:
     leader: LockInfo | None = None
     """The lock of the leading housekeeper; held by nobody when housekeepers work without locks."""
 
+    @property
+    def alive(self) -> int:
+        """How many workers live, whether or not their records can be read."""
+        return len(self.workers) + len(self.unreadable_workers)
+
     def now(self) -> datetime:
         """What Redis' clock says now, going by this process's own since then."""
         return self.at + timedelta(seconds=time.monotonic() - self.read_at)

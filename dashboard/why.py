@@ -76,11 +76,11 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
         return f"Its queue {task.queue} is not among the configured priorities, so no worker looks there: see QUEUES."
     if queue.paused is not None:
         return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it under Queues."
-    if not now.workers:
+    if not now.alive:
         return "No worker is alive: start one with python -m worker."
     takers = [worker for worker in now.workers if task.queue in worker.queues]
     if not takers:
-        return f"None of the {len(now.workers)} live workers takes from {task.queue}: see their WORKER_QUEUES."
+        return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
     if task.type not in now.types:
         return f"No worker has registered the type {task.type}: name the module with its handler in TASK_MODULES."
     if found.aside_for:

@@ -105,7 +105,11 @@ def worker_is_shown(scene: Scene) -> bool:
     assert sorted([*names, *listed["unreadable"]]) == [WORKER]
     shown = page(scene, "/workers")
     assert WORKER in shown
-    assert "No worker is alive" not in page(scene, "/")
+    assert "1 alive" in shown
+    overview = page(scene, "/")
+    assert "1 alive" in overview
+    assert "No worker is alive" not in overview
+    assert ("the record cannot be read" in overview) == (names == [])
     return bool(names)
 
 
