@@ -50,7 +50,16 @@ def _damage(redis: Redis) -> Finding:
 
 
 def _workers(redis: Redis, settings: Settings) -> list[Finding]:
-    workers = Workers(redis).all()
+    workers, unreadable = Workers(redis).look()
+    if unreadable:
+        return [
+            doubtful(
+                "workers",
+                f"{len(workers) + len(unreadable)} alive, of which nobody can read: {', '.join(unreadable)}",
+                "a worker writes its record anew within seconds; a name that stays was put into Redis by hand: "
+                f"ZREM {keys.WORKERS} NAME takes it out",
+            )
+        ]
     if not workers:
         return [doubtful("workers", "none is alive: tasks are taken and not run", "start one: python -m worker")]
     executors = sum(each.executors for each in workers)

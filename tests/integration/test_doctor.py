@@ -90,6 +90,15 @@ def test_a_system_without_worker_is_doubtful_and_one_with_all_parts_is_well(syst
     assert of(together, "data format").seen == str(formats.FORMAT)
 
 
+def test_a_worker_whose_record_cannot_be_read_is_named_and_not_taken_for_dead(system: System) -> None:
+    system.redis.zadd(keys.WORKERS, {"strange": system.scripts.now_us()})
+    system.redis.set(keys.worker("strange"), "{")
+    found = of(examine(load({"REDIS_URL": system.url}), system.redis), "workers")
+    assert found.level is Level.WARNING
+    assert found.seen == "1 alive, of which nobody can read: strange"
+    assert f"ZREM {keys.WORKERS}" in found.advice
+
+
 def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     system.submit("noop", delay=timedelta(hours=1))
     system.redis.zadd(keys.scheduled("normal"), {"forgotten": 1})
