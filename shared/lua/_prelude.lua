@@ -227,8 +227,8 @@ local function ring(tasks, queue)
 end
 
 -- A full Redis (maxmemory) refuses a script's first write when that could grow memory, and lets it finish once it has
--- written. Steps that end or free something begin with a write that is never refused, so that work already done can
--- still be recorded; new tasks are what a full Redis turns away.
+-- written. Steps that end or free something, or that people need in such trouble, begin with a write that is never
+-- refused, so that work already done can still be recorded; what is new (tasks, schedules) is what a full Redis turns away.
 local function write_even_when_full() redis.call('DEL', 'taskqueue:nothing') end
 
 -- Adds to the counts of this minute.

@@ -3,4 +3,5 @@
 -- Returns {state found ("" for unknown), 1 when it was done, its batch if it was not because that was stopped}; the
 --   same when it is sent again.
 -- Its attempts stay, and so does how often the data was changed.
+write_even_when_full()
 return requeue_one(ARGV[2], ARGV[3], ARGV[4], ARGV[5])

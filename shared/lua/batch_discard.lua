@@ -1,5 +1,6 @@
 -- Forgets a batch that was begun and got no task: its request was refused as a whole. ARGV: now, id. Returns 1 when it
 -- is gone.
+write_even_when_full()
 local id = ARGV[2]
 local b = redis.call('HMGET', batch_key(id), 'total', 'then')
 if (number_of(b[1]) or 0) > 0 or (b[2] and redis.call('EXISTS', job_key(b[2])) == 1) then return 0 end

@@ -1,6 +1,7 @@
 -- Closes batches whose sender has fallen silent, and removes those that are old and have no task on record any more.
 -- ARGV: now, silence and age in microseconds, how many at most, lock and token of the caller. Returns how many of both.
 if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
+write_even_when_full()
 local limit, done = tonumber(ARGV[4]), 0
 local OPEN, EMPTY = 'taskqueue:batches:open', 'taskqueue:batches:empty'
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', OPEN, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, limit)) do

@@ -1,5 +1,6 @@
 -- Removes a record that nobody can read from wherever it is listed. ARGV: now, id, then the queues.
 -- Returns 1 when it was removed, 0 when the record is whole (it is left alone) or not listed at all.
+write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'description', 'origin', 'token')
 if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end

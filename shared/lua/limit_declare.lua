@@ -3,6 +3,7 @@
 -- The last first word counts: of two versions that declare different limits the one that started last has its way, and
 -- what the other repeats as a sign of life only fills in what is not there, as when Redis came back empty.
 -- Returns the names of those whose limit is another than was said here, and that limit, in turns.
+write_even_when_full()
 local names, texts, others = {}, {}, {}
 for at = 3, #ARGV, 2 do
   names[#names + 1], texts[#texts + 1] = ARGV[at], ARGV[at + 1]

@@ -1,5 +1,6 @@
 -- Removes a limit. Under one that was set by hand the declared one holds again; a declared one goes too, and comes back
 -- when a worker declares it the next time. ARGV: now, name. Returns 1, or 0 when there is none.
+write_even_when_full()
 local text = redis.call('HGET', LIMITS, ARGV[2])
 if not text then return 0 end
 if cjson.decode(text).source ~= 'api' then redis.call('HDEL', DECLARED, ARGV[2]) end

@@ -1,6 +1,7 @@
 -- Sets a limit by hand; it stands above what handlers and settings declare until it is deleted.
 -- ARGV: now, name (type:NAME or key:NAME), the limit (JSON: concurrency, count, per, burst, source, at).
 -- Returns 1 when there was none set by hand before.
+write_even_when_full()
 local before = redis.call('HGET', LIMITS, ARGV[2])
 set_limit(ARGV[2], ARGV[3])
 return (before and cjson.decode(before).source == 'api') and 0 or 1

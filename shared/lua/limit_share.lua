@@ -1,5 +1,6 @@
 -- Sets ("" removes) a limit that the product finds by itself, where nobody has set or declared one.
 -- ARGV: now, name, the limit (JSON, as for `limit_put.lua`).
+write_even_when_full()
 local before = redis.call('HGET', LIMITS, ARGV[2])
 if not before or cjson.decode(before).source == 'share' then set_limit(ARGV[2], ARGV[3]) end
 return 0

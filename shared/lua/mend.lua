@@ -3,6 +3,7 @@
 -- Returns the names of those that it set aside and what they held, in turns.
 -- It is always run with `_careful.lua` in front, whose `put_away` it uses.
 if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+write_even_when_full()
 local found = {}
 
 local function look_at(key, wanted)

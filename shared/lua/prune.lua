@@ -6,6 +6,7 @@
 -- says is elsewhere only leaves the index: nothing that waits or runs is ever removed.
 local state, most = ARGV[2], tonumber(ARGV[5])
 if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
+write_even_when_full()
 local index, removed, looked = 'taskqueue:' .. state, 0, 0
 if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumber(ARGV[4])) end
 if most <= 0 then return {0, 0} end

@@ -5,6 +5,7 @@
 -- Returns how many tickets were put back.
 local queue, most = ARGV[2], tonumber(ARGV[4])
 if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
+write_even_when_full()
 local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
 
 -- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on.

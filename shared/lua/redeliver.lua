@@ -1,6 +1,7 @@
 -- Sends a delivery that has ended again: a dead letter goes back to its queue, of another a copy is made.
 -- ARGV: now, id of the delivery.
 -- Returns {state found ("" when it is no delivery), id of the delivery that is on its way now ("" for none)}.
+write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'delivery_of', 'origin', 'data', 'retry', 'meta', 'receiver')
 if not (v and v[1] and v[2] and v[3] and v[4]) then return {'', ''} end

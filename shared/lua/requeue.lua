@@ -3,5 +3,6 @@
 -- Returns per task {state found ("" for unknown), 1 when it was requeued, its batch if it was not because that was
 --   stopped}; the same when it is sent again.
 local answer = {}
+write_even_when_full()
 for at = 4, #ARGV do answer[#answer + 1] = requeue_one(ARGV[at], nil, ARGV[2], ARGV[3]) end
 return answer

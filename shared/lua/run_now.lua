@@ -1,5 +1,6 @@
 -- Starts the wait of a task that is scheduled or waits for a retry at once, whatever it is due for.
 -- ARGV: now, id. Returns {state found ("" for unknown), 1 when it was moved}.
+write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'origin')
 local state = v and v[1] or ''

@@ -1,6 +1,7 @@
 -- The schedules whose time has come, the longest waiting first. ARGV: now, how many at most.
 -- Returns {now, one list per schedule: name, revision, spec, time it is due}.
 -- The list of due times is rebuilt from the schedules when it was deleted.
+write_even_when_full()
 if redis.call('EXISTS', SCHEDULES_DUE) == 0 then
   for _, name in ipairs(redis.call('ZRANGE', SCHEDULES, 0, -1)) do
     local v = redis.call('HMGET', schedule_key(name), 'due', 'paused')

@@ -1,5 +1,6 @@
 -- Pauses a schedule, or lets it go on. ARGV: now, name, revision, reason (JSON; "" to go on), next time when it goes on.
 -- Returns 1, or 0 when the schedule is gone or was changed meanwhile.
+write_even_when_full()
 local name, reason = ARGV[2], ARGV[4]
 local key = schedule_key(name)
 local v = redis.call('HMGET', key, 'revision', 'paused')

@@ -6,6 +6,7 @@
 -- Returns {how many it looked at, what was wrong and how often in turns}.
 -- Where it stands is kept in `taskqueue:recovery`: the structure, and the score and id of the last task there.
 if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+write_even_when_full()
 local lease, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
 local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
