@@ -137,15 +137,13 @@ class Queues:
     def pause(self, queue: str, reason: str, by: str = "") -> None:
         """Workers take nothing more from this queue until it is resumed; what runs goes on."""
         with translated():
-            seconds, us = self.scripts.redis.time()
-            about = {"reason": reason, "by": by, "at": instant(seconds * 1_000_000 + us).isoformat()}
-            self.scripts.redis.hset(keys.PAUSED, queue, json.dumps(about))
+            about = {"reason": reason, "by": by, "at": instant(self.scripts.now_us()).isoformat()}
+            self.scripts.queue_pause(queue, json.dumps(about))
 
     def resume(self, queue: str) -> None:
         """Workers take tasks from this queue again."""
         with translated():
-            self.scripts.redis.hdel(keys.PAUSED, queue)
-            self.scripts.redis.rpush(keys.bell(queue), queue)
+            self.scripts.queue_pause(queue, "")
 
     def overview(self) -> list[QueueInfo]:
         """All queues by weight, the heaviest first, in one round trip."""

@@ -327,6 +327,10 @@ class Scripts:
         """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
         return int(self.call("settle", limit, permit.lock, permit.token))
 
+    def queue_pause(self, queue: str, about: str) -> None:
+        """Pauses a queue ("" lets it go on)."""
+        self.call("queue_pause", queue, about)
+
     def key_use(self, key_id: str, per_second: float, burst: float, wanted: int) -> tuple[int, float]:
         """Notes that an API key is used, and takes tokens of its rate: how many, and seconds until there is one."""
         granted, wait_us = self.call("key_use", key_id, f"{per_second:.9f}", f"{burst:.6f}", wanted)

@@ -18,8 +18,10 @@ from shared.batches import Batches, BatchTerms
 from shared.dead_letters import DeadLetters
 from shared.errors import StoreRefused
 from shared.locks import Permit
+from shared.schedules import Schedule
 from shared.scripts import Pruned
 from shared.tasks import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
+from shared.timetable import Timetable
 from tests.integration.store import WEIGHTS, Store
 
 S = TaskState
@@ -185,6 +187,27 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
     store.report(delivery, "completed", "t3")
     with full(store.redis):
         assert store.scripts.redeliver(delivery) == ("completed", f"{family.task}-hook-2")
+
+
+def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
+    with full(store.redis):
+        store.queues.pause("normal", "Redis is full", "ops")
+        [paused] = [each.paused for each in store.queues.overview() if each.name == "normal"]
+        assert paused == {"reason": "Redis is full", "by": "ops", "at": "2027-01-15T08:00:00+00:00"}
+        for _ in range(100):
+            store.queues.resume("normal")
+    assert not store.redis.exists(keys.PAUSED)
+    assert store.redis.llen(keys.bell("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
+
+
+def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:
+    timetable = Timetable(store.scripts)
+    timetable.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
+    with full(store.redis):
+        assert timetable.pause("tick", "Redis is full").paused == {"reason": "Redis is full"}
+        assert timetable.resume("tick").paused is None
+        timetable.delete("tick")
+    assert not store.redis.exists(keys.schedule("tick"))
 
 
 def test_limits_are_set_and_removed(store: Store) -> None:

@@ -1,0 +1,9 @@
+-- Pauses a queue, or lets it go on. ARGV: now, queue, why, by whom and since when (JSON; "" to go on). Returns 1.
+write_even_when_full()
+if ARGV[3] ~= '' then
+  redis.call('HSET', PAUSED, ARGV[2], ARGV[3])
+else
+  redis.call('HDEL', PAUSED, ARGV[2])
+  ring(1, ARGV[2])
+end
+return 1
