@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,14 +12,25 @@ from shared.scripts import Pruned
 from shared.stop_points import stop_point
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """How many things a round, or a part of one, put right, and whether there is `more`: it ended at its bound."""
+
+    done: int = 0
+    more: bool = False
+
+    def __add__(self, other: Round) -> Round:
+        return Round(self.done + other.done, self.more or other.more)
+
+
 class HousekeepingJob(Protocol):
     """One job: it does a bounded piece of work and says how much it did."""
 
     name: str
     interval: timedelta
 
-    def run(self, held: HeldLock) -> int:
-        """One round; how many things it put right. Bounded, so that no round holds Redis for long.
+    def run(self, held: HeldLock) -> Round:
+        """One round. Bounded, so that all parts of a job have their turns; where there is more, another comes at once.
 
         It shows the permit of its lock with every step, and asks the lock between steps whether to go on: LockLost
         ends the round.
@@ -26,20 +38,21 @@ class HousekeepingJob(Protocol):
         ...
 
 
-def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -> int:
-    """Repeats a step until it finds less than a batch, or for `most` times; the sum."""
+def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -> Round:
+    """Repeats a step until it finds less than a batch, or for `most` times."""
     return removed_until_done(held, lambda: Pruned(count := step(), count), batch, most)
 
 
-def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, most: int) -> int:
-    """The same for a step that leaves some of what it looks at; how many it removed."""
-    total = 0
+def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, most: int) -> Round:
+    """The same for a step that leaves some of what it looks at: where most is left, there is no hurry to look again."""
+    removed = looked = 0
     for _ in range(most):
         held.check()
         pruned = step()
-        total += pruned.removed
+        removed += pruned.removed
+        looked += pruned.looked
         if pruned.looked:
             stop_point("housekeeper.between-batches")
         if pruned.looked < batch:
-            break
-    return total
+            return Round(removed)
+    return Round(removed, more=2 * removed > looked)

@@ -16,7 +16,7 @@ from shared.errors import LockLost, StepRefused, TaskQueueError
 from shared.locks import HeldLock, Locks
 from shared.stop_points import stop_point
 from shared.telemetry import Tracing
-from worker.housekeeping.jobs import HousekeepingJob
+from worker.housekeeping.jobs import HousekeepingJob, Round
 from worker.housekeeping.lock_metrics import LockMetrics
 from worker.housekeeping.turns import Turns
 
@@ -78,7 +78,7 @@ class Housekeeper(Collector):
             thread.join(max(0.0, until - time.monotonic()))
 
     def run_once(self, job: HousekeepingJob) -> int:
-        """One round of a job, if it is its turn."""
+        """A round of a job, if it is its turn; under the same lock further ones, at once, while there is more to do."""
         record = self.records[job.name]
         record.last_pass = time.monotonic()
         held = self.turns[job].begin()
@@ -89,7 +89,13 @@ class Housekeeper(Collector):
             return 0
         stop_point("housekeeper.locked")
         try:
-            return self._run(job, held, record)
+            this = self._run(job, held, record)
+            done = this.done
+            while this.more and not self.stopped.is_set():
+                record.last_pass = time.monotonic()
+                this = self._run(job, held, record)
+                done += this.done
+            return done
         finally:
             stop_point("housekeeper.unlocking")
             self.turns[job].end(held)
@@ -106,13 +112,13 @@ class Housekeeper(Collector):
         now = time.monotonic()
         return {name: round(now - moment(record), 1) for name, record in self.records.items()}
 
-    def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> int:
+    def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> Round:
         """A round, counted and timed; an error is logged, not raised, and the next round comes."""
         started, started_ns = time.monotonic(), time.time_ns()
-        done = 0
+        this = Round()
         trouble: BaseException | None = None
         try:
-            done = job.run(held)
+            this = job.run(held)
             record.last_answer = record.last_success = time.monotonic()
             record.failing = False
         except LockLost as error:
@@ -131,13 +137,13 @@ class Housekeeper(Collector):
             # Whatever it is, it is about one job: its thread must live on, and the others know nothing of it.
             record.failures += 1
             log.exception("housekeeping job %s failed", job.name)
-        self.tracing.housekeeping(job.name, started_ns, done, trouble)
+        self.tracing.housekeeping(job.name, started_ns, this.done, trouble)
         record.runs += 1
-        record.items += done
+        record.items += this.done
         record.seconds += time.monotonic() - started
-        if done:
-            log.debug("housekeeping job %s: %d done", job.name, done)
-        return done
+        if this.done:
+            log.debug("housekeeping job %s: %d done", job.name, this.done)
+        return this
 
     def _stopped_by_lock(self, job: HousekeepingJob, record: JobRecord, error: LockLost) -> None:
         record.failures += 1

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.tasks import TaskState
-from worker.housekeeping.jobs import removed_until_done
+from worker.housekeeping.jobs import Round, removed_until_done
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +32,17 @@ class MaxElements(Collector):
         self.interval = interval
         self.removed: Counter[TaskState] = Counter()
 
-    def run(self, held: HeldLock) -> int:
-        return sum(self._trim(state, limit, held) for state, limit in self.limits.items() if limit)
+    def run(self, held: HeldLock) -> Round:
+        return sum((self._trim(state, limit, held) for state, limit in self.limits.items() if limit), Round())
 
-    def _trim(self, state: TaskState, limit: int, held: HeldLock) -> int:
-        removed = removed_until_done(held, lambda: self.scripts.trim(state, limit, BATCH, held.permit), BATCH, ROUNDS)
-        self.removed[state] += removed
-        if removed:
-            log.warning("%d %s tasks removed, the oldest: more than the limit of %d were kept", removed, state, limit)
-        return removed
+    def _trim(self, state: TaskState, limit: int, held: HeldLock) -> Round:
+        trimmed = removed_until_done(held, lambda: self.scripts.trim(state, limit, BATCH, held.permit), BATCH, ROUNDS)
+        self.removed[state] += trimmed.done
+        if trimmed.done:
+            log.warning(
+                "%d %s tasks removed, the oldest: more than the limit of %d were kept", trimmed.done, state, limit
+            )
+        return trimmed
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(

@@ -19,6 +19,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import TaskState
 from shared.workers import WorkerInfo, Workers
+from worker.housekeeping.jobs import Round
 from worker.housekeeping.store_gauges import store_gauges
 from worker.housekeeping.turns import Leadership
 
@@ -49,12 +50,12 @@ class Metrics:
         self.interval = interval
         self.measured: Measured | None = None
 
-    def run(self, held: HeldLock) -> int:
+    def run(self, held: HeldLock) -> Round:
         began = time.monotonic()
         metrics = tuple(self._measure())
         held.check()
         self.measured = Measured(metrics, began)
-        return 0
+        return Round()
 
     def _measure(self) -> Iterator[Metric]:
         overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()

@@ -10,7 +10,7 @@ from datetime import timedelta
 from shared.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
-from worker.housekeeping.jobs import until_done
+from worker.housekeeping.jobs import Round, until_done
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +45,16 @@ class Recovery:
         self.walk = walk
         self.lease = lease
 
-    def run(self, held: HeldLock) -> int:
-        damaged = self.scripts.mend(held.permit)
-        return damaged + sum(self._recover(queue, held) for queue in self.queues) + self._survey(held)
+    def run(self, held: HeldLock) -> Round:
+        damaged = Round(self.scripts.mend(held.permit))
+        return sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
 
-    def _recover(self, queue: str, held: HeldLock) -> int:
+    def _recover(self, queue: str, held: HeldLock) -> Round:
         found = until_done(
             held, lambda: self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit), BATCH, ROUNDS
         )
-        if found:
-            log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found)
+        if found.done:
+            log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found.done)
         return found
 
     def _survey(self, held: HeldLock) -> int:

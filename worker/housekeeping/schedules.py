@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from shared.locks import HeldLock
 from shared.timetable import Fired, Timetable
+from worker.housekeeping.jobs import Round
 from worker.housekeeping.lateness import Lateness
 
 
@@ -25,13 +26,13 @@ class Schedules(Collector):
         self.lateness = lateness
         self.total = Fired()
 
-    def run(self, held: HeldLock) -> int:
+    def run(self, held: HeldLock) -> Round:
         held.check()
         before, self.total.lateness = self.total.tasks, []
         self.timetable.fire_due(held.permit, self.grace, self.total)
         for seconds in self.total.lateness:
             self.lateness.add(seconds, 1)
-        return self.total.tasks - before
+        return Round(self.total.tasks - before)
 
     def collect(self) -> Iterable[Metric]:
         for name, text, value in (

@@ -14,7 +14,7 @@ from shared.telemetry import Subject, Tracing
 from shared.traceparent import is_sampled, read_traceparent, trace_id
 from shared.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare
-from worker.housekeeping.jobs import until_done
+from worker.housekeeping.jobs import Round, until_done
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Timeout:
         self.max_crashes = max_crashes
         self.tracing = tracing
 
-    def run(self, held: HeldLock) -> int:
+    def run(self, held: HeldLock) -> Round:
         ended = until_done(held, lambda: self._reap(held), BATCH, ROUNDS)
         self.workers.reap(self.queues)
         self.share.keep()

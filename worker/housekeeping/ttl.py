@@ -10,7 +10,7 @@ from shared.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.tasks import TaskState
-from worker.housekeeping.jobs import removed_until_done, until_done
+from worker.housekeeping.jobs import Round, removed_until_done, until_done
 
 BATCH = 200
 ROUNDS = 50
@@ -30,13 +30,13 @@ class Ttl:
         self.retention = retention
         self.interval = interval
 
-    def run(self, held: HeldLock) -> int:
+    def run(self, held: HeldLock) -> Round:
         done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
         step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.permit)
         done += until_done(held, step, BATCH, ROUNDS)
-        return done + sum(self._prune(state, age, held) for state, age in self.retention.items())
+        return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)
 
-    def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> int:
+    def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> Round:
         return removed_until_done(
             held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS
         )

@@ -13,7 +13,7 @@ from shared.errors import LockLost
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from shared.stop_points import stop_point
-from worker.housekeeping.jobs import until_done
+from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.lateness import Lateness
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Unlock:
         self.lateness = lateness
         self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
 
-    def run(self, held: HeldLock) -> int:
+    def run(self, held: HeldLock) -> Round:
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), self.queues))
         errors = {queue: error for queue, (_, error) in zip(self.queues, answers, strict=True) if error}
         # A lost lock ends the round of all queues; an error that all queues have is the round's own.
@@ -50,9 +50,9 @@ class Unlock:
             log.error("unlock of queue %s failed: %s", queue, error)
         # Claims do this too; it is for the time when nobody claims.
         settled = until_done(held, lambda: self.scripts.settle(BATCH, held.permit), BATCH, ROUNDS)
-        return settled + sum(moved for moved, _ in answers)
+        return sum((moved for moved, _ in answers), settled)
 
-    def _unlock(self, queue: str, held: HeldLock) -> tuple[int, Exception | None]:
+    def _unlock(self, queue: str, held: HeldLock) -> tuple[Round, Exception | None]:
         moved = 0
         try:
             for _ in range(ROUNDS):
@@ -63,7 +63,7 @@ class Unlock:
                 if count:
                     stop_point("unlock.between-batches")
                 if count < BATCH:
-                    break
+                    return Round(moved), None
         except (LockLost, RedisError, OSError) as error:
-            return moved, error
-        return moved, None
+            return Round(moved), error
+        return Round(moved, more=True), None

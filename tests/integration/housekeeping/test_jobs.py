@@ -12,18 +12,19 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from shared import keys
 from shared.errors import LockLost
-from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks
+from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
 from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
-from shared.scripts import Scripts
+from shared.scripts import Pruned, Scripts
 from shared.settings import Settings
 from shared.tasks import NewTask, TaskState, new_task_id
 from shared.telemetry import Tracing
 from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping.jobs import HousekeepingJob
+from worker.housekeeping import max_elements, ttl
+from worker.housekeeping.jobs import HousekeepingJob, Round, removed_until_done
 from worker.housekeeping.keeper import Housekeeper
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
@@ -127,7 +128,7 @@ def test_an_error_in_one_queue_does_not_stop_the_others(machine: Machine) -> Non
                 raise ResponseError("it is about this queue alone")
             return super().promote(queue, *arguments)
 
-    assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == 3
+    assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == Round(3)
     assert machine.redis.llen(keys.rq_queue("low")) == 3
 
 
@@ -135,7 +136,7 @@ def test_due_tasks_of_a_queue_whose_index_was_damaged_are_moved(machine: Machine
     submit(machine, 3, "high", delay=SECOND)
     machine.advance(2)
     machine.redis.set(keys.retrying("high"), "not a sorted set")
-    assert unlock_job(machine.scripts).run(FREE) == 3
+    assert unlock_job(machine.scripts).run(FREE) == Round(3)
     assert machine.redis.get(keys.damaged(keys.retrying("high"))) == b"not a sorted set"
 
 
@@ -222,7 +223,69 @@ def test_an_index_that_lies_does_not_remove_a_running_task(machine: Machine) -> 
 def test_a_limit_of_zero_is_none(machine: Machine) -> None:
     submit(machine, 5)
     finish(machine, claim(machine))
-    assert MaxElements(machine.scripts, {TaskState.COMPLETED: 0}, SECOND).run(FREE) == 0
+    assert MaxElements(machine.scripts, {TaskState.COMPLETED: 0}, SECOND).run(FREE) == Round()
+
+
+# --- more than a round's work ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flooded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """What has ended is four rounds' work and more, and the jobs look twice an hour."""
+    for job in (max_elements, ttl):
+        monkeypatch.setattr(job, "BATCH", 20)
+        monkeypatch.setattr(job, "ROUNDS", 2)
+    submit(machine, 190)
+    finish(machine, claim(machine))
+    machine.advance(1)
+    return machine
+
+
+HALF_AN_HOUR = timedelta(minutes=30)
+
+
+def test_more_than_one_round_removes_is_removed_at_once_under_one_lock(flooded: Machine) -> None:
+    jobs: dict[HousekeepingJob, int] = {
+        MaxElements(flooded.scripts, {TaskState.COMPLETED: 100, TaskState.FAILED: 10}, HALF_AN_HOUR): 100,
+        Ttl(flooded.scripts, {TaskState.COMPLETED: timedelta()}, HALF_AN_HOUR): 0,
+    }
+    for job, left in jobs.items():
+        before, metrics = counts(flooded)[TaskState.COMPLETED], LockMetrics()
+        keeper = keeper_of(job, RedisLocks(flooded.scripts, "hk-1", metrics, flooded.ticker), metrics)
+        assert keeper.run_once(job) == keeper.records[job.name].items == before - left
+        assert counts(flooded).get(TaskState.COMPLETED, 0) == left
+        assert keeper.records[job.name].runs == 3
+        assert metrics.results[job.name, Taken.ACQUIRED] == 1
+
+
+def test_a_round_that_follows_at_once_ends_with_the_lock_too(flooded: Machine) -> None:
+    class TakenAway(Scripts):
+        calls = 0
+
+        def trim(self, *arguments: Any) -> Pruned:
+            self.calls += 1
+            if self.calls == 3:  # the first step of the second round
+                flooded.redis.delete(keys.lock("max_elements"))
+            return super().trim(*arguments)
+
+    job = MaxElements(TakenAway(flooded.redis, flooded.clock), {TaskState.COMPLETED: 100}, HALF_AN_HOUR)
+    metrics = LockMetrics()
+    keeper = keeper_of(job, flooded.instance("hk-1"), metrics)
+    assert keeper.run_once(job) == 40
+    assert metrics.refusals["max_elements"] == 1
+    assert counts(flooded) == {TaskState.COMPLETED: 150}
+
+
+def test_one_that_is_to_end_begins_no_further_round(flooded: Machine) -> None:
+    job = MaxElements(flooded.scripts, {TaskState.COMPLETED: 100}, HALF_AN_HOUR)
+    keeper = keeper_of(job, NoLocks(), LockMetrics())
+    keeper.stopped.set()
+    assert keeper.run_once(job) == 40
+
+
+def test_nobody_looks_again_at_once_at_what_others_still_need() -> None:
+    looks = [Pruned(removed=1, looked=20)] * 5
+    assert removed_until_done(FREE, looks.pop, batch=20, most=3) == Round(3, more=False)
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------
