@@ -174,12 +174,14 @@ class Timetable:
 
     # --- firing ---
 
-    def fire_due(self, permit: Permit, grace: timedelta, fired: Fired, most: int = 100) -> None:
+    def fire_due(self, permit: Permit, grace: timedelta, fired: Fired, most: int = 100) -> bool:
         """Turns due times into tasks, those of at most `most` schedules, and counts them in `fired`.
 
-        Raises LockLost as soon as the lock is.
+        Whether to look again at once: there were as many, and they are not all of a kind that has to wait (one that
+        cannot be read, or whose queue has no room, is still due). Raises LockLost as soon as the lock is.
         """
         now_us, rows = self.scripts.schedule_due(most)
+        moved = 0
         for name, revision, spec, due in rows:
             try:
                 schedule = read_spec(spec)
@@ -187,14 +189,18 @@ class Timetable:
                 log.error("schedule %s cannot be read and is passed over: %s", name, error)
                 continue
             if schedule.type == WEBHOOK_TYPE:
-                fired.refused += self._refuse(schedule, revision)
+                refused = self._refuse(schedule, revision)
+                fired.refused += refused
+                moved += refused
                 continue
             try:
                 for step in plan(schedule, instant(int(due)), instant(now_us), grace):
                     if not self._take(permit, schedule, revision, step, now_us, fired):
                         break
+                    moved += 1
             except ResponseError as error:
                 log.error("schedule %s: its task cannot be made: %s", name, error)
+        return len(rows) == most and moved > 0
 
     def _refuse(self, schedule: Schedule, revision: str) -> bool:
         """Pauses a schedule of webhooks, which nobody can store any more: an earlier version let them in."""

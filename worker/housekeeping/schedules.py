@@ -29,10 +29,10 @@ class Schedules(Collector):
     def run(self, held: HeldLock) -> Round:
         held.check()
         before, self.total.lateness = self.total.tasks, []
-        self.timetable.fire_due(held.permit, self.grace, self.total)
+        more = self.timetable.fire_due(held.permit, self.grace, self.total)
         for seconds in self.total.lateness:
             self.lateness.add(seconds, 1)
-        return Round(self.total.tasks - before)
+        return Round(self.total.tasks - before, more)
 
     def collect(self) -> Iterable[Metric]:
         for name, text, value in (

@@ -13,14 +13,21 @@ from rq_scheduler import Scheduler
 from shared import keys
 from shared.clock import instant
 from shared.errors import ScheduleNotFound, StepRefused
-from shared.locks import Lock, Permit
+from shared.locks import Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.rq_schedules import ScheduleEntries
 from shared.schedules import Missed, Overlap, Schedule, task_now
+from shared.settings import Settings
 from shared.tasks import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
+from shared.telemetry import Tracing
 from shared.timetable import Fired, Timetable
 from tests.integration.housekeeping.conftest import Machine
+from worker.housekeeping.keeper import Housekeeper
+from worker.housekeeping.lateness import Lateness
+from worker.housekeeping.lock_metrics import LockMetrics
+from worker.housekeeping.schedules import Schedules
+from worker.housekeeping.turns import RoundByRound
 
 GRACE = timedelta(seconds=60)
 
@@ -180,6 +187,34 @@ def test_a_full_queue_makes_the_due_time_wait(machine: Machine) -> None:
     run(machine)
     assert fire(machine, timetable).tasks == 1
     assert list(tasks(machine)) == ["tick-20270115T080200Z", "tick-20270115T080100Z"]
+
+
+def keeper_of(machine: Machine, timetable: Timetable) -> tuple[Housekeeper, Schedules]:
+    """A housekeeper that looks at the schedules once an hour."""
+    job = Schedules(timetable, timedelta(hours=1), GRACE, Lateness("late", "How late."))
+    turns = RoundByRound(NoLocks(), Lock(name=job.name, at_most=timedelta(seconds=30)), "hk-1")
+    return Housekeeper("hk-1", {job: turns}, NoLocks(), LockMetrics(), Tracing("housekeeper", Settings())), job
+
+
+def test_more_schedules_of_one_due_time_than_a_round_looks_at_have_their_tasks_at_once(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts)
+    for number in range(250):
+        timetable.put(schedule(f"s{number}", missed=Missed.SKIP))
+    machine.advance(60)
+    keeper, job = keeper_of(machine, timetable)
+    assert keeper.run_once(job) == 250
+    assert machine.redis.zcard(keys.TASKS) == 250
+    assert (job.total.tasks, job.total.missed) == (250, 0)
+
+
+def test_nobody_looks_again_at_once_at_schedules_that_have_to_wait(machine: Machine) -> None:
+    timetable = Timetable(machine.scripts, max_queue_length=1)
+    for number in range(105):
+        timetable.put(schedule(f"s{number}"))
+    machine.advance(60)
+    keeper, job = keeper_of(machine, timetable)
+    assert keeper.run_once(job) == 1
+    assert keeper.records[job.name].runs == 2
 
 
 def test_putting_the_same_again_changes_nothing_and_another_spec_starts_anew(machine: Machine) -> None:
