@@ -69,7 +69,7 @@ def rq_canceled(queue: str) -> str:
 
 
 def rq_results(task_id: str) -> str:
-    """stream, owner: report; for ever. RQ's results: the return value, or the traceback of the last failure."""
+    """stream, owner: report; for ever. RQ's results: the return value, or the tracebacks of the last ten failures."""
     return f"rq:results:{task_id}"
 
 

@@ -35,7 +35,8 @@ end
 
 function kinds.failed(id, queue, attempt, record, payload, error)
   end_as(id, queue, 'failed', attempt, record, error)
-  redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
+  -- As many as RQ keeps: a dead letter may be sent back every night.
+  redis.pcall('XADD', 'rq:results:' .. id, 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
   enter_ended(id, 'failed', queue)
 end
 

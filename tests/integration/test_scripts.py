@@ -387,6 +387,19 @@ def test_a_dead_letter_is_requeued_once_with_all_its_retries(store: Store) -> No
     assert store.claim(token="t2") == [task_id]
 
 
+def test_a_dead_letter_that_is_sent_back_every_night_keeps_its_last_ten_results(store: Store) -> None:
+    [task_id] = store.submit()
+    for night in range(15):
+        store.claim(token=f"t{night}")
+        record = '{"outcome":"failed"}'
+        call = ("w", task_id, f"t{night}", "failed", 0, record, '{"type":"E","message":"m"}', f"traceback {night}")
+        assert store.scripts.call("report", *call) == [1]
+        store.scripts.requeue([task_id])
+    results = store.redis.xrevrange(keys.rq_results(task_id)) or []
+    kept = [fields[b"exc_string"] for _, fields in results if fields]
+    assert kept == [f"traceback {night}".encode() for night in range(14, 4, -1)]
+
+
 def test_a_requeue_that_is_sent_again_after_a_lost_answer_is_told_that_it_was_done(store: Store) -> None:
     [task_id] = store.submit()
     store.claim()
