@@ -398,6 +398,16 @@ end
 
 -- --- recovery ---
 
+-- The state and queue that a task is listed under whose record does not say them: its batch counts it there.
+local function listed_under(id, queues)
+  for state in pairs(RQ_STATUS) do
+    for _, queue in ipairs(queues) do
+      if redis.call('ZSCORE', index_key(state, queue), id) then return state, queue end
+    end
+  end
+  return 'pending', queues[1]
+end
+
 -- Puts right what a blocked task waits for, after its indexes were lost. Returns true when something was wrong, and how
 -- many parents it looked at.
 local function mend(id)

@@ -5,6 +5,9 @@ local id = ARGV[2]
 local v = fields(id, 'state', 'description', 'origin', 'token')
 if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end
 if not redis.call('ZSCORE', TASKS, id) and not redis.call('HEXISTS', 'taskqueue:cause-of', id) then return 0 end
+-- Its batch and its children have seen no end of it, and there will be no other.
+local from = v and RQ_STATUS[v[1]] and v[1] or listed_under(id, {unpack(ARGV, 3)})
+if not ENDED[from] then moved(id, from, 'failed') end
 forsake(id)
 for at = 3, #ARGV do
   for _, state in ipairs({'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled',

@@ -27,9 +27,10 @@ local function forget(id)
   found('without_record')
 end
 
-local function set_aside(id, queue)
+local function set_aside(id, from, queue)
   redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'origin', queue, 'ended_at', iso(now), 'error',
     '{"type":"CorruptRecord","message":"the stored record lacks its state or its queue"}')
+  moved(id, from, 'failed')
   found('unreadable')
 end
 
@@ -134,8 +135,9 @@ local function inspect(id)
   if not (v[1] or v[3] or v[8]) then return forget(id) end
   local state, queue = v[1], v[2]
   if not KNOWN[state] or not queue then
-    state, queue = 'failed', queue or queues[1]
-    set_aside(id, queue)
+    local listed, where = listed_under(id, queues)
+    set_aside(id, KNOWN[state] and state or listed, queue or where)
+    return inspect(id)
   end
   local home
   for _, other in ipairs(STATES) do

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.batches import Batches, BatchTerms
 from shared.clock import to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
-from shared.tasks import RQ_STATUS, TRANSITIONS, NewTask, On, Parent, TaskState, new_task_id
+from shared.tasks import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
@@ -417,6 +418,17 @@ def test_only_dead_letters_are_purged(store: Store) -> None:
     store.claim()
     store.report(dead, "failed")
     assert store.scripts.purge("failed", [dead, waiting, dead]) == [("failed", True), ("pending", False), ("", False)]
+
+
+def test_a_batch_ends_although_the_record_of_one_of_its_tasks_was_removed_as_unreadable(store: Store) -> None:
+    batches = Batches(store.scripts)
+    batches.open("b", BatchTerms())
+    [task_id] = store.submit(batch=BatchPlace(batch_id="b", index=0))
+    batches.close("b")
+    store.redis.hdel(keys.rq_job(task_id), "state", "description")
+    assert store.scripts.discard(task_id, list(WEIGHTS))
+    batch = batches.get("b")
+    assert (batch.status, batch.counts[TaskState.FAILED], batch.counts[TaskState.PENDING]) == ("ended", 1, 0)
 
 
 # --- recovery ---

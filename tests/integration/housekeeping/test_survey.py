@@ -10,12 +10,13 @@ import pytest
 from redis import Redis
 
 from shared import keys
+from shared.batches import Batches, BatchTerms
 from shared.clock import to_us
 from shared.locks import Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
-from shared.tasks import NewTask, TaskState, new_task_id
+from shared.tasks import BatchPlace, NewTask, TaskState, new_task_id
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.recovery import Recovery
 
@@ -158,6 +159,35 @@ def test_a_record_without_a_state_becomes_a_dead_letter(machine: Machine) -> Non
     machine.redis.hset(keys.rq_job(task_id), "state", "dreaming")
     assert survey(machine)["unreadable"] == 1
     assert counts(machine) == {TaskState.FAILED: 1}
+
+
+@pytest.mark.parametrize(("field", "value"), [("state", "dreaming"), ("state", None), ("origin", None)])
+def test_a_batch_goes_on_and_ends_although_one_of_its_records_was_damaged(
+    machine: Machine, field: str, value: str | None
+) -> None:
+    batches, then = Batches(machine.scripts), new_task_id()
+    batches.open("b", BatchTerms(max_running=1, then=then))
+    Queues(machine.scripts, QUEUES).submit(
+        [NewTask(id=then, type="noop", data="null", queue="normal", after_batch="b")]
+    )
+    first, second = (submit(machine, batch=BatchPlace(batch_id="b", index=at))[0] for at in range(2))
+    batches.close("b")
+    if value is None:
+        machine.redis.hdel(keys.rq_job(first), field)
+    else:
+        machine.redis.hset(keys.rq_job(first), field, value)
+    assert survey(machine)["unreadable"] == 1
+    assert claim(machine, 5) == [second]
+    machine.scripts.cancel(second, "enough")
+    machine.redis.zadd(keys.LEASES, {second: 1})
+    machine.scripts.reap(5, 3)
+    batch = batches.get("b")
+    assert batch.status == "ended"
+    assert {state: count for state, count in batch.counts.items() if count} == {
+        TaskState.FAILED: 1,
+        TaskState.CANCELLED: 1,
+    }
+    assert claim(machine, 5) == [then]
 
 
 def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> None:
