@@ -23,6 +23,7 @@ from shared.damage import mending
 from shared.errors import TaskQueueError
 from shared.locks import LEADER, LockDesk, LockInfo
 from shared.queues import QueueInfo, Queues
+from shared.readable import whole_or_none
 from shared.records import Filter, Records
 from shared.redis_client import text, translated
 from shared.task_types import TaskTypes
@@ -199,4 +200,5 @@ class Lookout:
 
 
 def _counts(fields: Mapping[bytes, bytes]) -> dict[str, int]:
-    return {text(name): int(value) for name, value in fields.items() if value.isdigit()}
+    counts = {text(name): whole_or_none(value) for name, value in fields.items()}
+    return {name: count for name, count in counts.items() if count is not None}

@@ -100,9 +100,14 @@ def _attempt(attempt: Attempt, now: datetime) -> Iterator[Bar]:
     going_on = attempt.ended_at is None
     yield Bar(name=name, kind="run", tone=tone, start=start, end=end, attempt=attempt.number, going_on=going_on)
     for span in sorted(attempt.spans, key=lambda each: each.after):
-        began = min(start + span.after, end)
-        ended = min(began + span.took, end)
+        began = start + _within(span.after, end - start)
+        ended = began + _within(span.took, end - began)
         yield Bar(name=span.name, kind="inner", tone="bad" if span.failed else "calm", start=began, end=ended)
+
+
+def _within(part: timedelta, whole: timedelta) -> timedelta:
+    """Whatever a record says of a span, it was a part of its attempt."""
+    return max(NOTHING, min(part, whole))
 
 
 def _end(task: TaskDetail, since: datetime, now: datetime) -> Iterator[Bar]:

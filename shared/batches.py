@@ -15,6 +15,7 @@ from shared import keys
 from shared.clock import instant
 from shared.damage import mending, without_damage
 from shared.errors import BatchBusy, BatchNotFound
+from shared.readable import whole_or_none
 from shared.record_fields import SUMMARY_FIELDS, read_summary
 from shared.records import read_cursor
 from shared.redis_client import text, translated
@@ -206,10 +207,7 @@ def _number(value: int | None) -> str:
 
 def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
     def number(name: str) -> int | None:
-        try:
-            return int(fields[name])
-        except (KeyError, ValueError):
-            return None  # also what was damaged
+        return whole_or_none(fields.get(name))  # None also for what was damaged
 
     def moment(name: str) -> datetime | None:
         try:

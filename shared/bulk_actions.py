@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shared import keys
 from shared.clock import instant, to_us
 from shared.damage import mending
-from shared.readable import UNREADABLE
+from shared.readable import UNREADABLE, whole
 from shared.redis_client import text, translated
 from shared.stop_points import stop_point
 from shared.tasks import TaskState
@@ -204,12 +204,12 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
         verb=Verb(fields["verb"]),
         what=fields.get("what", ""),
         by=fields.get("by", ""),
-        rate=int(fields["rate"]),
+        rate=whole(fields["rate"]),
         state=fields["state"],
-        total=int(fields["total"]),
-        done=int(fields.get("done", 0)),
-        passed=int(fields.get("passed", 0)) + int(fields.get("gone", 0)),
-        stopped=int(fields.get("stopped", 0)),
+        total=whole(fields["total"]),
+        done=whole(fields.get("done", 0)),
+        passed=whole(fields.get("passed", 0)) + whole(fields.get("gone", 0)),
+        stopped=whole(fields.get("stopped", 0)),
         picked=fields.get("picked") == "1",
         begun_at=instant(float(fields["begun_at"])),
         ended_at=instant(float(ended)) if ended else None,

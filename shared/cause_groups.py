@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from shared.clock import instant
+from shared.readable import UNREADABLE
 from shared.redis_client import text, translated
 from shared.strict_json import load_anything
 
@@ -67,5 +68,5 @@ def _about(error: bytes) -> dict[str, str]:
     try:
         fields = load_anything(error or b"{}")
         return {str(name): str(value) for name, value in fields.items()}
-    except (ValueError, AttributeError):
+    except UNREADABLE:
         return {}

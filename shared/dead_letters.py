@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shared import keys
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
+from shared.readable import whole_or_none
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
 from shared.tasks import TaskState
@@ -101,8 +102,7 @@ def demand_going_on(found: SentBack) -> None:
 
 def _subject(task_id: str, row: Sequence[bytes | None]) -> tuple[Subject, str | None]:
     kind, queue, attempt, meta = (text(each or b"") for each in row)
-    number = int(attempt) if attempt.isdigit() else 0
-    return Subject(id=task_id, type=kind, queue=queue, attempt=number), read_traceparent(meta)
+    return Subject(id=task_id, type=kind, queue=queue, attempt=whole_or_none(attempt) or 0), read_traceparent(meta)
 
 
 def _check(task_id: str, state: str, done: bool, verb: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.damage import without_damage
+from shared.readable import UNREADABLE
 from shared.redis_client import text, translated
 from shared.tasks import On, TaskState
 
@@ -91,5 +92,5 @@ def _relative(task_id: str, row: Sequence[Any]) -> Relative:
 def _parents(task_id: str, row: Sequence[Any]) -> list[Dependence]:
     try:
         return [Dependence(parent=str(parent), child=task_id, on=On(on)) for parent, on in json.loads(row[2] or b"[]")]
-    except (ValueError, TypeError):
+    except UNREADABLE:
         return []  # a damaged record; its own page says so

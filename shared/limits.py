@@ -7,6 +7,7 @@ that is set by hand (REST, dashboard) stands above both until it is removed.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from shared.clock import instant
+from shared.readable import fits
 from shared.redis_client import text, translated
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NAME = re.compile(r"(?:type:[A-Za-z0-9][A-Za-z0-9._-]{0,99}|key:[A-Za-z0-9._-]{1,100})")
 _NUMBERS = ("concurrency", "count", "per", "burst")
+_KINDS: Mapping[str, type] = {"source": str, "by": str, **dict.fromkeys((*_NUMBERS, "at"), float)}
 _FIELDS = ("concurrency", "rate", "burst")
 BURST_SECONDS = 0.25
 """Without a burst of its own a rate lets so many start at once after a pause as come in this time, and at least one."""
@@ -165,7 +168,7 @@ class Limits:
             return {}
         with translated():
             others = self.scripts.limit_declare(stored, first)
-        return {name: _limit_of(json.loads(said) if said else {}) for name, said in others.items()}
+        return {name: _limit_of(_readable(said.encode())) for name, said in others.items()}
 
     def share(self, name: str, limit: Limit | None) -> None:
         """Sets (None: removes) a limit that the product finds by itself, where nobody has set or declared one."""
@@ -179,7 +182,9 @@ def _stored(limit: Limit, **about: Any) -> str:
 
 
 def _limit_of(fields: Mapping[str, Any]) -> Limit:
-    return Limit(**{each: fields.get(each) for each in _NUMBERS})
+    numbers = {each: fields.get(each) for each in _NUMBERS}
+    at_once = numbers["concurrency"]
+    return Limit(**{**numbers, "concurrency": None if at_once is None else math.ceil(at_once)})
 
 
 def _readable(stored: bytes) -> dict[str, Any]:
@@ -189,13 +194,7 @@ def _readable(stored: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     found = fields if isinstance(fields, dict) else {}
-    kinds: dict[str, tuple[type, ...]] = {"source": (str,), "by": (str,)}
-    numbers = (*_NUMBERS, "at")
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, kinds.get(name, (int, float) if name in numbers else ()))
-    }
+    return {name: value for name, value in found.items() if name in _KINDS and fits(value, _KINDS[name])}
 
 
 def _state(row: tuple[bytes, bytes, int, int, bytes, bytes]) -> LimitState:

@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from shared.clock import instant
 from shared.errors import LockChanged, LockLost
+from shared.readable import whole_or_none
 from shared.redis_client import translated
 
 if TYPE_CHECKING:
@@ -420,11 +421,12 @@ class LockDesk:
 
 def _read(row: tuple[str, str, str, str, str, str]) -> LockInfo:
     name, token, owner, fence, acquired_at, left = row
+    since = whole_or_none(acquired_at)
     return LockInfo(
         name=name,
         token=token or None,
         owner=owner or None,
-        fence=int(fence) if fence.isdecimal() else None,
-        acquired_at=instant(int(acquired_at)) if acquired_at.isdecimal() else None,
+        fence=whole_or_none(fence),
+        acquired_at=None if since is None else instant(since),
         remaining=timedelta(microseconds=int(left)),
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from shared import keys, wire
 from shared.clock import instant, instant_us, to_us
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.redis_client import translated
+from shared.readable import UNREADABLE, moment
+from shared.redis_client import text, translated
 from shared.tasks import NewTask, TaskState, Webhook
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def _pause(stored: bytes) -> dict[str, str]:
     """Why a queue is paused, by whom and since when; it is paused also when that was damaged."""
     try:
         about = {name: value for name, value in json.loads(stored).items() if isinstance(value, str)}
-        datetime.fromisoformat(about["at"])
-    except (ValueError, AttributeError, KeyError, RecursionError):
+        moment(about["at"])
+    except UNREADABLE:
         return {"reason": "what is stored about it cannot be read"}
     return about
 
@@ -188,13 +189,13 @@ def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
     """What `submit.lua` said of a task."""
     if isinstance(said, bytes):
         plain = _STATES.get(said)
-        return Submitted(id=task_id, state=plain) if plain else _of_word(task_id, said.decode())
-    what, holder, state = (part.decode() for part in said)
+        return Submitted(id=task_id, state=plain) if plain else _of_word(task_id, text(said))
+    what, holder, state = said
     return Submitted(
-        id=holder,
-        state=TaskState(state) if state else None,
-        existing=what == "existing",
-        conflict=what == "conflict",
+        id=text(holder),
+        state=_STATES.get(state),
+        existing=what == b"existing",
+        conflict=what == b"conflict",
     )
 
 

@@ -7,7 +7,6 @@ the same.
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 from shared import wire
 from shared.clock import instant
 from shared.errors import CorruptRecord
-from shared.readable import UNREADABLE
+from shared.readable import UNREADABLE, whole
 from shared.redis_client import text
 from shared.retry import RetryPolicy
 from shared.strict_json import load_anything
@@ -89,9 +88,9 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         type=fields["description"].decode(),
         state=state,
         queue=fields["origin"].decode(),
-        attempt=int(fields.get("attempt", 0)),
-        failures=int(fields.get("failures", 0)),
-        crashes=int(fields.get("crashes", 0)),
+        attempt=whole(fields.get("attempt", 0)),
+        failures=whole(fields.get("failures", 0)),
+        crashes=whole(fields.get("crashes", 0)),
         created_at=_moment(fields.get("created_at")),
         started_at=_moment(fields.get("started_at")),
         ended_at=_moment(fields.get("ended_at")) if state.ended else None,
@@ -135,13 +134,13 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         ),
         batch=attempt_read("its place in a batch", lambda: _place(fields), None),
         children=tuple(_children(fields)),
-        children_count=attempt_read("what depends on it", lambda: int(fields.get("children", 0)), 0),
+        children_count=attempt_read("what depends on it", lambda: whole(fields.get("children", 0)), 0),
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
         aside_for=_group(fields.get("line")),
         webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
-        deliveries=attempt_read("its deliveries", lambda: int(fields.get("deliveries", 0)), 0),
+        deliveries=attempt_read("its deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
         meta=attempt_read("the metadata", lambda: _texts(load_anything(fields.get("meta", b"{}"))), {}),
     )
@@ -180,7 +179,7 @@ def _webhook(value: bytes | None) -> Webhook | None:
 def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
     if "batch" not in fields:
         return None
-    return BatchPlace(batch_id=fields["batch"].decode(), index=int(fields.get("batch_index", 0)))
+    return BatchPlace(batch_id=fields["batch"].decode(), index=whole(fields.get("batch_index", 0)))
 
 
 def _group(line: bytes | None) -> str | None:
@@ -190,9 +189,9 @@ def _group(line: bytes | None) -> str | None:
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
     """Every attempt on record, and the one that runs now."""
-    numbers = sorted(int(name[8:]) for name in fields if name.startswith("attempt:"))
+    numbers = sorted(whole(name[8:]) for name in fields if name.startswith("attempt:"))
     attempts = [read_attempt(number, fields[f"attempt:{number}"]) for number in numbers]
-    current = int(fields.get("attempt", 0))
+    current = whole(fields.get("attempt", 0))
     if fields.get("state") == b"running" and current not in numbers:
         attempts.append(
             Attempt(
@@ -220,7 +219,7 @@ def read_attempt(number: int, record: bytes) -> Attempt:
         trace_id=_word(fields["trace_id"]) if fields.get("trace_id") else None,
         logs=_words(fields.get("logs") or []),
         spans=tuple(map(_inner_span, fields.get("spans", ()))),
-        spans_left_out=int(fields.get("spans_left_out", 0)),
+        spans_left_out=whole(fields.get("spans_left_out", 0)),
     )
 
 
@@ -254,7 +253,7 @@ def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
 
 def _progress(said: Mapping[str, Any]) -> Progress:
     fraction = float(said["fraction"])
-    if not math.isfinite(fraction):
+    if not 0 <= fraction <= 1:
         raise ValueError(f"{fraction} is no fraction")
     return Progress(fraction=fraction, message=_word(said.get("message", "")))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.limits import Limit
-from shared.readable import UNREADABLE
+from shared.readable import UNREADABLE, as_declared
 from shared.redis_client import raw, translated
 from shared.retry import RetryPolicy
 
@@ -69,7 +69,7 @@ def _published(each: TaskType) -> dict[str, Any]:
 
 def _read(entry: bytes) -> TaskType | None:
     try:
-        found = TaskType(**json.loads(entry))
+        found = as_declared(TaskType(**json.loads(entry)))
         RetryPolicy().override(found.retry)
     except UNREADABLE:
         return None

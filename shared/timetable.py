@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
@@ -16,7 +16,7 @@ from shared.clock import instant, instant_us
 from shared.damage import mending
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.queues import submit_arguments
-from shared.readable import UNREADABLE, fits
+from shared.readable import UNREADABLE, fits, whole
 from shared.redis_client import raw, text, translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 from shared.tasks import WEBHOOK_TYPE
@@ -184,7 +184,7 @@ class Timetable:
         moved = 0
         for name, revision, spec, due in rows:
             try:
-                schedule = read_spec(spec)
+                schedule, due_at = read_spec(spec), instant(whole(due))
             except UNREADABLE as error:
                 log.error("schedule %s cannot be read and is passed over: %s", name, error)
                 continue
@@ -194,7 +194,7 @@ class Timetable:
                 moved += refused
                 continue
             try:
-                for step in plan(schedule, instant(int(due)), instant(now_us), grace):
+                for step in plan(schedule, due_at, instant(now_us), grace):
                     if not self._take(permit, schedule, revision, step, now_us, fired):
                         break
                     moved += 1
@@ -304,11 +304,22 @@ def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
     return StoredSchedule(
         schedule=read_spec(about["spec"]),
         source=text(about.get("source", b"")),
-        due=instant(int(due)) if due and not paused else None,
+        due=_due(due) if due and not paused else None,
         paused=paused,
-        last_due=instant(int(about["last_due"])) if "last_due" in about else None,
+        last_due=instant(whole(about["last_due"])) if "last_due" in about else None,
         last_task=text(about["last_task"]) if "last_task" in about else None,
-        fired=int(about.get("fired", 0)),
-        missed=int(about.get("missed", 0)),
-        overlaps=int(about.get("overlaps", 0)),
+        fired=whole(about.get("fired", 0)),
+        missed=whole(about.get("missed", 0)),
+        overlaps=whole(about.get("overlaps", 0)),
     )
+
+
+def _due(stored: bytes) -> datetime:
+    """Raises ValueError for one so late that the times after it, ten of them years apart, are in no calendar."""
+    us = whole(stored)
+    if us > _LATEST_DUE:
+        raise ValueError("it is due beyond all calendars")
+    return instant(us)
+
+
+_LATEST_DUE = instant_us(datetime(9900, 1, 1, tzinfo=UTC))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.clock import instant
-from shared.readable import UNREADABLE, as_declared
+from shared.readable import UNREADABLE, as_declared, moment
 from shared.redis_client import raw, text, translated
 from shared.scripts import Scripts
 
@@ -177,7 +177,7 @@ def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
                     "name": name,
                     "queues": tuple(fields["queues"]),
                     "running": tuple(as_declared(RunningTask(**task)) for task in fields["running"]),
-                    "started_at": datetime.fromisoformat(fields["started_at"]),
+                    "started_at": moment(fields["started_at"]),
                     "last_heartbeat_at": instant(beat),
                 }
             )

@@ -13,6 +13,7 @@ from gateway.schemas.values import NextCursor, View
 from shared import keys
 from shared.api_keys import ApiKey, Keyring, Scope
 from shared.clock import instant
+from shared.readable import whole_or_none
 from shared.redis_client import translated
 
 
@@ -59,11 +60,12 @@ class KeyRoutes:
 
 
 def _view(key: ApiKey, used: Any) -> KeyView:
+    last_used = whole_or_none(used)
     return KeyView(
         id=key.id,
         client=key.client,
         scopes=list(key.scopes),
         rate=key.rate.text if key.rate else None,
         expires_at=key.expires_at,
-        last_used_at=instant(int(used)) if isinstance(used, bytes) and used.isdigit() else None,
+        last_used_at=None if last_used is None else instant(last_used),
     )

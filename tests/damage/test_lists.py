@@ -14,8 +14,9 @@ from shared import keys
 from tests.damage.scene import WORKER, Scene
 from tests.damage.test_keys import put
 
-GARBAGE = (b"", b"\xff", b"{", b"[1]", b"null", b"nan", b"1e400", b"-7", b"9" * 400, b"[" * 100_000)
-MEMBERS: tuple[Any, ...] = ("", "\ud800", {"a": 1}, [[]], None, -7, 1e300, "x")
+NUMBERS = (b"nan", b"1e400", b"-7", b"9" * 18, b"9" * 400, b"9" * 5000)
+GARBAGE = (b"", b"\xff", b"{", b"[1]", b"null", *NUMBERS, b"[" * 100_000)
+MEMBERS: tuple[Any, ...] = ("", "\ud800", {"a": 1}, [[]], None, -7, 1e300, 10**400, "x", "2026-01-01T00:00:00")
 SPEC = ("type", "data", "queue", "cron", "interval", "timezone", "missed", "missed_limit", "overlap", "tags", "retry")
 WRONG = ("string", "list", "set", "zset", "stream")
 

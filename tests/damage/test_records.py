@@ -32,6 +32,11 @@ GARBAGE: Mapping[str, bytes | None] = {
     "a huge number": b"9" * 400,
     "deeply nested": b"[" * 100_000,
     "ten megabytes": b"x" * 10_000_000,
+    "more digits than are read": b"9" * 5000,
+    "beyond all calendars": b"9000000000000000000",
+    "a fraction of too much": b'{"fraction": 1e308, "message": "x"}',
+    "ages": b'{"outcome": "failed", "started_at": 1e15, "ended_at": 1.1e15, "retry_delay": 8.6e13, '
+    b'"spans": [{"name": "x", "after_us": 8e19, "us": -8e19}]}',
 }
 FIELDS = (
     *("state", "status", "data", "origin", "description", "created_at", "enqueued_at", "started_at", "ended_at"),

@@ -18,6 +18,10 @@ TEXTS = (
     b"-1",
     b"nan",
     b"9" * 400,
+    b"9" * 5000,
+    b"9000000000000000000",
+    b"[" * 100_000,
+    b'{"reason": "x", "at": "2026-01-01T00:00:00", "name": 5, "concurrency": 1.5, "count": 1e308, "per": 1e-320}',
 )
 STRANGE = ("nobody's", "", "a|b|c|d", "task:", "x" * 10_000, "ÿþ\x00")
 CASES = [

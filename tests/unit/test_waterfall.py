@@ -105,8 +105,9 @@ def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
     assert (call.left, call.width, call.tone) == (55, 25, "bad")
 
 
-def test_a_span_that_does_not_fit_its_attempt_is_cut() -> None:
-    spans = (InnerSpan(name="odd", after=timedelta(seconds=50), took=timedelta(seconds=500)),)
+@pytest.mark.parametrize("days", [1 / 1728, 9e8, -9e8])
+def test_a_span_that_does_not_fit_its_attempt_is_cut(days: float) -> None:
+    spans = (InnerSpan(name="odd", after=timedelta(days=days), took=timedelta(days=days)),)
     fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, 0, 1, spans=spans), ended=1), at(2))
     assert fall is not None
     assert all(bar.left >= 0 and bar.left + bar.width <= 100.001 for bar in fall.bars)

@@ -427,6 +427,14 @@ def test_the_last_use_of_a_key_is_noted_once_a_minute_and_shown(guarded: Gateway
     assert all(each.digest.hex() not in str(shown) for each, _ in KEYS.values())
 
 
+@pytest.mark.parametrize("used", ["9" * 5000, "9" * 400, "never", b"\xff"])
+def test_a_last_use_that_cannot_be_read_is_not_shown(guarded: Gateway, redis_client: Redis, used: str | bytes) -> None:
+    key = KEYS[Scope.READ][0]
+    redis_client.hset(keys.api_key(key.id), "used", used)
+    shown = guarded.http.get("/admin/keys", headers=of(Scope.ADMIN)).get_json()["items"]
+    assert {each["id"]: each["last_used_at"] for each in shown}[key.id] is None
+
+
 def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis) -> None:
     key = KEYS[Scope.READ][0]
     door: Door = guarded.app.extensions["door"]
