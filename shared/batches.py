@@ -17,7 +17,7 @@ from shared.damage import mending, without_damage
 from shared.errors import BatchBusy, BatchNotFound
 from shared.readable import whole_or_none
 from shared.record_fields import SUMMARY_FIELDS, read_summary
-from shared.records import read_cursor
+from shared.records import cursor_of, read_cursor
 from shared.redis_client import text, translated
 from shared.tasks import TaskState, TaskSummary
 
@@ -131,11 +131,11 @@ class Batches:
         """Some batches, the newest first. Raises ValueError for a cursor that no page gave out."""
         with translated():
             rows = self.scripts.batch_page(*read_cursor(cursor), limit)
-        batches = self.some([name for name, _ in rows[:limit]])
+        batches = self.some([text(name) for name, _ in rows[:limit]])
         if len(rows) <= limit:
             return batches, None
         name, score = rows[limit - 1]
-        return batches, f"{score}_{name}"
+        return batches, cursor_of(score, name)
 
     def items(
         self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None

@@ -124,7 +124,7 @@ class BulkActions:
     def all(self) -> tuple[list[BulkAction], list[str]]:
         """The latest actions, newest first, and the ids of those whose record nobody can read."""
         with translated():
-            ids = [text(each) for each in self.redis.zrevrange(keys.BULKS, 0, KEPT - 1)]
+            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(keys.BULKS, 0, KEPT - 1))))
         wanted = {keys.bulk(each): "hash" for each in ids}
         with mending(self.scripts, wanted), self.redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
@@ -159,7 +159,7 @@ class BulkActions:
         if what != "work":
             return 0
         stop_point("dashboard.bulk-taken")
-        done, stopped = self._act(action.verb, ids)
+        done, stopped = self._act(action.verb, list(map(text, ids)))
         stop_point("dashboard.bulk-acted")
         self._note(action, ids, score, done, stopped)
         return len(ids)
@@ -171,7 +171,7 @@ class BulkActions:
         found = self.dead_letters.requeue_many(ids)
         return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
 
-    def _note(self, action: BulkAction, ids: Sequence[str], score: str, done: int, stopped: int) -> None:
+    def _note(self, action: BulkAction, ids: Sequence[bytes], score: str, done: int, stopped: int) -> None:
         key = keys.bulk(action.id)
         with translated(), self.redis.pipeline() as pipeline:
             pipeline.hincrby(key, "done", done)

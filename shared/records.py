@@ -30,7 +30,11 @@ MOST_DELIVERIES = 20
 """Deliveries that are shown with the task that they tell of."""
 
 NO_RECORD = "the key of this task does not hold a record"
-_SCORE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e\+?[0-9]{1,3})?")
+_SCORE = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
+_INFINITE = {"1e999": "inf", "-1e999": "-inf"}
+"""How cursors write scores that only damage has."""
+_NAMED = 40
+_SPELLED = re.compile(rf"~(?:[0-9a-f]{{2}}){{0,{_NAMED}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +166,8 @@ class Records:
                 [score, last_id, limit, LOOK_AT, *_filter_arguments(wanted), *self._indexes(wanted)]
             )
         next_score, next_id, *rows = reply
-        items = tuple(read_summary(row[0].decode(), row[2:]) for row in rows)
-        return Page(items=items, next_cursor=f"{next_score.decode()}_{next_id.decode()}" if next_id else None)
+        items = tuple(read_summary(text(row[0]), row[2:]) for row in rows)
+        return Page(items=items, next_cursor=cursor_of(text(next_score), next_id) if next_score else None)
 
     def counts(self) -> dict[TaskState, int]:
         """How many tasks are in each state, all at one moment: none is missed while it moves from one to another."""
@@ -222,14 +226,34 @@ def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, posit
     )
 
 
-def read_cursor(cursor: str | None) -> tuple[str, str]:
+def read_cursor(cursor: str | None) -> tuple[str, bytes]:
     """The score and id that a cursor stands for. Raises ValueError for one that no page gave out."""
     if cursor is None:
-        return "", ""
-    score, _, task_id = cursor.partition("_")
-    if not _SCORE.fullmatch(score) or not TASK_ID.fullmatch(task_id):
+        return "", b""
+    score, _, member = cursor.partition("_")
+    if not _SCORE.fullmatch(score) or not (TASK_ID.fullmatch(member) or _SPELLED.fullmatch(member)):
         raise ValueError("not a cursor of this list")
-    return score, task_id
+    return _INFINITE.get(score, score), member_of(member)
+
+
+def cursor_of(score: str, member: bytes) -> str:
+    """Where the next page begins: behind this entry, whatever somebody made of it."""
+    return f"{score.replace('inf', '1e999')}_{spelled(member)}"
+
+
+def spelled(member: bytes, behind: bytes = b"") -> str:
+    """A member of an index as cursors name it: one that is no id and no name by its bytes, a long one by the first.
+
+    `behind` then goes behind these, where the order is such that they alone would lead back to it.
+    """
+    if TASK_ID.fullmatch(text(member)):
+        return text(member)
+    return f"~{(member if len(member) <= _NAMED else member[: _NAMED - 1] + behind).hex()}"
+
+
+def member_of(said: str) -> bytes:
+    """The member that a cursor names."""
+    return bytes.fromhex(said[1:]) if _SPELLED.fullmatch(said) else said.encode(errors="replace")
 
 
 def _filter_arguments(wanted: Filter) -> list[str]:

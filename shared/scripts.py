@@ -25,6 +25,7 @@ from shared.clock import Clock, RedisClock, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
 from shared.lua_text import lean
+from shared.redis_client import text
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -138,11 +139,11 @@ def _nonce() -> str:
 
 
 def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
-    return SentBack(state.decode(), bool(done), stopped.decode())
+    return SentBack(text(state), bool(done), text(stopped))
 
 
 def _text_or_number(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text(value) if isinstance(value, bytes) else value
 
 
 def _translated(error: Exception) -> Exception:
@@ -198,7 +199,7 @@ class Scripts:
         except ResponseError as error:
             raise _translated(error) from error
         for key, held in zip(found[::2], found[1::2], strict=True):
-            log.error("key %s held a %s, which does not belong there: it is set aside", key.decode(), held.decode())
+            log.error("key %s held a %s, which does not belong there: it is set aside", text(key), text(held))
         return len(found) // 2
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Reply]:
@@ -266,21 +267,21 @@ class Scripts:
     ) -> tuple[str, str, bytes | list[bytes]]:
         """Stores a task under the key of its request: stored, again, busy or other; its id; what `submit.lua` said."""
         what, task_id, said = self.call_copied("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
-        return what.decode(), task_id.decode(), said
+        return text(what), text(task_id), said
 
     def submit_one_once(
         self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
     ) -> tuple[str, str, bytes | list[bytes]] | None:
         """The same for a task that nothing ties to others; None where limits have a say, as with `submit_one`."""
         reply = self.call_copied("submit_one_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
-        return (reply[0].decode(), reply[1].decode(), reply[2]) if reply else None
+        return (text(reply[0]), text(reply[1]), reply[2]) if reply else None
 
     def request_begin(
         self, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str
     ) -> tuple[str, bytes]:
         """Takes the key of a request of several steps: begun (and the seed), again (the answer), busy or other."""
         what, about = self.call("request_begin", digest, fingerprint, who, to_us(silence), to_us(keep) // 1000, seed)
-        return what.decode(), about
+        return text(what), about
 
     def request_end(self, digest: str, who: str, answer: bytes) -> bool:
         """Keeps the answer of such a request; nothing to let go of its key. Whether it was still ours."""
@@ -289,7 +290,7 @@ class Scripts:
     def cancel(self, task_id: str, reason: str) -> tuple[str, str]:
         """The state found and what happened: cancelled, requested, ended or unknown."""
         state, happened = self.call("cancel", task_id, reason)
-        return state.decode(), happened.decode()
+        return text(state), text(happened)
 
     def promote(self, queue: str, limit: int, permit: Permit = UNLOCKED) -> tuple[int, int, int | None]:
         """Moves due tasks: how many, the lateness of the latest (µs), when the next is due (µs)."""
@@ -321,7 +322,7 @@ class Scripts:
         """Looks at the next tasks of the walk over all of them; how many, and what was wrong how often."""
         looked, *wrong = self.call("survey", permit.lock, permit.token, lease_us, limit, *queues)
         pairs = zip(wrong[::2], wrong[1::2], strict=True)
-        return int(looked), {what.decode(): int(times) for what, times in pairs}
+        return int(looked), {text(what): int(times) for what, times in pairs}
 
     def settle(self, limit: int, permit: Permit = UNLOCKED) -> int:
         """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
@@ -352,13 +353,12 @@ class Scripts:
 
     def batch_work(self, batch_id: str, work: str, reason: str) -> str:
         """Begins to cancel or to retry its tasks: begun, busy or unknown."""
-        answer: bytes = self.call("batch_work", batch_id, work, reason)
-        return answer.decode()
+        return text(self.call("batch_work", batch_id, work, reason))
 
-    def batch_page(self, score: str, last_id: str, limit: int) -> list[tuple[str, str]]:
+    def batch_page(self, score: str, last_id: bytes, limit: int) -> list[tuple[bytes, str]]:
         """Batches behind one with this score and id (both "" for the top), each with its score; one more than asked."""
-        reply = [each.decode() for each in self.call("batch_page", score, last_id, limit)]
-        return list(zip(reply[::2], reply[1::2], strict=True))
+        reply = self.call("batch_page", score, last_id, limit)
+        return list(zip(reply[::2], map(text, reply[1::2]), strict=True))
 
     def batch_prune(self, silence_us: int, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
         """Closes batches whose sender is silent, removes those without tasks; how many."""
@@ -371,7 +371,7 @@ class Scripts:
     ) -> tuple[Taken, str]:
         """Whether the lock was taken, and its token then (else who is in the way)."""
         result, token, *_ = self.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least))
-        return Taken(result.decode()), token.decode()
+        return Taken(text(result)), text(token)
 
     def lock_extend(self, wanted: Sequence[tuple[Permit, timedelta]]) -> list[bool]:
         """Gives locks another life; which of them are still held."""
@@ -385,7 +385,7 @@ class Scripts:
     def lock_force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> tuple[bool, str]:
         """Takes a lock from its holder: whether it was done, and the holder (or else the token now)."""
         what, whom = self.call("lock_force", name, token, by, reason, to_us(bar))
-        return what == b"unlocked", whom.decode()
+        return what == b"unlocked", text(whom)
 
     def lock_read(self, *names: str) -> list[tuple[str, str, str, str, str, str]]:
         """Locks as `lock_read.lua` shows them; all that ever were when none is named."""
@@ -397,7 +397,7 @@ class Scripts:
     def schedule_put(self, *arguments: Argument) -> tuple[str, str]:
         """Stores a schedule: what happened, and its spec before."""
         happened, before = self.call("schedule_put", *arguments)
-        return happened.decode(), before.decode(errors="replace")
+        return text(happened), text(before)
 
     def schedule_delete(self, name: str, source: str = "") -> bool:
         """Removes a schedule (only one from `source`, if given); whether it was there."""
@@ -410,12 +410,11 @@ class Scripts:
     def schedule_due(self, limit: int) -> tuple[int, list[tuple[str, str, bytes, str]]]:
         """Now (µs), and the schedules that are due: name, revision, spec, due time (µs)."""
         now, *rows = self.call("schedule_due", limit)
-        return int(now), [(name.decode(), rev.decode(), spec, due.decode()) for name, rev, spec, due in rows]
+        return int(now), [(text(name), text(rev), spec, text(due)) for name, rev, spec, due in rows]
 
     def schedule_fire(self, permit: Permit, *arguments: Argument) -> str:
         """Makes the task of one due time and moves the schedule on; what happened."""
-        what: bytes = self.call("schedule_fire", permit.lock, permit.token, *arguments)
-        return what.decode()
+        return text(self.call("schedule_fire", permit.lock, permit.token, *arguments))
 
     # --- limits ---
 
@@ -430,7 +429,7 @@ class Scripts:
     def limit_declare(self, limits: Mapping[str, str], first: bool) -> dict[str, str]:
         """Takes note of declared limits ("" for none); those that somebody else has declared otherwise since."""
         others = self.call("limit_declare", "1" if first else "", *(part for pair in limits.items() for part in pair))
-        said = [each.decode() for each in others]
+        said = [text(each) for each in others]
         return dict(zip(said[::2], said[1::2], strict=True))
 
     def limit_share(self, name: str, stored: str) -> None:
@@ -458,7 +457,7 @@ class Scripts:
 
     def purge(self, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
-        return [(found.decode(), bool(done)) for found, done in self.call("purge", state, *ids)]
+        return [(text(found), bool(done)) for found, done in self.call("purge", state, *ids)]
 
     def read(self, ids: Sequence[str]) -> list[Reply]:
         """Tasks with everything on record; `shared.records` reads the reply."""
@@ -481,21 +480,21 @@ class Scripts:
     def run_now(self, task_id: str) -> tuple[str, bool]:
         """Ends the wait of a scheduled or retrying task: the state found and whether it was done."""
         state, done = self.call("run_now", task_id)
-        return state.decode(), bool(done)
+        return text(state), bool(done)
 
     def redeliver(self, task_id: str) -> tuple[str, str]:
         """Sends a delivery that has ended again: the state found, and the id of what is on its way now."""
         state, on_its_way = self.call("redeliver", task_id)
-        return state.decode(), on_its_way.decode()
+        return text(state), text(on_its_way)
 
     def discard(self, task_id: str, queues: Sequence[str]) -> bool:
         """Removes a record that cannot be read; whether there was one."""
         return bool(self.call("discard", task_id, *queues))
 
-    def bulk_take(self, action_id: str, who: str, silence_us: int, most: int) -> tuple[str, list[str], str]:
+    def bulk_take(self, action_id: str, who: str, silence_us: int, most: int) -> tuple[str, list[bytes], str]:
         """The next dead letters of a bulk action: work, wait or stop, their ids, and the score of the last of them."""
         what, ids, *score = self.call("bulk_take", action_id, who, silence_us, most)
-        return what.decode(), [each.decode() for each in ids], score[0].decode() if score else ""
+        return text(what), ids, text(score[0]) if score else ""
 
     def bulk_change(self, action_id: str, state: str) -> bool:
         """Gives a bulk action another state; whether it was still open."""

@@ -17,6 +17,7 @@ from shared.damage import mending
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.queues import submit_arguments
 from shared.readable import UNREADABLE, fits, whole
+from shared.records import member_of, spelled
 from shared.redis_client import raw, text, translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 from shared.tasks import WEBHOOK_TYPE
@@ -112,18 +113,19 @@ class Timetable:
         """Some schedules by name."""
         redis = self.scripts.redis
         with translated():
-            found = redis.zrangebylex(keys.SCHEDULES, f"({after}" if after else "-", "+", start=0, num=limit + 1)
-        names = [text(name) for name in found]
-        wanted = {keys.schedule(name): "hash" for name in names[:limit]}
+            behind = b"(" + member_of(after) if after else "-"
+            found = redis.zrangebylex(keys.SCHEDULES, behind, "+", start=0, num=limit + 1)
+        names = list(dict.fromkeys(text(name) for name in found[:limit]))
+        wanted = {keys.schedule(name): "hash" for name in names}
         with mending(self.scripts, wanted), redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
-        read = {name: _read(record) for name, record in zip(names, records, strict=False)}
+        read = {name: _read(record) for name, record in zip(names, records, strict=True)}
         return TimetablePage(
             items=[item for item in read.values() if item],
             unreadable=[name for name, item in read.items() if item is None],
-            after=names[limit - 1] if len(names) > limit else None,
+            after=spelled(raw(found[limit - 1]), b"\xff") if len(found) > limit else None,
         )
 
     # --- changing ---

@@ -15,11 +15,19 @@ LISTS = ("/tasks", "/dlq/failed-tasks", "/schedules", "/queues", "/types", "/lim
 ADMIN = ("/admin/locks",)
 MANY = b"9" * 5000
 DEEP = b"[" * 100_000 + b"]" * 100_000
+STRANGERS = (b"\xff\xfe", b"\xfe\xff", b"", b"x" * 10_000)
+FAR = (9e15, float("inf"), float("-inf"), 0.0)
 YEARS = {"fraction": 1e308, "message": "x"}
 
 
-def record(scene: Scene, state: str, **fields: str | bytes) -> None:
-    scene.redis.hset(keys.rq_job(scene.names[state]), mapping=fields)  # type: ignore[arg-type]  # str and bytes mixed
+def strangers(scene: Scene, key: str) -> None:
+    """Members before and behind those of an index that are no ids, some of which look alike."""
+    for number, score in enumerate(FAR):
+        scene.redis.zadd(key, {each + b"\xff" * number: score for each in STRANGERS})
+
+
+def record(scene: Scene, which: str, **fields: str | bytes) -> None:
+    scene.redis.hset(keys.rq_job(scene.names[which]), mapping=fields)  # type: ignore[arg-type]  # str and bytes mixed
 
 
 def count(scene: Scene) -> None:
@@ -46,9 +54,16 @@ def long_span(scene: Scene) -> None:
 
 
 PLANTS: Mapping[str, Callable[[Scene], object]] = {
+    "strange ids among all tasks": lambda scene: strangers(scene, keys.TASKS),
+    "strange ids among dead letters": lambda scene: strangers(scene, keys.ended("failed")),
+    "strange names of schedules": lambda scene: scene.redis.zadd(keys.SCHEDULES, dict.fromkeys(STRANGERS, 0)),
+    "strange schedules that are due": lambda scene: strangers(scene, keys.SCHEDULES_DUE),
+    "strange ids of batches": lambda scene: strangers(scene, keys.BATCHES),
+    "strange bulk actions": lambda scene: strangers(scene, keys.BULKS),
     "a count of many digits": count,
     "a fence of many digits": lambda scene: scene.redis.hset(keys.LOCK_FENCES, "metrics", MANY),
     "a lock taken at many digits": lambda scene: scene.redis.hset(keys.lock("recovery"), "acquired_at", MANY),
+    "a lock of nobody": lambda scene: scene.redis.hset(keys.lock("recovery"), "owner", b"\xff"),
     "a fraction of too much": lambda scene: record(scene, "running", state="running", progress=json.dumps(YEARS)),
     "a worker from no zone": lambda scene: worker(scene, "started_at", "2026-01-01T00:00:00"),
     "a worker of endless memory": lambda scene: worker(scene, "memory_bytes", 10**400),
@@ -71,7 +86,31 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
 def test_damage_is_the_trouble_of_its_own_row(scene: Scene, caplog: pytest.LogCaptureFixture, plant: str) -> None:
     scene.put_back()
     PLANTS[plant](scene)
-    assert not list(scene.refusals())
+    assert not [each for each in scene.refusals() if "/problems/corrupt-record" not in each[2]]
     http = scene.gateway.test_client()
     assert {path: http.get(path).status_code for path in (*LISTS, *ADMIN)} == dict.fromkeys((*LISTS, *ADMIN), 200)
     endure(scene, caplog)
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/dlq/failed-tasks", "/schedules", "/batches"])
+def test_whoever_pages_comes_past_strangers_to_the_end(scene: Scene, path: str) -> None:
+    scene.put_back()
+    http = scene.gateway.test_client()
+    honest = ids(http.get(path, query_string={"limit": 200}).get_json())
+    for key in (keys.TASKS, keys.ended("failed"), keys.BATCHES):
+        strangers(scene, key)
+    scene.redis.zadd(keys.SCHEDULES, dict.fromkeys(STRANGERS, 0))
+    seen: list[str] = []
+    cursor: str | None = None
+    for _ in range(len(honest) + len(FAR) * len(STRANGERS) + 1):
+        page = http.get(path, query_string={"limit": 1, **({"cursor": cursor} if cursor else {})}).get_json()
+        seen += ids(page)
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert cursor is None
+    assert [each for each in seen if each in honest] == honest
+
+
+def ids(page: Mapping[str, list[Mapping[str, str]]]) -> list[str]:
+    return [next(each[name] for name in ("task_id", "batch_id", "name") if name in each) for each in page["items"]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from redis import Redis
 
@@ -23,7 +25,17 @@ TEXTS = (
     b"[" * 100_000,
     b'{"reason": "x", "at": "2026-01-01T00:00:00", "name": 5, "concurrency": 1.5, "count": 1e308, "per": 1e-320}',
 )
-STRANGE = ("nobody's", "", "a|b|c|d", "task:", "x" * 10_000, "ÿþ\x00")
+STRANGE: tuple[str | bytes, ...] = (
+    "nobody's",
+    "",
+    "a|b|c|d",
+    "task:",
+    "x" * 10_000,
+    "ÿþ\x00",
+    b"\xff\xfe",
+    b"\xfe\xff",
+)
+SCORES = (0, float("-inf"), 1, 2, float("inf"), -1, 9e15, 9e15)
 CASES = [
     (name, number)
     for at, name in enumerate(name for name in KINDS if name not in {*NOT_OURS_TO_MEND, "rq_job"})
@@ -38,7 +50,8 @@ def spoil(client: Redis, key: str, kind: Kind, text: bytes) -> None:
         case "hash":
             client.hset(key, mapping=dict.fromkeys([*client.hkeys(key), "nobody's"], text))
         case "zset":
-            client.zadd(key, dict(zip(STRANGE, (0, float("-inf"), 1, 2, float("inf"), -1), strict=True)))
+            members: dict[Any, float] = dict(zip(STRANGE, SCORES, strict=True))
+            client.zadd(key, members)
         case "list":
             client.lpush(key, text, *STRANGE)
             client.rpush(key, text, *STRANGE)

@@ -203,6 +203,22 @@ def test_one_of_a_stopped_batch_is_retried_neither_as_it_is_nor_with_other_data(
     assert _failed(system) == 1
 
 
+def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
+    ids = bury(system, ["no", "no"])
+    bulks = _bulks(system)
+    for selection in (Selection(ids=tuple(ids[:1])), Selection()):
+        action_id = bulks.begin(Verb.RETRY, selection, what="some", by="eve", rate=100)
+        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else selection.source, {b"\xff\xfe": 0})
+        action = bulks.get(action_id)
+        assert action
+        for _ in range(10):
+            bulks.step(action, "a process", 1)
+        ended = bulks.get(action_id)
+        assert ended
+        assert (ended.state, ended.done, ended.passed) == ("finished", 1, 1)
+    assert _failed(system) == 1, "the one that is none"
+
+
 def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
     bury(system, ["no"] * 5)
     bulks = _bulks(system)
