@@ -81,9 +81,11 @@ class Users:
     def _add(self, line: str) -> str | None:
         name, _, rest = line.partition(":")
         role, _, hashed = rest.partition(":")
+        if name and role.upper() in Role.__members__ and hashed.startswith(_KNOWN) and hashed.count("$") < 2:
+            return f"{name[:40]!r}: the $ of its hash are gone, taken for variables: {_QUOTE}"
         if not name or role.upper() not in Role.__members__ or hashed.count("$") != 2:
             return f"{name[:40]!r} is no user: write name:role:hash with a role of viewer, operator or admin"
-        if not hashed.startswith(("scrypt:", "pbkdf2:")):
+        if not hashed.startswith(_KNOWN):
             command = f"python -m dashboard user {name[:40]} {role}"
             return f"{name[:40]!r} has no hash that is known here: {command} makes one"
         self.hashes[name] = (Role[role.upper()], hashed)
@@ -91,6 +93,8 @@ class Users:
 
 
 _NOBODY = generate_password_hash("nobody")
+_KNOWN = ("scrypt:", "pbkdf2:")
+_QUOTE = "in .env and in a shell the line stands between single quotes"
 
 
 def _lines(settings: Settings) -> list[str]:
@@ -113,10 +117,11 @@ def roles() -> Mapping[str, Role]:
 
 
 def print_user(arguments: list[str]) -> None:
-    """`python -m dashboard user NAME ROLE`: asks for a password, prints the line."""
+    """`python -m dashboard user NAME ROLE`: asks for a password, prints the line and how to write it down."""
     if len(arguments) != 2 or arguments[1] not in roles() or ":" in arguments[0] or "," in arguments[0]:
         exit_with("usage: python -m dashboard user NAME viewer|operator|admin (NAME without : and ,)")
     password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:
         exit_with("the password must have at least 8 characters")
     print(f"{arguments[0]}:{arguments[1]}:{generate_password_hash(password)}")
+    print(f"Its $ are no variables: {_QUOTE}, DASHBOARD_USERS='…'.", file=sys.stderr)

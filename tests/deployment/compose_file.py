@@ -23,12 +23,17 @@ VARIABLES = frozenset(re.findall(r"(?<!\$)\$\{(\w+)", TEXT))
 
 
 def read(
-    files: Sequence[str] = ("docker-compose.yml",), environment: Mapping[str, str] = PASSWORDS
+    files: Sequence[str] = ("docker-compose.yml",),
+    environment: Mapping[str, str] = PASSWORDS,
+    env_file: Path = Path("/dev/null"),
 ) -> subprocess.CompletedProcess[str]:
-    """`docker compose config` of all services, those of profiles too; a .env of the checkout stays out of it."""
+    """`docker compose config` of all services, those of profiles too; a .env of the checkout stays out of it.
+
+    What it prints is a compose file again, so every $ in it is written twice.
+    """
     chosen = [part for file in files for part in ("-f", file)]
     return subprocess.run(
-        [COMPOSE, "--env-file", "/dev/null", *chosen, "--profile", "*", "config", "--format", "json"],
+        [COMPOSE, "--env-file", str(env_file), *chosen, "--profile", "*", "config", "--format", "json"],
         cwd=ROOT,
         env=dict(environment),
         capture_output=True,

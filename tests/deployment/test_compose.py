@@ -7,6 +7,7 @@ import json
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import yaml
 
 import dashboard.serve
 import gateway.serve
+from dashboard.users import Users
 from shared.api_keys import Keyring, Scope, new_key
+from shared.errors import SettingsError
 from shared.settings import Settings, load
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
@@ -137,6 +140,35 @@ def test_keys_and_users_from_the_env_file_reach_their_parts_and_then_nobody_is_a
     assert not gateway.allow_anonymous
     assert [name for name, environment in told.items() if "API_KEYS" in environment] == ["gateway"]
     assert not Keyring(settings_of("gateway").api_keys).required, "without any, whoever is on this machine may do all"
+
+
+def through_env(env: Path, users: str) -> str:
+    """What reaches the dashboard of users that stand like this in .env."""
+    chosen = {**PASSWORDS, "DASHBOARD_USERS": users}
+    env.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+    done = compose_file.read(environment={}, env_file=env)
+    assert done.returncode == 0, done.stderr
+    told: str = json.loads(done.stdout)["services"]["dashboard"]["environment"]["DASHBOARD_USERS"]
+    return told.replace("$$", "$")
+
+
+def test_a_user_between_single_quotes_in_the_env_file_reaches_the_dashboard(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dashboard", "user", "ann", "admin"]
+    made = subprocess.run(command, cwd=ROOT, input="correct horse\n", capture_output=True, text=True, check=True)
+    line = made.stdout.strip()
+    assert "between single quotes, DASHBOARD_USERS='…'" in made.stderr
+    told = through_env(tmp_path / ".env", f"'{line}'")
+    assert told == line
+    assert Users([told]).check("ann", "correct horse")
+    assert "DASHBOARD_USERS='ann:admin:scrypt:" in README
+
+
+@pytest.mark.parametrize("salt", ["IjRYdDJiA6DPW4ol", "9jRYdDJiA6DPW4ol"])
+def test_a_user_without_quotes_is_told_to_be_quoted(tmp_path: Path, salt: str) -> None:
+    told = through_env(tmp_path / ".env", f"ann:admin:scrypt:32768:8:1${salt}$" + "ab01" * 32)
+    assert "ab01" not in told, "Compose took it for a variable"
+    with pytest.raises(SettingsError, match=r"'ann': the \$ of its hash are gone.*between single quotes"):
+        Users([told])
 
 
 def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:
