@@ -171,6 +171,13 @@ def test_a_user_without_quotes_is_told_to_be_quoted(tmp_path: Path, salt: str) -
         Users([told])
 
 
+def test_commands_that_the_dashboard_shows_name_the_port_that_is_published() -> None:
+    assert settings_of("dashboard").gateway_port == PUBLISHED["gateway"]
+    done = compose_file.read(environment={**PASSWORDS, "GATEWAY_PORT": "8123"})
+    there = json.loads(done.stdout)["services"]
+    assert there["dashboard"]["environment"]["GATEWAY_PORT"] == there["gateway"]["ports"][0]["published"] == "8123"
+
+
 def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:
     published = {
         name: int(port["published"])

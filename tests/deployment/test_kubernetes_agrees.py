@@ -61,8 +61,10 @@ def test_prometheus_scrapes_the_ports_that_the_policies_open() -> None:
     assert (ROOT / "k8s" / "base" / "prometheus" / "network-policy.yaml").read_text().count("podSelector:") == 5
 
 
-def test_the_readme_repeats_the_drain_of_the_manifests() -> None:
+def test_the_readme_repeats_the_drain_and_the_ports_of_the_manifests() -> None:
     readme = (ROOT / "README.md").read_text()
+    shown = workloads()["dashboard"].environment()["GATEWAY_PORT"]
+    assert f"kubectl port-forward -n task-queue svc/gateway {shown}:5000" in readme
     drain = workloads()["worker"].environment()["DRAIN_GRACE"].removesuffix("s")
     assert f"has {drain} s (`DRAIN_GRACE`)" in readme
     for command in (
