@@ -84,7 +84,10 @@ def _selection() -> Selection:
     if scope == "all":
         return Selection()
     if scope == "group":
-        return Selection(cause=request.form.get("cause", "")[:64])
+        cause = request.form.get("cause", "")[:64]
+        if not cause:
+            abort(400, "this form does not say which group: go back to the dead letters and choose one")
+        return Selection(cause=cause)
     ids = tuple(dict.fromkeys(each[:128] for each in request.form.getlist("id")))
     if not ids:
         abort(400, "no task is selected: tick some, or take the whole group")

@@ -61,6 +61,14 @@ def test_an_address_does_not_lead_to_what_is_stored_beside_an_action(browser: Br
     assert system.redis.type(keys.bulk_ids(action.id)) == b"zset"
 
 
+def test_a_group_without_a_name_is_not_all_dead_letters(browser: Browser, system: System) -> None:
+    bury(system, ["no"])
+    for path in ("/bulk/review", "/bulk"):
+        assert browser.post(path, scope="group", verb="delete", rate="10").status_code == 400
+        assert browser.post(path, scope="group", verb="delete", rate="10", cause="").status_code == 400
+    assert _bulks(system).all() == ([], [])
+
+
 def test_nothing_selected_is_refused(browser: Browser) -> None:
     assert browser.post("/bulk/review", scope="picked", verb="retry").status_code == 400
     assert browser.post("/bulk", scope="all", verb="retry", rate="10").status_code == 400
