@@ -147,14 +147,14 @@ class SecretKeeper:
         self.stopgap = secrets.token_hex(32)
 
     def secret(self) -> str:
-        """While Redis is away at the first request, a key of this moment serves."""
+        """While Redis is away at the first request, or has none that is one, a key of this moment serves."""
         if self.known is None:
             try:
                 self.redis.set(keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
-                self.known = text(self.redis.get(keys.DASHBOARD_SECRET))
+                self.known = text(self.redis.get(keys.DASHBOARD_SECRET) or b"") or None
             except RedisError:
                 return self.stopgap
-        return self.known
+        return self.known or self.stopgap
 
 
 class Sessions(SecureCookieSessionInterface):
