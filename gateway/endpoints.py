@@ -24,7 +24,6 @@ from gateway.errors import Kind, Refusal
 from gateway.ndjson import Lines
 from shared import strict_json
 from shared.api_keys import Scope
-from shared.errors import StoreUnavailable
 from shared.idempotency import Request
 from shared.redis_connections import note_what_is_sent
 
@@ -214,15 +213,12 @@ class _View:
 
 
 def _record(audit: Audit, act: Act, arguments: Mapping[str, Any], reply: Reply) -> None:
-    """Writes down what was done, and by whom. Where Redis goes away just now, the log has it: done stays done."""
+    """Writes down what was done, and by whom."""
     given = arguments.get("body") or arguments.get("query")
     reason = getattr(given, "reason", None) or reply.noted
     who, about = actor(), act.about.format(**arguments)
     log.info(act.what, extra={"who": who, "about": about, "reason": reason or None})
-    try:
-        audit.record(who, act.what, about, reason)
-    except StoreUnavailable as error:
-        log.warning("the audit record lacks this", extra={"what": act.what, "about": about, "why": str(error)})
+    audit.record(who, act.what, about, reason)
 
 
 def _respond(reply: Reply) -> Response:

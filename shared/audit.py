@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from redis.exceptions import ResponseError
+
 from shared import keys
 from shared.clock import instant
+from shared.errors import StoreUnavailable
 from shared.redis_client import text, translated
+from shared.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
+
+log = logging.getLogger(__name__)
 
 KEPT = 10_000
 LONGEST = 500
@@ -37,15 +44,14 @@ class Audit:
         self.redis = redis
 
     def record(self, who: str, what: str, about: str, detail: str = "") -> None:
-        """Adds an entry; long texts are cut."""
-        entry: dict[Any, Any] = {
-            "who": who[:LONGEST],
-            "what": what,
-            "about": about[:LONGEST],
-            "detail": detail[:LONGEST],
-        }
-        with translated():
-            self.redis.xadd(keys.AUDIT, entry, maxlen=KEPT, approximate=True)
+        """Adds an entry; long texts are cut. Where that fails the log has it instead: what was done stays done."""
+        entry = (who[:LONGEST], what, about[:LONGEST], detail[:LONGEST])
+        try:
+            with translated():
+                Scripts(self.redis).audit(KEPT, *entry)
+        except (StoreUnavailable, ResponseError) as error:
+            lacking = dict(zip(("who", "what", "about", "detail"), entry, strict=True))
+            log.warning("the audit record lacks this", extra={**lacking, "why": str(error)})
 
     def page(self, limit: int, before: str | None = None) -> tuple[list[AuditEntry], str | None]:
         """Some entries, and where the next page begins (None at the end)."""

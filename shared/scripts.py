@@ -444,6 +444,10 @@ class Scripts:
         """A worker's sign of life, as `announce.lua` takes it."""
         self.call("announce", worker, life, doing, task_id, queues, rq_fields)
 
+    def audit(self, keep: int, who: str, what: str, about: str, detail: str) -> None:
+        """Adds an entry to the record of what people did, which keeps about so many."""
+        self.call("audit", keep, who, what, about, detail)
+
     def now_us(self) -> int:
         """The time by the clock that the scripts use."""
         if given := self.clock.script_argument():

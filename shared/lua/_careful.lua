@@ -1,7 +1,8 @@
 -- Put in front of a script when damage has stopped it: it is run again and sets aside what is in its way. A key that
 -- holds another type than it should is renamed (`taskqueue:damaged:KEY`, for a week), listed in `taskqueue:damaged`,
--- and named in the audit record. A count that is no number begins anew; a score that is none is left out; JSON that
--- nobody can read counts as empty. Where nothing is damaged, no script pays for this.
+-- and named in the audit record. So is a stream that takes no more, because an entry in it has the last id there is. A
+-- count that is no number begins anew; a score that is none is left out; JSON that nobody can read counts as empty. Where
+-- nothing is damaged, no script pays for this.
 -- The number of the format is not touched: what nobody can tell the format of, nobody is to work with.
 local asked, text = redis, cjson
 local put_away
@@ -32,6 +33,7 @@ local function carefully(...)
   local reply, command, key, field = asked.pcall(...), ...
   if not trouble(reply, '') then return reply end
   if trouble(reply, 'WRONGTYPE') and key ~= 'taskqueue:format' then put_away(key)
+  elseif command == 'XADD' and trouble(reply, ' ID') then put_away(key)
   elseif command == 'ZADD' and trouble(reply, 'not a valid float') then return 0
   elseif command == 'HINCRBY' and (trouble(reply, 'not an integer') or trouble(reply, 'overflow')) then
     asked.call('HDEL', key, field)

@@ -11,12 +11,13 @@ local owner = v[3] or '?'
 local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
+-- The entry comes first: a step that fails there has taken nothing, and can be begun anew.
+redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
+  'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
+  'detail', ARGV[5])
 redis.call('DEL', key)
 if bar > 0 then
   redis.call('HSET', key, 'barred', owner, 'until', num(now + bar))
   redis.call('PEXPIRE', key, num(math.ceil(bar / 1000) + 1))
 end
-redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
-  'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
-  'detail', ARGV[5])
 return {'unlocked', owner}
