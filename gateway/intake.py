@@ -20,14 +20,11 @@ from gateway.errors import Kind, Refusal
 from gateway.events import Stream
 from gateway.streams import Streams
 from shared import intake
-from shared.listening import room_for_files
 
 log = logging.getLogger(__name__)
 
 STREAMED = "/tasks/batch"
 """Where a body of lines is read while it comes."""
-CONNECTIONS = 4000
-FILES_BESIDE = 200
 UNREAD_EVENTS = 256 << 10
 """Bytes of events that wait for somebody who does not read."""
 
@@ -178,6 +175,7 @@ class Server(intake.Server):
     """The loop that reads and writes all connections of a process."""
 
     channel_class = Channel
+    connections = 4000
     receive_seconds = 20
     idle_seconds = 60
     # With 700 bodies of 1 MiB that never end, two processes grew from 183 to 402 MB, of the 512 that a container gets.
@@ -187,7 +185,7 @@ class Server(intake.Server):
     def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
         self.streams = Streams(app)
         self.leaving: deque[Channel] = deque()
-        super().__init__(app, listener, threads, _connections())
+        super().__init__(app, listener, threads)
 
     def add_task(self, task: Any) -> None:
         """A request is ready for a thread; a stream, whose body is still to come, for one of its own."""
@@ -222,11 +220,6 @@ class Intake(intake.Intake):
 
     def stopping(self) -> None:
         self.wsgi.config["STOPPING"].set()
-
-
-def _connections() -> int:
-    """As many as there may be, with room for files and for connections to Redis."""
-    return max(50, room_for_files(CONNECTIONS + FILES_BESIDE) - FILES_BESIDE)
 
 
 def _kind(code: int) -> Kind:

@@ -26,6 +26,7 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest, Error, RequestEntityTooLarge
 
+from shared.listening import room_for_files
 from shared.unread import Unread
 
 HEADER_BYTES = 32 << 10
@@ -33,6 +34,7 @@ LINGER_SECONDS = 5
 """For which the rest of a refused request is read and thrown away."""
 HALF_SENT_SECONDS = 2
 """For which a stopping process waits for requests that are half here."""
+FILES_BESIDE = 200
 LONGEST_CHUNK_LINE = 256
 LONGEST_TRAILERS = 4096
 SMALL_ANSWER = 16 << 10
@@ -294,6 +296,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """The loop that reads and writes all connections of a process. Who uses it says how patient it is."""
 
     channel_class: type[Channel] = Channel
+    connections: ClassVar[int]
+    """As many as there may be, where the system lets a process have as many files."""
     receive_seconds: ClassVar[float]
     """For a whole request to arrive, however busily its bytes trickle in."""
     idle_seconds: ClassVar[int]
@@ -304,13 +308,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Bytes of answers that wait for callers who do not read them, all connections together."""
     draining = False
 
-    def __init__(self, app: Any, listener: socket.socket, threads: int, connections: int) -> None:
+    def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
         max_body = app.config["MAX_CONTENT_LENGTH"]
         adj = Adjustments(
             sockets=[listener],
             threads=threads,
             ident=None,
-            connection_limit=connections,
+            # With room for files and for connections to Redis.
+            connection_limit=max(50, room_for_files(self.connections + FILES_BESIDE) - FILES_BESIDE),
             channel_timeout=self.idle_seconds,
             # By a clock that can be set; `turn` does it by one that cannot.
             cleanup_interval=1 << 30,
