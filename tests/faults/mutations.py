@@ -76,6 +76,8 @@ DRAIN = "A drain gives back what it does not finish"
 BOUNDED = "Everything is bounded"
 STEADY = "Under a steady load nothing grows"
 FLOOD = "Of a flood exactly as many wait as their queue takes"
+DAMAGE = "What somebody breaks in Redis stops nobody"
+BUSY = "A Redis that somebody's script keeps busy"
 
 MUTATIONS: Sequence[Mutation] = (
     Mutation(
@@ -565,6 +567,25 @@ MUTATIONS: Sequence[Mutation] = (
         _tests(
             "load/test_flood",
             "test_of_a_flood_exactly_the_limit_waits_and_is_run_the_rest_is_told_when_to_try_again_and_nobody_else_is_refused",
+        ),
+    ),
+    Mutation(
+        "damage that is not told from a refusal",
+        DAMAGE,
+        "shared/damage.py",
+        "    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)\n",
+        "    return False\n",
+        _tests("damage/test_keys", "test_a_key_of_another_type_stops_nobody"),
+    ),
+    Mutation(
+        "a busy Redis that counts as a wrong question",
+        BUSY,
+        "shared/redis_connections.py",
+        ', "TRYAGAIN", "BUSY")\n',
+        ', "TRYAGAIN")\n',
+        _tests(
+            "integration/redis_modes/test_troubles",
+            "test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again",
         ),
     ),
 )
