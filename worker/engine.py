@@ -354,7 +354,7 @@ class Engine:
         self._next_tick = min(self._next_tick, time.monotonic() + TICK)
 
     def _share(self, executor: ExecutorProcess, most: int) -> list[Held]:
-        """What one executor gets: a suspect alone and only if it is idle, others together."""
+        """What one executor gets: a suspect alone and only if it is idle, tasks that are none together."""
         share: list[Held] = []
         for _ in range(len(self.ready)):
             if len(share) >= most:
@@ -362,11 +362,16 @@ class Engine:
             held = self.ready.popleft()
             if not held.suspect:
                 share.append(held)
-            elif share or not executor.idle:
+            elif share or not executor.idle or not self._may_run_beside_others(held):
                 self.ready.append(held)
             elif self._may_start(held):
                 return [held]
         return share
+
+    def _may_run_beside_others(self, suspect: Held) -> bool:
+        """When a suspect kills the worker, all that run here are charged: whose last crash that would be runs alone."""
+        others = [held for executor in self.crew for held in executor.assigned.values() if held.suspect]
+        return not others or all(each.crashes < self.settings.max_crashes - 1 for each in (suspect, *others))
 
     def _may_start(self, suspect: Held) -> bool:
         try:

@@ -127,16 +127,19 @@ def test_an_idle_worker_ends_at_once_also_while_redis_is_away(own_redis: Embedde
         own_redis.start()
 
 
-def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete(system: System) -> None:
+@pytest.mark.parametrize(("neighbour", "count"), [(("noop", "null"), 50), (("slowly", '{"seconds": 0.3}'), 2)])
+def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete(
+    system: System, neighbour: tuple[str, str], count: int
+) -> None:
     def keep_a_worker() -> subprocess.Popen[bytes]:
         # On a machine that lets nobody run for a second, a shorter lease would charge those who did nothing.
         return system.start_worker(LEASE_TIME="3", MAX_CRASHES="2")
 
     worker = keep_a_worker()
     system.start_housekeeper(MAX_CRASHES="2")
-    honest = system.submit_many([("noop", "null")] * 50)
+    honest = system.submit_many([neighbour] * count)
     poison = system.submit("crash", '{"how": "worker"}')
-    honest += system.submit_many([("noop", "null")] * 50)
+    honest += system.submit_many([neighbour] * count)
 
     def over(worker: subprocess.Popen[bytes]) -> str | None:
         return "ended" if system.records.state(poison).ended else "died" if worker.poll() is not None else None
