@@ -85,7 +85,7 @@ class Pipe:
     def send(self, data: bytes) -> bool:
         """Whether somebody is there; who reads too slowly is not waited for, but cut off."""
         if self.channel.total_outbufs_len > UNREAD_EVENTS:
-            self.channel.will_close = True
+            self.channel.server.cut(self.channel)
         else:
             try:
                 self.task.write(data)

@@ -15,6 +15,7 @@ import re
 import signal
 import socket
 import time
+from collections import deque
 from typing import Any, ClassVar
 
 from gunicorn.workers.base import Worker
@@ -332,6 +333,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
         self._answers_looked_at = 0.0
         self._next_maintenance = 0.0
+        self._to_close: deque[Channel] = deque()
         self.unread = Unread(max(self.unread_bodies, 2 * max_body))
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
@@ -352,9 +354,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         for _, size, channel in sorted(due, key=lambda each: each[:2]):
             if total <= self.untaken_answers:
                 return
-            channel.will_close = True
+            self.cut(channel)
             total += size
-            self.pull_trigger()
 
     def turn(self, timeout: float) -> None:
         """One round: waits for something to do, at most so long, and does it."""
@@ -363,13 +364,17 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         if now >= self._next_maintenance:
             self._next_maintenance = now + 1
             self.maintenance(time.time())
+        while self._to_close:
+            channel = self._to_close.popleft()
+            if channel.connected:
+                channel.handle_close()
 
     def maintenance(self, now: float) -> None:
         super().maintenance(now)
         moment = time.monotonic()
         for channel in self.active_channels.values():
             if channel.late(moment):
-                channel.will_close = True
+                self.cut(channel)
         self.bound_answers()
         self.make_place()
 
@@ -379,7 +384,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         if too_many > 0:
             waiting = [each for each in self.active_channels.values() if not each.busy]
             for channel in sorted(waiting, key=lambda each: each.dispensable)[:too_many]:
-                channel.will_close = True
+                self.cut(channel)
+
+    def cut(self, channel: Channel) -> None:
+        """Ends a connection, also one that takes nothing more and so never becomes writable; from any thread."""
+        channel.will_close = True
+        self._to_close.append(channel)
+        self.pull_trigger()
 
     def drain(self, seconds: float) -> None:
         """Takes no more connections, answers what is here, for a while also what is half here, then ends."""
