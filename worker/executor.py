@@ -170,6 +170,7 @@ class Executor:
         traceparent = meta.get(TRACEPARENT)
         self.traceparent = traceparent if isinstance(traceparent, str) else None
         self.spans.begin(assignment, meta, started_us - assignment.enqueued_us)
+        self.progress_sent = 0.0  # the pause between two reports is each task's own, so the first is always told
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(errors="replace"),
