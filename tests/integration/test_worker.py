@@ -163,7 +163,8 @@ def test_log_lines_are_bounded_to_the_last(system: System) -> None:
 
 
 def test_progress_is_visible_while_a_handler_runs(system: System) -> None:
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="1")
+    system.submit("slowly", '{"seconds": 0}')  # which reports some just before
     task_id = system.submit("slowly", '{"seconds": 5}')
     progress = wait_until(lambda: system.records.get(task_id).summary.progress, "progress was seen")
     assert (progress.fraction, progress.message) == (0.4, "reading")
