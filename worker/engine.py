@@ -346,14 +346,15 @@ class Engine:
             self.ready.clear()
             return
         ahead = self.watch.pace.ahead()
+        one_waits = any(self._runs_alone(held) for held in self.ready)
         for executor in sorted(self.crew, key=lambda each: len(each.assigned)):
-            share = self._share(executor, self._capacity(executor, ahead))
+            share = self._share(executor, self._capacity(executor, ahead), one_waits)
             if share:
                 executor.assign(share)
         stop_point("worker.handed-out")
         self._next_tick = min(self._next_tick, time.monotonic() + TICK)
 
-    def _share(self, executor: ExecutorProcess, most: int) -> list[Held]:
+    def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[Held]:
         """What one executor gets: a suspect alone and only if it is idle, tasks that are none together."""
         share: list[Held] = []
         for _ in range(len(self.ready)):
@@ -362,16 +363,24 @@ class Engine:
             held = self.ready.popleft()
             if not held.suspect:
                 share.append(held)
-            elif share or not executor.idle or not self._may_run_beside_others(held):
+            elif share or not executor.idle or not self._may_run_beside(held, one_waits):
                 self.ready.append(held)
             elif self._may_start(held):
                 return [held]
         return share
 
-    def _may_run_beside_others(self, suspect: Held) -> bool:
-        """When a suspect kills the worker, all that run here are charged: whose last crash that would be runs alone."""
+    def _may_run_beside(self, suspect: Held, one_waits: bool) -> bool:
+        """When a suspect kills the worker, all that run here are charged: whose last crash that would be runs alone.
+
+        While one waits for that (`one_waits`), no other suspect begins.
+        """
         others = [held for executor in self.crew for held in executor.assigned.values() if held.suspect]
-        return not others or all(each.crashes < self.settings.max_crashes - 1 for each in (suspect, *others))
+        if self._runs_alone(suspect):
+            return not others
+        return not one_waits and not any(self._runs_alone(each) for each in others)
+
+    def _runs_alone(self, held: Held) -> bool:
+        return held.suspect and held.crashes >= self.settings.max_crashes - 1
 
     def _may_start(self, suspect: Held) -> bool:
         try:
