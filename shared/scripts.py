@@ -318,6 +318,10 @@ class Scripts:
         """Gives pending tasks that lost their ticket a new one; how many."""
         return int(self.call("recover", queue, grace_us, limit, permit.lock, permit.token))
 
+    def reticket(self, queue: str, grace_us: int, ids: Sequence[str], permit: Permit) -> int:
+        """Gives those of these that wait for longer than the grace a ticket in front of all others; how many."""
+        return int(self.call("reticket", queue, grace_us, permit.lock, permit.token, *ids))
+
     def survey(self, queues: Sequence[str], lease_us: int, limit: int, permit: Permit) -> tuple[int, dict[str, int]]:
         """Looks at the next tasks of the walk over all of them; how many, and what was wrong how often."""
         looked, *wrong = self.call("survey", permit.lock, permit.token, lease_us, limit, *queues)

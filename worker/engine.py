@@ -27,6 +27,7 @@ from worker.held import Held
 from worker.link import Link, News
 from worker.liveness import Liveness
 from worker.metrics import WorkerMetrics
+from worker.suspects import Suspects
 from worker.watch import SLOW, Watch
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Engine:
         self.crew = crew
         self.watch = watch
         self.ready = watch.ready
+        self.suspects = Suspects(crew, settings.max_crashes)
         self.metrics = metrics
         self.hooks = hooks
         self.selector = selectors.DefaultSelector()
@@ -346,7 +348,7 @@ class Engine:
             self.ready.clear()
             return
         ahead = self.watch.pace.ahead()
-        one_waits = any(self._runs_alone(held) for held in self.ready)
+        one_waits = self.suspects.one_waits(self.ready)
         for executor in sorted(self.crew, key=lambda each: len(each.assigned)):
             share = self._share(executor, self._capacity(executor, ahead), one_waits)
             if share:
@@ -363,24 +365,11 @@ class Engine:
             held = self.ready.popleft()
             if not held.suspect:
                 share.append(held)
-            elif share or not executor.idle or not self._may_run_beside(held, one_waits):
+            elif share or not executor.idle or not self.suspects.may_begin(held, one_waits):
                 self.ready.append(held)
             elif self._may_start(held):
                 return [held]
         return share
-
-    def _may_run_beside(self, suspect: Held, one_waits: bool) -> bool:
-        """When a suspect kills the worker, all that run here are charged: whose last crash that would be runs alone.
-
-        While one waits for that (`one_waits`), no other suspect begins.
-        """
-        others = [held for executor in self.crew for held in executor.assigned.values() if held.suspect]
-        if self._runs_alone(suspect):
-            return not others
-        return not one_waits and not any(self._runs_alone(each) for each in others)
-
-    def _runs_alone(self, held: Held) -> bool:
-        return held.suspect and held.crashes >= self.settings.max_crashes - 1
 
     def _may_start(self, suspect: Held) -> bool:
         try:

@@ -11,6 +11,7 @@ from shared.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from worker.housekeeping.jobs import Round, until_done
+from worker.housekeeping.tickets import without_ticket
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,12 @@ class Recovery:
         return sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
 
     def _recover(self, queue: str, held: HeldLock) -> Round:
-        found = until_done(
+        found = Round()
+        for lost in without_ticket(self.scripts.redis, queue):
+            held.check()
+            found += Round(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
+        # A list that holds as many tickets as it should may hold some that lead nowhere.
+        found += until_done(
             held, lambda: self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit), BATCH, ROUNDS
         )
         if found.done:

@@ -177,6 +177,7 @@ def test_a_late_holders_steps_are_refused_where_data_changes(machine: Machine) -
         lambda: machine.scripts.prune("completed", 0, 10, late.permit),
         lambda: machine.scripts.trim("completed", 0, 10, late.permit),
         lambda: machine.scripts.recover("normal", 0, 10, late.permit),
+        lambda: machine.scripts.reticket("normal", 0, ["any"], late.permit),
         lambda: machine.scripts.survey(["normal"], 1, 10, late.permit),
         lambda: machine.scripts.schedule_fire(late.permit, "n", "r", "1", "2", 0, "allow"),
     )

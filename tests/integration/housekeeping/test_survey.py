@@ -12,7 +12,7 @@ from redis import Redis
 from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.clock import to_us
-from shared.locks import Lock, NoLocks, Permit
+from shared.locks import HeldLock, Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
@@ -28,6 +28,14 @@ def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: o
     tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue=queue, **options) for _ in range(count)]  # type: ignore[arg-type]
     Queues(machine.scripts, QUEUES).submit(tasks)
     return [task.id for task in tasks]
+
+
+def submit_slowly(machine: Machine, hundreds: int) -> list[str]:
+    ids = []
+    for _ in range(hundreds):
+        ids += submit(machine, 100)
+        machine.advance(1)
+    return ids
 
 
 def claim(machine: Machine, count: int) -> list[str]:
@@ -202,6 +210,45 @@ def test_the_walk_goes_on_where_it_stopped_and_each_round_is_bounded(machine: Ma
     assert looked == [100] * 4
     cursor = machine.redis.hgetall(keys.RECOVERY_CURSOR)
     assert cursor[b"source"] == keys.TASKS.encode()
+
+
+def recovery(machine: Machine) -> tuple[Recovery, HeldLock]:
+    held = NoLocks().acquire(Lock(name="recovery", at_most=timedelta(seconds=30)))
+    assert held is not None
+    return Recovery(machine.scripts, list(QUEUES), timedelta(seconds=1), timedelta(seconds=10)), held
+
+
+def test_a_list_that_was_deleted_is_made_anew_in_one_round_in_its_order(machine: Machine) -> None:
+    job, held = recovery(machine)
+    ids = submit_slowly(machine, 30)
+    machine.redis.delete(keys.rq_queue("normal"))
+    machine.advance(60)
+    ids += submit_slowly(machine, 6)
+    assert job.run(held).done == 3000
+    tickets = list(map(text, machine.redis.lrange(keys.rq_queue("normal"), 0, -1)))
+    since = [each or 0.0 for each in machine.redis.zmscore(keys.pending("normal"), tickets)]
+    assert (sorted(tickets), sorted(since)) == (sorted(ids), since)
+    assert job.run(held).done == 0
+
+
+def test_tickets_lost_in_the_middle_of_a_long_list_are_found_in_one_round(machine: Machine) -> None:
+    job, held = recovery(machine)
+    ids = submit(machine, 3000)
+    for each in ids[1000:1900:3]:
+        machine.redis.lrem(keys.rq_queue("normal"), 0, each)
+    machine.advance(60)
+    assert job.run(held).done == 300
+    assert sorted(claim(machine, 500) + [each for _ in range(9) for each in claim(machine, 500)]) == sorted(ids)
+
+
+def test_a_young_task_without_a_ticket_is_left_alone_for_a_while(machine: Machine) -> None:
+    job, held = recovery(machine)
+    submit(machine, 700)
+    machine.redis.delete(keys.rq_queue("normal"))
+    machine.advance(5)
+    assert job.run(held).done == 0
+    machine.advance(6)
+    assert job.run(held).done == 700
 
 
 @pytest.mark.parametrize("broken", [keys.rq_queue("normal"), keys.pending("normal")])
