@@ -27,6 +27,7 @@ from shared.client.feed import BatchFeed
 from shared.client.problems import (
     ClientError,
     Conflict,
+    NoGateway,
     NotAllowed,
     NotFound,
     NotInTime,
@@ -51,6 +52,7 @@ __all__ = [
     "Ended",
     "Error",
     "Lock",
+    "NoGateway",
     "NotAllowed",
     "NotFound",
     "NotInTime",

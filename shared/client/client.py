@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ from shared.tasks import TaskState
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0
 """Seconds for which a gateway lets a request wait for a result."""
+_KEY = re.compile(r"[!-~]*")
+"""What a header can hold of a key: no spaces, no line ends, nothing beyond ASCII."""
 
 
 class Client:
@@ -47,7 +50,12 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
-        key = api_key or os.environ.get("TASKQUEUE_API_KEY")
+        key = (api_key or os.environ.get("TASKQUEUE_API_KEY") or "").strip()
+        if not _KEY.fullmatch(key):
+            # In words of our own: those of http.client quote the whole of it.
+            raise ValueError(
+                "the API key holds a space, a line end or a letter that no key has: was it copied together with more?"
+            )
         sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         self.transport = Transport(
             address, timeout=timeout, patience=patience, headers=sent, tls=tls, sleep=sleep, clock=clock

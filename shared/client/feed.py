@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.client.answers import BatchItem, read
 from shared.client.problems import Problem, problem
-from shared.client.transport import LOST, Transport, may_pass, retry_after
+from shared.client.transport import LOST, Transport, may_pass, opened, read_document
 
 WINDOW = 4000
 """Tasks sent and not answered."""
@@ -129,7 +129,7 @@ class BatchFeed:
             sock, more = connection.sock, True
             while more and len(self._unanswered) < WINDOW and not _readable(sock):
                 more = self._send(sock)
-            with _response(connection) as response:
+            with opened(connection.getresponse(), LINES) as response:
                 yield from self._converse(sock, response, more)
         finally:
             connection.close()
@@ -147,7 +147,7 @@ class BatchFeed:
                 return
             *lines, rest = (rest + chunks.take(data)).split(b"\n")
             for line in lines:
-                yield from self._take(json.loads(line))
+                yield from self._take(read_document(line))
 
     def _begin(self, connection: HTTPConnection) -> None:
         answered = self.accepted + self.refused
@@ -181,17 +181,6 @@ class BatchFeed:
             yield item
         self.batch_id = said.get("batch_id", self.batch_id)
         self.complete = said.get("complete", False)
-
-
-def _response(connection: HTTPConnection) -> HTTPResponse:
-    """The answer from its headers on. Raises Problem when it is a refusal of the whole."""
-    response = connection.getresponse()
-    if response.status < 400:
-        return response
-    with response:
-        refusal = problem(response.status, response.read())
-    refusal.document.setdefault("retry_after", retry_after(dict(response.headers)))
-    raise refusal
 
 
 def _readable(sock: Any) -> bool:

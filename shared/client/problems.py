@@ -20,6 +20,13 @@ class Unreachable(ClientError):
     """No gateway answers, and trying again for as long as the client may did not help."""
 
 
+class NoGateway(Unreachable):
+    """Something answers, but no gateway of Task Queue."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(f"what answers at this address is no gateway ({answer}): is the address right?")
+
+
 class NotInTime(ClientError):
     """What was waited for did not happen in time."""
 
@@ -73,8 +80,10 @@ class Unavailable(Problem):
 _KINDS = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 409: Conflict, 429: Unavailable, 503: Unavailable}
 
 
-def problem(status: int, body: bytes | Mapping[str, Any]) -> Problem:
+def problem(status: int, body: bytes | Mapping[str, Any], location: str | None = None) -> Problem:
     """The error that an answer stands for; also when a proxy on the way answered, in words of its own."""
+    if location and 300 <= status < 400:
+        body = {"title": f"HTTP {status}", "detail": f"redirected to {location}: use the address of the gateway itself"}
     document = body if isinstance(body, Mapping) else _read(status, body)
     kind = _KINDS.get(status) or (Refused if 400 <= status < 500 else Problem)
     return kind({"status": status, **document})

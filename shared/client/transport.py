@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from shared.client.problems import Problem, Unreachable, problem
+from shared.client.problems import NoGateway, Problem, Unreachable, problem
 
 KEPT = 8
 """Connections that are kept for the next request."""
@@ -36,12 +36,13 @@ class Answer:
     """What came back."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: HTTPMessage
     body: bytes
 
     @property
-    def document(self) -> Any:
-        return json.loads(self.body)
+    def document(self) -> dict[str, Any]:
+        """Raises NoGateway when it is none."""
+        return read_document(self.body)
 
 
 class Patience:
@@ -84,6 +85,11 @@ class Transport:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if "@" in url:  # said before anything quotes the address
+            raise ValueError(
+                "the address of a gateway holds no user and no password: leave out what is before the @, and give the "
+                "API key as api_key or TASKQUEUE_API_KEY"
+            )
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"the address of a gateway is like http://localhost:8000, got {url!r}")
@@ -128,9 +134,9 @@ class Transport:
                 if not may or not patience.pause():
                     raise self.unreachable(error) from error
                 continue
-            if answer.status < 400:
+            if 200 <= answer.status < 300:
                 return answer
-            refusal = problem(answer.status, answer.body)
+            refusal = problem(answer.status, answer.body, answer.headers.get("Location"))
             may = may_pass(refusal) and (repeatable or refusal.status == _NOTHING_DONE)
             if not may or not patience.pause(retry_after(answer.headers)):
                 raise refusal
@@ -165,7 +171,7 @@ class Transport:
         try:
             connection.request(method, target, content, dict(headers))
             response = connection.getresponse()
-            answer = Answer(response.status, dict(response.headers), response.read())
+            answer = Answer(response.status, response.headers, response.read())
         except BaseException:
             connection.close()
             raise
@@ -193,12 +199,34 @@ class Transport:
         connection.close()
 
 
+def opened(response: HTTPResponse, media_type: str) -> HTTPResponse:
+    """A stream of this type, from its headers on. Raises Problem when it is refused, NoGateway when it is another."""
+    if not 200 <= response.status < 300:
+        refusal = problem(response.status, response.read(), response.headers.get("Location"))
+        refusal.document.setdefault("retry_after", retry_after(response.headers))
+        raise refusal
+    if response.status != 204 and response.headers.get_content_type() != media_type:
+        raise NoGateway(f"HTTP {response.status} with {response.headers.get_content_type()}, not {media_type}")
+    return response
+
+
+def read_document(data: bytes | str) -> dict[str, Any]:
+    """The JSON object that a gateway says. Raises NoGateway when it is none."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise NoGateway(f"no JSON object, but {data[:100]!r}")
+    return document
+
+
 def may_pass(refusal: Problem) -> bool:
     """Whether the same request may be answered otherwise in a moment."""
     return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: HTTPMessage) -> float | None:
     """How long an answer asks to wait."""
     try:
         return max(0.0, float(headers.get("Retry-After", "")))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import TypeVar
 
 from shared.client.answers import read
-from shared.client.problems import Problem, problem
-from shared.client.transport import LOST, Patience, Transport, may_pass, retry_after
+from shared.client.problems import Problem
+from shared.client.transport import LOST, Patience, Transport, may_pass, opened, read_document
 
 T = TypeVar("T")
 SILENCE = 45.0
 """Seconds without a word after which a stream counts as cut; a gateway gives a sign of life every fifteen."""
 _LONGEST = 1 << 20
 _ALIVE = "alive"
-"""What a connection that is made counts as, and each sign of life on it."""
+"""What a sign of life counts as. Headers are none: whatever answers has them, a gateway or not."""
+_EVENTS = "text/event-stream"
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Event:
 def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
     """Each state that is told, the last when it has ended; ends early when what was watched is removed.
 
-    Raises NotFound, or Unreachable when nobody answers for as long as the client has patience.
+    Raises NotFound, Unreachable when nobody answers for as long as the client has patience, or NoGateway.
     """
     told: str | None = None
     patience = transport.patience()
@@ -44,7 +44,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
                 if event.name == "gone":
                     return
                 told = event.id
-                yield read(kind, json.loads(event.data))
+                yield read(kind, read_document(event.data))
                 if event.name == "end":
                     return
         except (Problem, *LOST) as error:
@@ -63,20 +63,15 @@ def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
 
 def _stream(transport: Transport, path: str, told: str | None) -> Iterator[_Event]:
     """The events of one connection. Raises Problem when it is refused."""
-    headers = {**transport.headers, "Accept": "text/event-stream, application/problem+json"}
+    headers = {**transport.headers, "Accept": f"{_EVENTS}, application/problem+json"}
     if told is not None:
         headers["Last-Event-ID"] = told
     connection = transport.connect(SILENCE)
     try:
         connection.request("GET", transport.target(path), headers=headers)
-        with connection.getresponse() as response:
-            if response.status >= 400:
-                refusal = problem(response.status, response.read())
-                refusal.document.setdefault("retry_after", retry_after(dict(response.headers)))
-                raise refusal
+        with opened(connection.getresponse(), _EVENTS) as response:
             if response.status == 204:
                 yield _Event(name="gone")  # what was told last was the end
-            yield _Event(name=_ALIVE)
             yield from _events(response)
     finally:
         connection.close()
@@ -86,13 +81,13 @@ def _events(response: HTTPResponse) -> Iterator[_Event]:
     """The events of an answer; one that is cut off is none."""
     event = _Event()
     while line := response.readline(_LONGEST):
-        text = line.decode().rstrip("\r\n")
+        text = line.decode(errors="replace").rstrip("\r\n")
         if not text:
             if event.data:
                 yield event
             event = _Event()
             continue
-        if text.startswith(":"):
+        if text.startswith((":", "retry:")):
             yield _Event(name=_ALIVE)
         name, _, value = text.partition(": ")
         if name == "event":
