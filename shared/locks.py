@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from redis.exceptions import RedisError
 
 from shared.clock import instant
-from shared.errors import LockChanged, LockLost
+from shared.errors import LockChanged, LockLost, StoreUnavailable
 from shared.readable import whole_or_none
 from shared.redis_client import translated
 
@@ -36,6 +36,10 @@ TRUST = 0.8
 
 RENEWALS = 3
 """Renewals in one life of a lock: two may fail before the trust is used up."""
+
+
+UNANSWERED = (RedisError, OSError, StoreUnavailable)
+"""What asking for a lock, or renewing one, raises when Redis is away, or holds data of another version."""
 
 
 class OnError(StrEnum):
@@ -271,7 +275,7 @@ class RedisLocks:
             return False
         try:
             return self.scripts.lock_release(held.permit)
-        except (RedisError, OSError) as error:
+        except UNANSWERED as error:
             log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
             return False
 
@@ -286,7 +290,7 @@ class RedisLocks:
             result, token = self.scripts.lock_acquire(
                 lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least
             )
-        except (RedisError, OSError) as error:
+        except UNANSWERED as error:
             self._note(False, f"locks cannot be had, Redis does not answer: {error}")
             return Taken.ERROR, None
         self._note(True, "locks can be had again")
@@ -330,7 +334,7 @@ class RedisLocks:
         while due := self._wait_for_due():
             try:
                 self.extend(due)
-            except (RedisError, OSError) as error:
+            except UNANSWERED as error:
                 self._try_again_soon(due, error)
 
     def _wait_for_due(self) -> list[RedisLock]:

@@ -315,7 +315,7 @@ class Scripts:
         return Pruned(*self.call("prune", state, "", keep, limit, permit.lock, permit.token))
 
     def recover(self, queue: str, grace_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
-        """Gives pending tasks that lost their ticket a new one; how many."""
+        """Gives pending tasks that lost their ticket a new one; how many, or -1: the whole list has to be looked at."""
         return int(self.call("recover", queue, grace_us, limit, permit.lock, permit.token))
 
     def reticket(self, queue: str, grace_us: int, ids: Sequence[str], permit: Permit) -> int:

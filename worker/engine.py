@@ -43,6 +43,8 @@ SHORTEST_WAIT = 0.02
 """Seconds between claims of a worker that waits until a rate lets the next task start."""
 MOST_AT_ONCE = 500
 """Tasks that one claim asks for; more come with the next."""
+PAUSE = 0.25
+"""Seconds until the next try after Redis did not answer, or failed."""
 LAST_WORDS = 3.0
 """Seconds after a drain for which a worker tries to reach a Redis that is away."""
 
@@ -227,8 +229,8 @@ class Engine:
             return
         self._on_contact(now)
         self._on_news(news)
-        if want:
-            self._next_token = _after(now, news.again_in)
+        if want is not None:
+            self._next_token = _after(now, news.again_in) if want else self._next_token
             self.work_likely = not self.link.standing
             self.hungry = self.link.standing
 
@@ -252,20 +254,24 @@ class Engine:
         return all(len(executor.assigned) > 1 for executor in self.crew if executor.ready)
 
     def _on_outage(self, now: float, error: Exception) -> None:
-        self._next_try = now + 0.25
+        self._next_try = now + PAUSE
         self.metrics.errors["redis"] += 1
         if self.outage_since is None:
             self.outage_since = now
             log.error("%s; running tasks go on as long as their leases hold", error)
 
     def _on_refusal(self, now: float, error: ResponseError) -> None:
-        """Redis works and a step failed: the likely cause is one damaged record, which must not hold up the rest."""
-        self._next_try = now + 0.25
+        """Redis works and a step failed: the likely cause is one damaged record, which must not hold up the rest.
+
+        Nor may it cost the leases of what runs, whose answers came with the error.
+        """
+        self._next_try = now + PAUSE
         self.metrics.errors["refused"] += 1
         log.error("a step failed in Redis: %s; reports are sent one by one", error)
         news = News()
         try:
             self.link.report_one_by_one(news)
+            self.link.extend(self._to_extend(), news)
         except StoreUnavailable as away:
             self._on_outage(now, away)
         self._on_news(news)
@@ -319,6 +325,8 @@ class Engine:
         """How many tasks to claim now; None: there is no reason to talk to Redis."""
         if self.draining_until is not None:
             return 0 if self.link.claim_unanswered else None  # what it may have brought is fetched, and given back
+        if self.link.standing and not self._room():
+            return 0  # the order is withdrawn: what it would bring waits less with anybody else
         if not self.work_likely and time.monotonic() < self._next_token:
             return None
         room = min(self._room(), MOST_AT_ONCE)
@@ -365,20 +373,28 @@ class Engine:
             held = self.ready.popleft()
             if not held.suspect:
                 share.append(held)
-            elif share or not executor.idle or not self.suspects.may_begin(held, one_waits):
+            elif share or not executor.idle or not self._may_begin(held, one_waits):
                 self.ready.append(held)
-            elif self._may_start(held):
+            elif self._note_begun(held):
                 return [held]
         return share
 
-    def _may_start(self, suspect: Held) -> bool:
+    def _may_begin(self, suspect: Held, one_waits: bool) -> bool:
+        """Also whether Redis answers: each that is told of in vain costs a time-out in which nobody looks at leases."""
+        return time.monotonic() >= self._next_try and self.suspects.may_begin(suspect, one_waits)
+
+    def _note_begun(self, suspect: Held) -> bool:
         try:
             may = self.link.note_begun(suspect)
             stop_point("worker.suspect-noted")
             return may
-        except StoreUnavailable:
-            self.link.releases.append(suspect)
-            return False
+        except StoreUnavailable as error:
+            self._on_outage(time.monotonic(), error)
+        except ResponseError as error:
+            self._next_try = time.monotonic() + PAUSE
+            log.error("task %s: that it begins cannot be written: %s", suspect.id.decode(), error)
+        self.link.releases.append(suspect)
+        return False
 
 
 def _after(now: float, seconds: float | None) -> float:

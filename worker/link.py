@@ -199,6 +199,16 @@ class Link:
                 news.damaged.append(report.held)
             self.reports.remove(report)
 
+    def extend(self, extending: Sequence[Held], news: News) -> None:
+        """Extends the leases of these and nothing else. Raises StoreUnavailable."""
+        calls, sent_at = self._extend_calls(extending), time.monotonic()
+        try:
+            with translated():
+                replies = self.scripts.call_many(calls)
+        except ResponseError as error:
+            raise StoreUnavailable(f"Redis failed: {error}") from error
+        self._read_answers(calls, replies, (), extending, sent_at, news)
+
     def ring(self, queue: str) -> None:
         """Wakes another worker of this queue, or of any; not worth a word when it fails, as all look now and then."""
         try:

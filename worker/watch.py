@@ -134,6 +134,7 @@ class Watch:
                     executor.kill("it was replaced and did not end")
             if executor.hung_up_at is not None and now > executor.hung_up_at + HUNG_UP:
                 executor.kill("pipes: the handler closed the executor's connection to its worker")
+        self._pass_on_what_waits(now)
         self._let_go(now)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
@@ -153,6 +154,14 @@ class Watch:
         limit = self.settings.executor_max_memory_bytes
         if limit and executor.memory_bytes() > limit:
             executor.kill(f"memory: it used more than {limit >> 20} MiB (EXECUTOR_MAX_MEMORY_BYTES) and was killed")
+
+    def _pass_on_what_waits(self, now: float) -> None:
+        """Where all executors are slow, what is ready would wait here for as long as they are, and for nobody else."""
+        if all(executor.assigned and now - executor.began_at > SLOW for executor in self.crew):
+            waiting = list(self.ready)
+            self.ready.clear()
+            for held in waiting:
+                self._pass_on(held)
 
     def _pass_on(self, held: Held) -> None:
         """To an idle executor here, or back to its queue for anybody."""

@@ -101,7 +101,7 @@ local function free_slots(id)
   for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do free_slot(name, id) end
 end
 
--- A task was given back that never began: its tokens are too.
+-- A task was given back that never began: its tokens are too, and whoever waits for one is called.
 local function give_tokens_back(id)
   local v = fields(id, 'description', 'limit_key')
   for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
@@ -109,6 +109,7 @@ local function give_tokens_back(id)
     if limit and limit.tokens then
       limit.tokens = math.min(limit.burst, limit.tokens + 1)
       keep_tokens(limit)
+      if redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
     end
   end
 end

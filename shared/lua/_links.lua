@@ -370,7 +370,8 @@ local function work_on_batch(batch)
   local key = batch_key(batch)
   local v = redis.call('HMGET', key, 'work', 'work_at', 'stopped')
   local most = math.max(budget, 0)
-  local items = v[1] and redis.call('ZRANGEBYSCORE', 'taskqueue:batch-items:' .. batch, '(' .. v[2], '+inf', 'WITHSCORES',
+  local after = number_of(v[2]) and v[2] or '-1' -- where it cannot be read, it begins anew
+  local items = v[1] and redis.call('ZRANGEBYSCORE', 'taskqueue:batch-items:' .. batch, '(' .. after, '+inf', 'WITHSCORES',
     'LIMIT', 0, most) or {}
   budget = budget - #items / 2
   for at = 1, #items, 2 do carry_out(v[1], items[at], v[3] or 'its batch was stopped') end

@@ -131,6 +131,11 @@ end
 
 local looked_at = {}
 
+-- How much is looked at: 1 for a ticket that leads nowhere, 20 for a task that has to stand aside, or is looked at by its
+-- age. Where it is used up, the claim answers with what it has and asks to be sent again: some 5 ms of Redis.
+local patience = 5000
+local ASIDE = 20
+
 -- Who takes turns with others in the line of a limit. A receiver that does not answer holds up its own deliveries most.
 local function tenant_of(id, v)
   return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
@@ -156,7 +161,9 @@ local function take_one(id, queue, score)
   if v[15] and not may_start(id, queue) then return end
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
-  if group then enter_line(id, queue, group, tenant, score) else begin(id, queue, v, score) end
+  if not group then return begin(id, queue, v, score) end
+  patience = patience - ASIDE
+  enter_line(id, queue, group, tenant, score)
 end
 
 -- Starts up to `most` of them; returns how many it started and how many were stale or had to stand aside. What is living
@@ -167,7 +174,7 @@ local function start(queue, ids, scores, most)
   for i, id in ipairs(ids) do
     if not scores[i] or taken[id] then
       stale = stale + 1
-    elseif room <= 0 or #tasks - before >= most then
+    elseif room <= 0 or patience <= 0 or #tasks - before >= most then
       table.insert(left, 1, id)
     else
       taken[id] = true
@@ -314,7 +321,7 @@ local function take_by_age(queue, n)
       end
     end
     if not best then return end
-    patience = patience - 20
+    patience = patience - ASIDE
     firsts[from] = nil
     if best.group then
       take_from_line(best, queue)

@@ -1,8 +1,8 @@
 -- Gives pending tasks that lost their ticket a new one: a list deleted by hand, a ticket popped by a stranger.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
--- front of the list. Only one that is not there is searched for in the whole list, and few of those a round.
+-- front of the list. Only one that is not there is searched for in the whole list, and few of those.
 -- ARGV: now, queue, grace in microseconds, how many to look at, lock and token of the caller.
--- Returns how many tickets were put back.
+-- Returns how many tickets were put back; -1 when so many may be missing that the whole list has to be looked at.
 local queue, most = ARGV[2], tonumber(ARGV[4])
 if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
 write_even_when_full()
@@ -29,7 +29,7 @@ for _, id in ipairs(old) do
     local found = false
     if length > window then
       searched = searched + 1
-      if searched > 10 then break end
+      if searched > 2 then return -1 end
       found = redis.call('LPOS', list, id)
     end
     if not found then lost[#lost + 1] = id end

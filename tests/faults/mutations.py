@@ -277,7 +277,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a worker that ends when Redis is away",
         CRASHES,
         "worker/engine.py",
-        '        self._next_try = now + 0.25\n        self.metrics.errors["redis"] += 1\n',
+        '        self._next_try = now + PAUSE\n        self.metrics.errors["redis"] += 1\n',
         "        raise error\n",
         _AWAY,
         ("nobody died by itself",),

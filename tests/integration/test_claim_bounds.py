@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.batches import Batches, BatchTerms
 from shared.limits import Limit, Limits
-from shared.tasks import NewTask, On, Parent, TaskState, new_task_id
+from shared.redis_client import text
+from shared.tasks import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, Store
 
 # --- damaged records ---
@@ -52,6 +54,41 @@ def test_tenants_who_have_gone_cost_a_claim_no_more_than_it_may(store: Store) ->
         assert store.redis.zcard(keys.turns("normal|")) >= len(gone) - 5001 * looks
         assert looks < 10
     assert looks >= 1
+
+
+# --- limits ---
+
+
+def test_a_limit_on_many_that_wait_already_costs_a_claim_no_more_than_it_may(store: Store) -> None:
+    """They stand in the queue's list; those that the limit lets not start are taken out of it step by step."""
+    first, *_ = store.submit(3000)
+    Limits(store.scripts).put("type:noop", Limit(concurrency=1))
+    claimed = _claim(store, 10)
+    assert [text(row[0]) for row in claimed[3]] == [first]
+    assert claimed[2] == 1, "it asks to come again"
+    assert 200 <= store.redis.zcard(keys.aside("normal")) <= 260
+    looks = 0
+    while _claim(store, 10)[2] == 1:
+        looks += 1
+    assert looks < 15
+    assert store.redis.zcard(keys.aside("normal")) == 2999
+
+
+def test_a_batch_whose_place_is_damaged_keeps_nobody_from_starting(store: Store) -> None:
+    batches = Batches(store.scripts)
+    batches.open("b", BatchTerms(max_running=1))
+    held_up = [store.submit(batch=BatchPlace(batch_id="b", index=at))[0] for at in range(3)]
+    batches.close("b")
+    batches.cancel("b", "enough")
+    for place in ("soon", None):
+        store.redis.hset(keys.batch("b"), "work", "cancel")
+        store.redis.hdel(keys.batch("b"), "work_at")
+        if place:
+            store.redis.hset(keys.batch("b"), "work_at", place)
+        store.redis.zadd(keys.OWED, {"batch:b": 1})
+        [waiting] = store.submit()
+        assert [text(row[0]) for row in _claim(store, 10)[3]] == [waiting]
+    assert {store.state(each) for each in held_up} == {TaskState.CANCELLED}
 
 
 def _claim(store: Store, want: int) -> list[Any]:

@@ -180,6 +180,33 @@ def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: Sys
     assert frozen.poll() is None
 
 
+def test_suspects_that_wait_do_not_keep_a_worker_from_letting_go_of_what_runs(
+    own_redis: EmbeddedRedis, tmp_path: Path
+) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker = system.start_worker(LEASE_TIME="3", WORKER_EXECUTORS="2")
+        for each in system.submit_many([("noop", "null")] * 400):
+            system.ended(each)  # many fast ones teach it to claim ahead
+        task_id = system.submit("slowly", '{"seconds": 60}')
+        wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
+        executors = system.executors(worker)
+        system.queues.pause("normal", "so that all of them are claimed together")
+        suspects = system.submit_many([("slowly", '{"seconds": 0.05}')] * 100)
+        for each in suspects:
+            client.hset(keys.rq_job(each), "losses", 1)  # their worker died
+        system.queues.resume("normal")
+        system.ended(suspects[0])
+        assert own_redis.pid is not None
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: not all(map(alive, executors)), "it was stopped before its lease could end", 5)
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+
+
 def test_tickets_delivered_ten_times_run_once(system: System, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     ids = system.submit_many([("note", json.dumps({"file": str(ran)}))] * 50)

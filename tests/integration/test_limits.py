@@ -75,6 +75,15 @@ def test_given_back_it_frees_its_slot_and_its_token(store: Store, limits: Limits
     assert claim(store) == [first]
 
 
+def test_a_token_that_is_given_back_is_the_next_ones_at_once(store: Store, limits: Limits) -> None:
+    limits.put("type:mail", read_limit({"rate": "1/h"}))
+    first, second = submit(store, "mail", 2)
+    assert claim(store) == [first]
+    store.queues.cancel(first, "it is not needed")
+    store.scripts.call("release", first, token_of(store, first), 1)
+    assert claim(store) == [second]
+
+
 def test_a_key_is_limited_over_all_types(store: Store, limits: Limits) -> None:
     limits.put("key:partner", read_limit({"concurrency": 1}))
     one = submit(store, "a", limit_key="partner")

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from shared.listening import FILES
 from shared.task_types import TaskTypes
 from shared.tasks import Outcome, TaskState
 from tests.harness import System, alive, wait_until
+from worker.watch import SLOW
 
 
 def test_a_task_runs_and_its_result_is_kept(system: System) -> None:
@@ -253,6 +255,37 @@ def test_what_was_claimed_ahead_is_given_back_when_all_executors_are_slow(system
         assert detail.summary.state is TaskState.COMPLETED
         assert len(detail.attempts) == 1, "giving back costs no attempt"
     assert other.poll() is None
+
+
+def warm(system: System) -> None:
+    """Many fast tasks teach a worker to claim ahead."""
+    for each in system.submit_many([("noop", "null")] * 400):
+        system.ended(each)
+
+
+def test_a_single_fast_task_never_waits_at_a_worker_that_is_slow_while_another_is_idle(system: System) -> None:
+    for _ in range(2):
+        system.start_worker(WORKER_EXECUTORS="1")
+    warm(system)
+    slow = system.submit("slowly", '{"seconds": 30}')
+    wait_until(lambda: system.records.state(slow) is TaskState.RUNNING, "the slow one runs")
+    time.sleep(3 * SLOW)
+    for _ in range(12):
+        assert system.ended(system.submit("noop"), seconds=10).summary.state is TaskState.COMPLETED
+    assert system.records.state(slow) is TaskState.RUNNING
+
+
+def test_what_waits_behind_a_slow_suspect_goes_elsewhere(system: System) -> None:
+    for _ in range(2):
+        system.start_worker(WORKER_EXECUTORS="1")
+    warm(system)
+    system.queues.pause("normal", "so that all of them are claimed together")
+    suspect, *others = system.submit_many([("slowly", '{"seconds": 30}')] + [("noop", "null")] * 50)
+    system.redis.hset(keys.rq_job(suspect), "losses", 1)  # its worker died
+    system.queues.resume("normal")
+    for each in others:
+        assert system.ended(each, seconds=10).summary.state is TaskState.COMPLETED
+    assert system.records.state(suspect) is TaskState.RUNNING
 
 
 def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None:

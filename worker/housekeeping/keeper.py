@@ -154,7 +154,12 @@ class Housekeeper(Collector):
 
     def _keep(self, job: HousekeepingJob) -> None:
         while not self.stopped.is_set():
-            self.run_once(job)
+            try:
+                self.run_once(job)
+            except Exception:
+                # Beside its rounds, which see to themselves: the lock. Its thread must live on all the same.
+                self.records[job.name].failures += 1
+                log.exception("housekeeping job %s could not have its turn", job.name)
             self.stopped.wait(job.interval.total_seconds())
 
     def collect(self) -> Iterable[Metric]:

@@ -51,16 +51,27 @@ class Recovery:
         return sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
 
     def _recover(self, queue: str, held: HeldLock) -> Round:
-        found = Round()
-        for lost in without_ticket(self.scripts.redis, queue):
-            held.check()
-            found += Round(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
-        # A list that holds as many tickets as it should may hold some that lead nowhere.
-        found += until_done(
-            held, lambda: self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit), BATCH, ROUNDS
-        )
+        found, many = self._make_anew(queue, held), False
+
+        def put_back() -> int:
+            nonlocal many
+            count = self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit)
+            many = count < 0
+            return max(count, 0)
+
+        found += until_done(held, put_back, BATCH, ROUNDS)
+        if many:
+            found += self._make_anew(queue, held, whole=True)
         if found.done:
             log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found.done)
+        return found
+
+    def _make_anew(self, queue: str, held: HeldLock, whole: bool = False) -> Round:
+        """Looks for all at once, where the list is shorter than it should be or, when that is no sign, in any case."""
+        found = Round()
+        for lost in without_ticket(self.scripts.redis, queue, whole):
+            held.check()
+            found += Round(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
         return found
 
     def _survey(self, held: HeldLock) -> int:

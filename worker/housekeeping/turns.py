@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from redis.exceptions import RedisError
-
-from shared.locks import HeldLock, Lock, Locks
+from shared.locks import UNANSWERED, HeldLock, Lock, Locks
 from shared.stop_points import stop_point
 
 log = logging.getLogger(__name__)
@@ -79,7 +77,7 @@ class Leadership:
             return False
         try:
             return held.extend()
-        except (RedisError, OSError):
+        except UNANSWERED:
             return held.trusted
 
     def resign(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +22,7 @@ from shared.settings import Settings
 from shared.tasks import NewTask, TaskState, new_task_id
 from shared.telemetry import Tracing
 from shared.workers import WorkerInfo, Workers
-from tests.harness import WEIGHTS
+from tests.harness import WEIGHTS, wait_until
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping import max_elements, ttl
 from worker.housekeeping.jobs import HousekeepingJob, Round, removed_until_done
@@ -421,3 +422,23 @@ def test_a_leader_without_redis_leads_for_as_long_as_it_may_trust_its_lock(
     assert shown(view)["taskqueue_housekeeper_leader"] == 1
     machine.advance(2)
     assert shown(view)["taskqueue_housekeeper_leader"] == 0
+
+
+def test_jobs_live_through_data_of_another_version_and_go_on_when_it_is_gone(machine: Machine) -> None:
+    instance = RedisLocks(Scripts(machine.redis), "hk-1")
+    job = Ttl(Scripts(machine.redis), {}, timedelta(milliseconds=5))
+    keeper = keeper_of(job, instance, LockMetrics())
+    keeper.start()
+    record = keeper.records[job.name]
+    try:
+        wait_until(lambda: record.runs > 2, "it goes round")
+        ours = machine.redis.get(keys.FORMAT) or b"1"
+        machine.redis.set(keys.FORMAT, "99")
+        wait_until(lambda: not instance.reachable, "it is refused")
+        time.sleep(0.05)
+        machine.redis.set(keys.FORMAT, ours)
+        before = record.runs
+        wait_until(lambda: record.runs > before + 2, "it goes on")
+    finally:
+        keeper.stop()
+        instance.stop()

@@ -241,6 +241,17 @@ def test_tickets_lost_in_the_middle_of_a_long_list_are_found_in_one_round(machin
     assert sorted(claim(machine, 500) + [each for _ in range(9) for each in claim(machine, 500)]) == sorted(ids)
 
 
+def test_lost_tickets_are_found_in_one_round_also_among_as_many_that_lead_nowhere(machine: Machine) -> None:
+    job, held = recovery(machine)
+    ids = submit_slowly(machine, 30)
+    for each in ids[2000:2500]:
+        Queues(machine.scripts, QUEUES).cancel(each, "")
+    machine.redis.ltrim(keys.rq_queue("normal"), 400, -1)  # a stranger took them
+    machine.advance(60)
+    assert job.run(held).done == 400
+    assert job.run(held).done == 0
+
+
 def test_a_young_task_without_a_ticket_is_left_alone_for_a_while(machine: Machine) -> None:
     job, held = recovery(machine)
     submit(machine, 700)
