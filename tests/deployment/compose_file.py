@@ -18,7 +18,10 @@ COMPOSE = Path(str(compose.__file__)).parent / "docker-compose"
 """The program itself: the package's own way to start it hides how it ended."""
 PASSWORDS = {"REDIS_PASSWORD": "for-a-test", "GRAFANA_PASSWORD": "for-a-test"}
 TEXT = (ROOT / "docker-compose.yml").read_text()
-VARIABLES = frozenset(re.findall(r"(?<!\$)\$\{(\w+)", TEXT))
+DEFAULTS = ROOT / "shared" / "compose"
+"""Settings of the parts that differ under Compose."""
+_TEXTS = [TEXT, *(each.read_text() for each in DEFAULTS.iterdir())]
+VARIABLES = frozenset(re.findall(r"(?<!\$)\$\{(\w+)", "\n".join(_TEXTS)))
 """What a person may set in .env."""
 
 
@@ -26,6 +29,7 @@ def read(
     files: Sequence[str] = ("docker-compose.yml",),
     environment: Mapping[str, str] = PASSWORDS,
     env_file: Path = Path("/dev/null"),
+    folder: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """`docker compose config` of all services, those of profiles too; a .env of the checkout stays out of it.
 
@@ -34,7 +38,7 @@ def read(
     chosen = [part for file in files for part in ("-f", file)]
     return subprocess.run(
         [COMPOSE, "--env-file", str(env_file), *chosen, "--profile", "*", "config", "--format", "json"],
-        cwd=ROOT,
+        cwd=folder,
         env=dict(environment),
         capture_output=True,
         text=True,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,70 @@ def test_keys_and_users_from_the_env_file_reach_their_parts_and_then_nobody_is_a
     assert not gateway.allow_anonymous
     assert [name for name, environment in told.items() if "API_KEYS" in environment] == ["gateway"]
     assert not Keyring(settings_of("gateway").api_keys).required, "without any, whoever is on this machine may do all"
+
+
+def checkout(folder: Path, files: Mapping[str, str]) -> Path:
+    """A fresh clone, as far as Compose reads it, with files of one's own beside it."""
+    shutil.copy(ROOT / "docker-compose.yml", folder)
+    shutil.copytree(compose_file.DEFAULTS, folder / compose_file.DEFAULTS.relative_to(ROOT))
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def told_in(folder: Path) -> dict[str, dict[str, str]]:
+    """What each part is told in a checkout."""
+    env = folder / ".env"
+    done = compose_file.read(environment=PASSWORDS, env_file=env if env.exists() else Path("/dev/null"), folder=folder)
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)["services"]
+    return {part: there[part]["environment"] for part in PARTS}
+
+
+CHOSEN = {
+    "gateway": {
+        "ALLOW_ANONYMOUS": "false",
+        "API_KEYS": "a-line",
+        "ALLOWED_HOSTS": "tasks.lan",
+        "GATEWAY_PROCESSES": "3",
+    },
+    "worker": {"WORKER_EXECUTORS": "3", "EXECUTOR_MAX_MEMORY_BYTES": "1000000000", "DRAIN_GRACE": "7"},
+    "housekeeper": {"MAX_COMPLETED": "5", "MAX_FAILED": "5", "MAX_CANCELLED": "5", "MAX_EXPIRED": "5"},
+    "dashboard": {"ALLOW_ANONYMOUS": "false", "DASHBOARD_USERS": "ann:admin:x", "ALLOWED_HOSTS": "tasks.lan"},
+}
+"""Settings that Compose has defaults for."""
+LINES = "".join(f"{name}={value}\n" for chosen in CHOSEN.values() for name, value in chosen.items())
+
+
+def test_a_fresh_clone_has_the_defaults_of_compose(tmp_path: Path) -> None:
+    told = told_in(checkout(tmp_path, {}))
+    assert {part: told[part]["ALLOW_ANONYMOUS"] for part in PARTS} == dict.fromkeys(PARTS, "true")
+    assert told == {part: services()[part]["environment"] for part in PARTS}
+
+
+@pytest.mark.parametrize("file", [".env", "settings.env"])
+def test_settings_count_in_either_file(tmp_path: Path, file: str) -> None:
+    told = told_in(checkout(tmp_path, {file: LINES}))
+    for part, chosen in CHOSEN.items():
+        assert told[part].items() >= chosen.items(), part
+
+
+def test_settings_env_comes_before_env_and_each_counts_where_the_other_is_silent(tmp_path: Path) -> None:
+    env = "ALLOW_ANONYMOUS=true\nDASHBOARD_USERS=ann:admin:x\nJAEGER_UI_PORT=17000\n"
+    mine = "ALLOW_ANONYMOUS=false\nAPI_KEYS=a-line\nPROMETHEUS_URL=http://prometheus.lan\n"
+    told = told_in(checkout(tmp_path, {".env": env, "settings.env": mine}))
+    assert {each["ALLOW_ANONYMOUS"] for each in told.values()} == {"false"}
+    assert told["gateway"]["API_KEYS"] == "a-line"
+    assert told["dashboard"]["DASHBOARD_USERS"] == "ann:admin:x"
+    assert told["dashboard"]["PROMETHEUS_URL"] == "http://prometheus.lan"
+    assert ":17000/" in told["dashboard"]["DASHBOARD_TRACE_URL"]
+
+
+def test_what_one_may_choose_is_not_where_it_would_beat_settings_env() -> None:
+    written = yaml.safe_load(compose_file.TEXT)["services"]
+    fixed = {name: value for part in PARTS for name, value in written[part]["environment"].items()}
+    variable = {name for name, value in fixed.items() if "${" in value}
+    assert variable == {"REDIS_PASSWORD", "GATEWAY_PORT"}, "which are also told to others than the parts"
 
 
 def through_env(env: Path, users: str) -> str:
