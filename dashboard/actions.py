@@ -75,7 +75,7 @@ class Actions:
         """Sends a dead letter back with other data. Raises Refused when the data does not fit the type."""
         task = self.queries.records.get(task_id)
         _demand_own(task.summary.type)
-        data = self.redaction.restore(self._parsed(text), task.data)
+        data = self._restored(self._parsed(text), task.data)
         self._check(task.summary.type, data)
         call = wire.encode(task.summary.type, strict_json.dump(data))
         with translated(), self.dead_letters.replaying([task_id]) as cause:
@@ -198,7 +198,7 @@ class Actions:
         before = self.queries.timetable.get(name)
         entry = self._parsed(text)
         if isinstance(entry, dict):
-            entry["data"] = self.redaction.restore(entry.get("data"), json.loads(before.schedule.data))
+            entry["data"] = self._restored(entry.get("data"), json.loads(before.schedule.data))
         try:
             schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue, self.outside)
         except ValueError as error:
@@ -247,6 +247,12 @@ class Actions:
         try:
             return strict_json.parse(text.encode("utf-8", "surrogatepass"), max_depth=self.max_json_depth)
         except InvalidJSON as error:
+            raise Refused(str(error)) from error
+
+    def _restored(self, edited: Any, original: Any) -> Any:
+        try:
+            return self.redaction.restore(edited, original)
+        except ValueError as error:
             raise Refused(str(error)) from error
 
     def _check(self, task_type: str, data: Any) -> None:

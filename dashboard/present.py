@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.plain_text import plain
 
 HIDDEN = "••••••"
-"""Stands for a redacted value."""
+"""Begins what stands for a redacted value."""
 
 
 def clip(value: object, most: int = 120) -> str:
@@ -79,7 +80,11 @@ def pretty(value: Any) -> str:
 
 
 class Redaction:
-    """Hides the values of fields by their names, in whatever depth, or by where they stand (`customer.iban`)."""
+    """Hides the values of fields by their names, in whatever depth, or by where they stand (`customer.iban`).
+
+    Each placeholder has a number and a mark of what is seen beside it, so it stands for one hidden value of one record,
+    wherever a person moves it, and for none when the record was changed meanwhile.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = _any_of(names)
@@ -89,27 +94,58 @@ class Redaction:
         """Whether the value of a field is hidden; `path` is its name behind those of the fields that it is in."""
         return bool(self.names.match(name.lower()) or self.paths.match(path.lower()))
 
-    def hide(self, value: Any, inside: str = "") -> Any:
+    def hide(self, value: Any) -> Any:
         """The value as it may be seen. Items of a list stand where the list stands."""
-        if isinstance(value, dict):
-            return {name: self._field(str(name), part, inside) for name, part in value.items()}
-        return [self.hide(part, inside) for part in value] if isinstance(value, list) else value
-
-    def _field(self, name: str, value: Any, inside: str) -> Any:
-        path = f"{inside}{name}"
-        return HIDDEN if value is not None and self.hides(name, path) else self.hide(value, f"{path}.")
+        return self._seen(value)[0]
 
     def restore(self, edited: Any, original: Any) -> Any:
-        """What a person sent back, with what was hidden from them where they left it alone."""
-        if isinstance(edited, dict) and isinstance(original, dict):
+        """What a person sent back, with what was hidden from them. Raises ValueError when that would be a guess.
+
+        A hidden value goes to hidden fields only: under another name everybody would see it.
+        """
+        return self._restored(edited, "", self._seen(original)[1], False)
+
+    def _seen(self, value: Any) -> tuple[Any, dict[str, Any]]:
+        """The value as it may be seen, and what each placeholder in it stands for."""
+        hidden: dict[str, Any] = {}
+        seen = self._replaced(value, "", hidden, "")
+        if hidden:
+            mark = hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:6]
+            hidden = {}
+            seen = self._replaced(value, "", hidden, f"-{mark}")
+        return seen, hidden
+
+    def _replaced(self, value: Any, inside: str, hidden: dict[str, Any], mark: str) -> Any:
+        if isinstance(value, list):
+            return [self._replaced(part, inside, hidden, mark) for part in value]
+        if not isinstance(value, dict):
+            return value
+        seen = {}
+        for name, part in value.items():
+            path = f"{inside}{name}"
+            if part is not None and self.hides(name, path):
+                seen[name] = f"{HIDDEN}#{len(hidden) + 1}{mark}"
+                hidden[seen[name]] = part
+            else:
+                seen[name] = self._replaced(part, f"{path}.", hidden, mark)
+        return seen
+
+    def _restored(self, edited: Any, inside: str, hidden: Mapping[str, Any], unseen: bool) -> Any:
+        """`unseen` when a field around it is hidden."""
+        if isinstance(edited, list):
+            return [self._restored(part, inside, hidden, unseen) for part in edited]
+        if isinstance(edited, dict):
             return {
-                name: original[name] if part == HIDDEN and name in original else self.restore(part, original.get(name))
+                name: self._restored(part, f"{inside}{name}.", hidden, unseen or self.hides(name, f"{inside}{name}"))
                 for name, part in edited.items()
             }
-        if isinstance(edited, list) and isinstance(original, list):
-            padded = [*original, *[None] * len(edited)]
-            return [self.restore(part, old) for part, old in zip(edited, padded, strict=False)]
-        return edited
+        if not isinstance(edited, str) or HIDDEN not in edited:
+            return edited
+        if edited not in hidden:
+            raise ValueError(f"{edited[:60]} is nothing that is hidden here now: open the page anew, or write a value")
+        if not unseen:
+            raise ValueError(f"{inside[:-1] or 'the data'} is not a hidden field: {edited} would be seen by everybody")
+        return hidden[edited]
 
 
 def _any_of(globs: Sequence[str]) -> re.Pattern[str]:

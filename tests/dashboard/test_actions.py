@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
+from typing import Any
 
 import pytest
 
@@ -42,12 +44,69 @@ def test_a_second_retry_is_a_conflict(browser: Browser, system: System) -> None:
 
 def test_a_retry_with_other_data_keeps_what_was_hidden(browser: Browser, system: System) -> None:
     [dead] = bury(system, ["no"], data=json.dumps({"amount": 3, "token": "s3cret", "list": [{"password": "p"}]}))
-    edited = {"amount": 4, "token": "••••••", "list": [{"password": "••••••"}], "new": True}
+    shown = _shown(browser, f"/tasks/{dead}")
+    edited = {"amount": 4, "token": shown["token"], "list": shown["list"], "new": True}
     assert "with the new data" in browser.post(f"/tasks/{dead}/retry-with", data=json.dumps(edited)).text
     task = system.records.get(dead)
     assert task.data == {"amount": 4, "token": "s3cret", "list": [{"password": "p"}], "new": True}
     assert task.summary.state is TaskState.PENDING
     assert _audit(system) == [("anonymous", "retried with other data", dead)]
+
+
+def _shown(browser: Browser, path: str) -> Any:
+    """What is in the box for editing."""
+    found = re.search(r"<textarea[^>]*>\n?([^<]*)</textarea>", browser.text(path))
+    assert found
+    return json.loads(unescape(found[1]))
+
+
+USERS = [{"name": "ann", "password": "A-secret"}, {"name": "bob", "password": "B-secret"}, {"name": "eve"}]
+
+
+def test_a_hidden_value_stays_with_its_record_wherever_that_is_moved(browser: Browser, system: System) -> None:
+    [dead] = bury(system, ["no"], data=json.dumps({"users": USERS}))
+    ann, bob, eve = _shown(browser, f"/tasks/{dead}")["users"]
+    renamed = {"name": "ann", "old_password": ann["password"]}
+    browser.post(f"/tasks/{dead}/retry-with", data=json.dumps({"users": [eve, bob, renamed]}))
+    assert system.records.get(dead).data == {"users": [USERS[2], USERS[1], {"name": "ann", "old_password": "A-secret"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda ann: {"password": "••••••"}, "nothing that is hidden here"),
+        (lambda ann: {"password": ann["password"].replace("#1", "#9")}, "nothing that is hidden here"),
+        (lambda ann: {"password": f"{ann['password']}!"}, "nothing that is hidden here"),
+        (lambda ann: {"note": ann["password"]}, "users.note is not a hidden field"),
+    ],
+)
+def test_what_cannot_be_told_or_would_be_seen_is_refused(
+    browser: Browser, system: System, change: Callable[[Any], Any], problem: str
+) -> None:
+    [dead] = bury(system, ["no"], data=json.dumps({"users": USERS}))
+    ann = _shown(browser, f"/tasks/{dead}")["users"][0]
+    answer = browser.post(f"/tasks/{dead}/retry-with", data=json.dumps({"users": [change(ann)]}))
+    assert answer.status_code == 400
+    assert problem in answer.text
+    assert system.records.state(dead) is TaskState.FAILED
+    assert system.records.get(dead).data == {"users": USERS}
+
+
+def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is_hidden_now(
+    browser: Browser, system: System
+) -> None:
+    from shared.schedules import Schedule
+    from shared.timetable import Timetable
+
+    table = Timetable(system.scripts)
+    table.put(Schedule(name="nightly", type="echo", data=json.dumps(USERS[:2]), queue="low", interval=60))
+    shown = _shown(browser, "/schedules/nightly")
+    table.put(Schedule(name="nightly", type="echo", data=json.dumps(USERS[1:2]), queue="low", interval=60))
+    shown["data"] = shown["data"][:1]
+    answer = browser.post("/schedules/nightly/edit", schedule=json.dumps(shown))
+    assert answer.status_code == 400
+    assert "nothing that is hidden here now" in answer.text
+    assert json.loads(table.get("nightly").schedule.data) == USERS[1:2]
 
 
 def test_a_webhook_is_neither_amended_nor_scheduled(browser: Browser, system: System) -> None:
@@ -284,13 +343,12 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
     assert table.get("nightly").due
     browser.post("/schedules/nightly/run")
     assert system.records.counts()[TaskState.PENDING] == 1
-    shown = re.search(r"<textarea[^>]*>\n?([^<]*)</textarea>", browser.text("/schedules/nightly"))
-    assert shown
+    shown = _shown(browser, "/schedules/nightly")
     before = table.get("nightly").schedule
-    browser.post("/schedules/nightly/edit", schedule=unescape(shown[1]))
+    browser.post("/schedules/nightly/edit", schedule=json.dumps(shown))
     same = table.get("nightly").schedule
     assert (same.cron, same.queue, json.loads(same.data)) == (before.cron, before.queue, json.loads(before.data))
-    changed = {"type": "echo", "interval": 60, "priority": "high", "data": {"to": "bob", "password": "••••••"}}
+    changed = {"type": "echo", "interval": 60, "priority": "high", "data": {**shown["data"], "to": "bob"}}
     browser.post("/schedules/nightly/edit", schedule=json.dumps(changed))
     stored = table.get("nightly").schedule
     assert (stored.interval, stored.queue) == (60, "high")

@@ -161,10 +161,10 @@ def test_one_page_of_a_large_task_is_made_at_a_time(
     both = Barrier(2, action=lambda: met.append("both were made at once"))
     hide = Redaction.hide
 
-    def meet(self: Redaction, value: object, inside: str = "") -> object:
+    def meet(self: Redaction, value: object) -> object:
         with suppress(BrokenBarrierError):
             both.wait(1)
-        return hide(self, value, inside)
+        return hide(self, value)
 
     monkeypatch.setattr(Redaction, "hide", meet)
     tasks = [system.submit("noop", f'"{"x" * 20_000}"') for _ in range(2)]
