@@ -112,6 +112,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
         if _FOLDED.search(header_plus):
             raise ParsingError("a header is folded over several lines: send it on one")
         super().parse_header(header_plus)
+        if "TRANSFER_ENCODING" in self.headers:
+            # waitress takes it out where it means something, which it does in HTTP/1.1 only.
+            raise ParsingError("Transfer-Encoding is for HTTP/1.1: send Content-Length, or HTTP/1.1")
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
 

@@ -34,6 +34,7 @@ from tests.harness import ROOT, System, alive, running_system, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
 HEAD = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+OLD = HEAD.replace(b"1.1", b"1.0") + b"Connection: keep-alive\r\n"
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -299,6 +300,7 @@ def arriving(server: intake.Server) -> bool:
     ("request_head", "status"),
     [
         (HEAD + b"Content-Length: 21\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (OLD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345", 400),
         (HEAD + b"Content-Length: -5\r\n\r\n", 400),
         (HEAD + b"Content-Length: 0x5\r\n\r\n", 400),
@@ -321,6 +323,17 @@ def test_what_is_no_clear_http_is_refused_as_a_problem(running: Running, request
     assert b"application/problem+json" in head
     assert json.loads(body)["status"] == status
     assert b"\r\nX-Evil" not in head
+
+
+@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+def test_chunks_of_an_older_version_are_not_taken_for_the_next_request(kind: type[intake.Server]) -> None:
+    server = idle_server(kind=kind)
+    parser = kind.channel_class.parser_class(server.adj)
+    parser.received(OLD + b"Transfer-Encoding: chunked\r\n\r\n")
+    assert parser.completed
+    assert parser.error is not None
+    assert parser.error.code == 400
+    server.close()
 
 
 @pytest.mark.parametrize("size", [100_001, 20_000_000])
