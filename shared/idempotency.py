@@ -143,7 +143,7 @@ class Idempotency:
         with translated():
             what, about = self.scripts.request_begin(request.digest, request.fingerprint, who, silence, self.keep, seed)
         _check(what, about)
-        return zlib.decompress(about) if what == "again" else Begun(request, who, text(about), text(about) == seed)
+        return zlib.decompress(about) if what == "again" else Begun(request, who, text(about), fresh=what == "begun")
 
 
 def task_id(seed: str, number: int | str) -> str:

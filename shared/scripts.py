@@ -279,7 +279,7 @@ class Scripts:
     def request_begin(
         self, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str
     ) -> tuple[str, bytes]:
-        """Takes the key of a request of several steps: begun (and the seed), again (the answer), busy or other."""
+        """Takes the key of a request of several steps: begun or resumed (the seed), again (the answer), busy, other."""
         what, about = self.call("request_begin", digest, fingerprint, who, to_us(silence), to_us(keep) // 1000, seed)
         return text(what), about
 

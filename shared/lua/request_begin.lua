@@ -1,8 +1,9 @@
 -- Takes the key that a sender chose for a request of several steps, for as long as the request is alive.
 -- ARGV: now, digest of the key, fingerprint of the request, who asks (new for each request), how long it may be silent
 --   in microseconds, how long the answer is kept in milliseconds, seed (for the ids of its tasks).
--- Returns {"begun", seed} (the first one's seed, so that whoever begins again stores the same tasks), {"again", answer},
---   {"busy", seconds until it may be tried again} or {"other", ""}. Asked again by the same, its life is extended.
+-- Returns {"begun", seed} for the first, {"resumed", seed} where the key was there (the first one's seed, so that whoever
+--   begins again stores the same tasks), {"again", answer}, {"busy", seconds until it may be tried again} or
+--   {"other", ""}. Asked again by the same, its life is extended.
 local key, who = 'taskqueue:idempotency:' .. ARGV[2], ARGV[4]
 local v = redis.call('HMGET', key, 'fingerprint', 'answer', 'who', 'until', 'seed')
 if v[1] and v[1] ~= ARGV[3] then return {'other', ''} end
@@ -12,4 +13,4 @@ if alive and v[3] ~= who then return {'busy', num(math.ceil((tonumber(v[4]) - no
 local seed = v[5] or ARGV[7]
 redis.call('HSET', key, 'fingerprint', ARGV[3], 'who', who, 'until', num(now + tonumber(ARGV[5])), 'seed', seed)
 redis.call('PEXPIRE', key, ARGV[6])
-return {'begun', seed}
+return {v[1] and 'resumed' or 'begun', seed}

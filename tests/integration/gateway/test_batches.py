@@ -432,6 +432,17 @@ def test_a_stream_that_was_refused_as_a_whole_leaves_its_key_free(gateway: Gatew
     assert gateway.http.post("/tasks", json=task(), headers={"Idempotency-Key": "k"}).status_code == 202
 
 
+def test_a_repeat_of_a_stream_that_is_refused_as_a_whole_leaves_what_is_stored_under_its_key(gateway: Gateway) -> None:
+    lines = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
+    _, one, _ = stream(gateway, task("one"), key="k")
+    problem(gateway.http.post("/tasks/batch", data="", headers=lines), 422, "invalid-request")
+    as_json = gateway.http.post("/tasks/batch", json={"tasks": [task("one")]}, headers={"Idempotency-Key": "k"})
+    problem(as_json, 422, "idempotency-key-reused")
+    _, again, _ = stream(gateway, task("one"), key="k")
+    assert again["task_id"] == one["task_id"]
+    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 1
+
+
 def test_what_has_ended_and_gone_is_not_run_again(gateway: Gateway) -> None:
     _, one, _ = stream(gateway, task("one"), key="k")
     gateway.start()
