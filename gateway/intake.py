@@ -201,8 +201,13 @@ class Server(intake.Server):
 
     def turn(self, timeout: float) -> None:
         super().turn(timeout)
-        while self.leaving:
-            self.leaving.popleft().leave(self.streams)
+        for _ in range(len(self.leaving)):
+            channel = self.leaving.popleft()
+            if channel.connected and channel.total_outbufs_len:
+                # Earlier answers come first; who does not take them is cut off like all others.
+                self.leaving.append(channel)
+            elif channel.connected:
+                channel.leave(self.streams)
 
     def unfinished(self, wait_for_half_sent: bool) -> bool:
         return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)

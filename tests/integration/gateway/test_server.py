@@ -460,13 +460,20 @@ def test_what_comes_beside_the_chunks_of_a_body_is_bounded(begin: bytes) -> None
 ANSWER = b"x" * 8_000_000
 
 
-def asking(server: intake.Server) -> socket.socket:
+ALONE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+THEN_A_STREAM = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /tasks/batch HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/x-ndjson\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+def asking(server: intake.Server, said: bytes = ALONE) -> socket.socket:
     """A caller who asks and reads nothing yet."""
     caller = socket.socket()
     caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     caller.connect(server.socket.getsockname())
     caller.settimeout(30)
-    caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    caller.sendall(said)
     return caller
 
 
@@ -477,6 +484,39 @@ def length_of(caller: socket.socket) -> int:
         while data := caller.recv(1 << 20):
             length += len(data)
     return length
+
+
+def read_whole(caller: socket.socket) -> bytes:
+    with caller.makefile("rb") as file:
+        return file.read()
+
+
+def test_a_stream_is_answered_behind_the_answers_before_it() -> None:
+    server = idle_server()
+    with closing(asking(server, THEN_A_STREAM)) as caller, ThreadPoolExecutor() as pool:
+        wait_until(lambda: turned(server) and server.leaving, "the stream waits")
+        assert all(turned(server) for _ in range(3))
+        answers = pool.submit(read_whole, caller)
+        wait_until(lambda: turned(server) and answers.done(), "all is answered")
+    first, second = answers.result().split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert first.endswith(b"\r\n\r\n" + ANSWER)
+    assert second.endswith(b"\r\n0\r\n\r\n")
+    server.close()
+
+
+def test_a_stream_behind_an_answer_that_nobody_takes_ends_with_it() -> None:
+    server = idle_server()
+    with closing(asking(server, THEN_A_STREAM)):
+        wait_until(lambda: turned(server) and server.leaving, "the stream waits")
+        [channel] = server.active_channels.values()
+        now = time.monotonic()
+        assert not channel.late(now)
+        assert channel.late(now + 21)
+        server.cut(channel)
+        wait_until(lambda: turned(server) and not server.leaving, "it waits no longer")
+        assert not server.active_channels
+    assert server.streams.running == 0
+    server.close()
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
