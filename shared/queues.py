@@ -27,13 +27,15 @@ class Submitted:
     """What became of one task: its state, or None when it was not taken.
 
     When another task holds its unique key, `id` and `state` are that one's (None when its record is gone), and it is
-    said whether that was asked for (`existing`) or is a refusal (`conflict`). Else it was not taken because a parent
-    does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue had no room.
-    `known` means that it was there before, at its place in the batch; `removed` that its record has gone since.
+    said whether that was asked for (`existing`, with its `queue`) or is a refusal (`conflict`). Else it was not taken
+    because a parent does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue
+    had no room. `known` means that it was there before, at its place in the batch; `removed` that its record has gone
+    since.
     """
 
     id: str
     state: TaskState | None
+    queue: str = ""
     existing: bool = False
     conflict: bool = False
     missing_parent: str | None = None
@@ -190,10 +192,11 @@ def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
     if isinstance(said, bytes):
         plain = _STATES.get(said)
         return Submitted(id=task_id, state=plain) if plain else _of_word(task_id, text(said))
-    what, holder, state = said
+    what, holder, state, *queue = said
     return Submitted(
         id=text(holder),
         state=_STATES.get(state),
+        queue=text(queue[0]) if queue else "",
         existing=what == b"existing",
         conflict=what == b"conflict",
     )

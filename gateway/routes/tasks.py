@@ -197,7 +197,7 @@ class Tasks:
 
 def _accepted(stored: Submitted, task_type: str, queue: str, again: bool) -> Reply:
     g.task_id = stored.id
-    answer = {"task_id": stored.id, "status": stored.state, "type": task_type, "priority": queue}
+    answer = {"task_id": stored.id, "status": stored.state, "type": task_type, "priority": stored.queue or queue}
     headers = {"Location": f"/tasks/{stored.id}", **(REPLAYED if again else {})}
     return Reply(content=answer, status=200 if stored.existing else 202, headers=headers)
 

@@ -9,7 +9,8 @@
 --   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with
 --   `webhook` (see `_hooks.lua`).
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
--- Where another task holds the unique key: {"conflict" or "existing", that task's id, its state ("" if not known)}.
+-- Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
+-- {"existing", that task's id, its state, its queue}.
 -- "missing ID" when a parent does not exist. For a task of a batch also "closed" when nothing is taken into it any more;
 -- and of one that is there already "=" and its state, "=removed" when its record is gone, "differs" when its data is not
 -- the same.
@@ -251,7 +252,9 @@ end
 -- What a sender is told whose unique key another task holds; nil when that one is to make way. One that runs already
 -- can only end by itself.
 local function refused(terms, holder, state)
-  if terms.conflict == 'existing' and state ~= '' then return {'existing', holder, state} end
+  if terms.conflict == 'existing' and state ~= '' then
+    return {'existing', holder, state, redis.call('HGET', job_key(holder), 'origin') or ''}
+  end
   if terms.conflict == 'replace' and state ~= 'running' then return nil end
   return {'conflict', holder, state}
 end

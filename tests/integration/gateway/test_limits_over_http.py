@@ -66,6 +66,19 @@ def test_an_unlimited_limit_lifts_nothing_that_is_not_there(http: FlaskClient) -
     assert (shown["concurrency"], shown["rate"], shown["tokens"]) == (None, None, None)
 
 
+KEYED = {"Idempotency-Key": "k"}
+
+
+def test_the_existing_task_is_answered_with_its_own_priority(gateway: Gateway) -> None:
+    first = gateway.submit(unique_key="customer-7", priority="low")
+    body = {"type": "process", "data": 1, "unique_key": "customer-7", "on_conflict": "existing", "priority": "high"}
+    alone, once, again = (gateway.http.post("/tasks", json=body, headers=each) for each in ({}, KEYED, KEYED))
+    for answer in (alone, once, again):
+        shown = answer.get_json()
+        assert (answer.status_code, shown["task_id"], shown["priority"]) == (200, first, "low")
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
 def test_unique_keys_over_http(gateway: Gateway) -> None:
     first = gateway.submit(unique_key="customer-7")
     refused = gateway.http.post("/tasks", json={"type": "process", "data": 1, "unique_key": "customer-7"})
