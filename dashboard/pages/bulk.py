@@ -8,7 +8,7 @@ from flask import Blueprint, abort, redirect, render_template, request, url_for
 
 from dashboard.security import needs, person
 from dashboard.users import Role
-from shared.bulk_actions import Selection, Verb
+from shared.bulk_actions import BulkAction, Selection, Verb
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -54,14 +54,13 @@ def page(desk: Desk) -> Blueprint:
 
     @blueprint.get("/bulk/<action_id>")
     def action(action_id: str) -> str:
-        found = desk.queries.bulk_action(action_id)
-        if found is None:
-            abort(404, "there is no such bulk action, or nobody can read it any more; the last hundred are kept")
-        return render_template("bulk_action.html", now=desk.queries.look(), action=found)
+        return render_template("bulk_action.html", now=desk.queries.look(), action=_found(desk, action_id))
 
     @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
     @needs(Role.OPERATOR)
     def change(action_id: str, change: str) -> Response:
+        if change == "resume":
+            _demand_role(_found(desk, action_id).verb)
         desk.actions.change_bulk(person(), action_id, _CHANGES[change])
         return redirect(url_for("bulk.action", action_id=action_id))
 
@@ -73,9 +72,20 @@ def _verb() -> Verb:
         verb = Verb(request.form.get("verb", ""))
     except ValueError:
         abort(400, "this form does not say what to do")
+    _demand_role(verb)
+    return verb
+
+
+def _demand_role(verb: Verb) -> None:
     if verb is Verb.DELETE and not person().may(Role.ADMIN):
         abort(403, f"deleting takes the role admin, and {person().name} has less")
-    return verb
+
+
+def _found(desk: Desk, action_id: str) -> BulkAction:
+    found = desk.queries.bulk_action(action_id)
+    if found is None:
+        abort(404, "there is no such bulk action, or nobody can read it any more; the last hundred are kept")
+    return found
 
 
 def _selection() -> Selection:

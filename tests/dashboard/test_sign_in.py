@@ -14,6 +14,7 @@ from dashboard import doorman
 from dashboard.doorman import COOKIE, Doorman
 from dashboard.security import safe_target
 from dashboard.users import Users
+from shared.bulk_actions import BulkActions
 from shared.errors import SettingsError
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
@@ -211,6 +212,27 @@ def test_bulk_deletion_is_for_admins(guarded: Browser, system: System) -> None:
     _sign_in(guarded, "otto")
     assert guarded.post("/bulk", scope="all", verb="delete", rate="1").status_code == 403
     assert "Delete all" not in guarded.text("/dead-letters")
+
+
+def test_going_on_with_a_bulk_deletion_is_for_admins_and_stopping_it_is_not(guarded: Browser, system: System) -> None:
+    bury(system, ["no"])
+    _sign_in(guarded, "anna")
+    guarded.post("/bulk", scope="all", verb="delete", rate="1")
+    bulks = BulkActions(system.scripts, system.dead_letters)
+    [action] = bulks.unfinished()
+    for name, change, status, state in (
+        ("otto", "pause", 302, "paused"),
+        ("otto", "resume", 403, "paused"),
+        ("anna", "resume", 302, "running"),
+        ("otto", "abort", 302, "aborted"),
+    ):
+        _sign_in(guarded, name)
+        shown = f"/bulk/{action.id}/{change}" in guarded.text(f"/bulk/{action.id}")
+        assert shown == (status == 302)
+        assert guarded.post(f"/bulk/{action.id}/{change}", follow=False).status_code == status
+        found = bulks.get(action.id)
+        assert found is not None
+        assert found.state == state
 
 
 def test_a_viewer_is_shown_no_buttons(guarded: Browser, system: System) -> None:
