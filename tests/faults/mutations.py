@@ -375,6 +375,14 @@ MUTATIONS: Sequence[Mutation] = (
         _tests("integration/test_worker", "test_a_fast_task_behind_a_slow_one_goes_elsewhere"),
     ),
     Mutation(
+        "a worker that keeps what it cannot begin",
+        NOTHING_FAST_WAITS,
+        "worker/watch.py",
+        "        self._pass_on_what_waits(now)\n",
+        "",
+        _tests("integration/test_worker", "test_what_waits_behind_a_slow_suspect_goes_elsewhere"),
+    ),
+    Mutation(
         "a due time that is fired twice",
         SCHEDULES,
         "shared/lua/schedule_fire.lua",
