@@ -114,7 +114,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     )
     for page in pages:
         app.register_blueprint(page.page(desk))
-    app.register_blueprint(health.page(redis))
+    app.register_blueprint(health.page(redis, users.required))
     app.register_blueprint(metrics.page(counted))
     _teach_templates(app, desk)
     _register_errors(app)

@@ -43,8 +43,11 @@ HEADERS = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show", "sign_in.form", "sign_in.enter"})
+SIGN_IN = frozenset({"sign_in.form", "sign_in.enter"})
+OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"}) | SIGN_IN
 """What may be seen without having signed in."""
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via")
+"""Headers of a request that a proxy has passed on."""
 
 
 def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
@@ -64,10 +67,11 @@ def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
     def begin() -> AnyResponse | None:
         g.person = None
         _check_host(settings, users)
-        if request.endpoint in OPEN - {"sign_in.form", "sign_in.enter"}:
+        is_open = _is_open(users)
+        if is_open and request.endpoint not in SIGN_IN:
             return None
         g.person = identify(settings, users)
-        if g.person is None and request.endpoint not in OPEN:
+        if g.person is None and not is_open:
             return _send_to_sign_in()
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             _check_forgery()
@@ -176,6 +180,13 @@ def _check_host(settings: Settings, users: Users) -> None:
             "this dashboard is open without sign-in, so it answers under names of this machine only: localhost, an "
             "address, or what ALLOWED_HOSTS names",
         )
+
+
+def _is_open(users: Users) -> bool:
+    """Whether nobody has to sign in for this. Prometheus asks directly; who comes by an ingress is no Prometheus."""
+    if request.endpoint == "metrics.show" and users.required:
+        return not any(name in request.headers for name in FORWARDED)
+    return request.endpoint in OPEN
 
 
 def _check_forgery() -> None:

@@ -9,8 +9,8 @@ from shared.errors import StoreUnavailable
 from shared.redis_client import translated
 
 
-def page(redis: Redis) -> Blueprint:
-    """For supervisors and orchestrators; nobody has to sign in for it."""
+def page(redis: Redis, users: bool) -> Blueprint:
+    """For supervisors and orchestrators, who do not sign in; `users`: people do, so strangers are not told why."""
     blueprint = Blueprint("health", __name__)
 
     @blueprint.get("/health/live")
@@ -23,7 +23,7 @@ def page(redis: Redis) -> Blueprint:
             with translated():
                 redis.ping()
         except StoreUnavailable as error:
-            return {"status": "unavailable", "reason": str(error)}, 503
+            return {"status": "unavailable"} if users else {"status": "unavailable", "reason": str(error)}, 503
         return {"status": "ok"}, 200
 
     return blueprint

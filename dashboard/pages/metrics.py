@@ -1,4 +1,4 @@
-"""For Prometheus, which nobody signs in for: counts and times, no names and no data."""
+"""For Prometheus, which does not sign in: counts and times, no names and no data."""
 
 from __future__ import annotations
 

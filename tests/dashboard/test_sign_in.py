@@ -7,6 +7,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
+from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
@@ -45,6 +46,36 @@ def test_nobody_sees_anything_without_having_signed_in(guarded: Browser) -> None
             assert answer.status_code == 302, rule.rule
             assert "/sign-in" in answer.headers["Location"]
     assert guarded.client.get("/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])
+def test_metrics_are_open_to_who_asks_directly_and_take_a_sign_in_through_a_proxy(
+    guarded: Browser, header: str
+) -> None:
+    assert guarded.client.get("/metrics").status_code == 200
+    guarded.headers = {header: "203.0.113.9"}
+    answer = guarded.get("/metrics")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/sign-in?next=/metrics")
+    assert "taskqueue_dashboard" not in answer.text
+    assert guarded.get("/health/ready").status_code == 200
+    _sign_in(guarded, "vera")
+    assert "taskqueue_dashboard" in guarded.text("/metrics")
+
+
+def test_metrics_are_open_through_a_proxy_where_nobody_signs_in(open_browser: Callable[..., Browser]) -> None:
+    assert open_browser().client.get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 200
+
+
+def test_why_redis_is_away_is_told_to_strangers_only_where_nobody_signs_in(
+    open_browser: Callable[..., Browser], guarded: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("secret-host:6379 refused")
+
+    monkeypatch.setattr("redis.Redis.ping", refuse)
+    told = guarded.client.get("/health/ready")
+    assert (told.status_code, told.json) == (503, {"status": "unavailable"})
+    assert "secret-host" in open_browser().client.get("/health/ready").text
 
 
 def test_a_live_part_is_sent_to_the_sign_in_page(guarded: Browser) -> None:
