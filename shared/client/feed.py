@@ -1,8 +1,10 @@
 """A batch on its way: its tasks leave as lines while the answers to earlier ones are read, and nothing grows.
 
 Whoever sends all before reading needs memory for every answer, or makes the gateway need it. This holds only what has
-no answer yet, `WINDOW` lines at most, and needs no thread: it sends while there is nothing to read. When the connection
-is cut it goes on from the first task without an answer, under the same Idempotency-Key, so nothing is stored twice.
+no answer yet, `WINDOW` lines at most, and sends while there is nothing to read. Tasks are made in the thread of the
+caller, as a cursor of a database may be used in no other; a thread beside it lets lines leave while the next is made.
+When the connection is cut it goes on from the first task without an answer, under the same Idempotency-Key, so nothing
+is stored twice.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from __future__ import annotations
 import json
 import select
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BufferedReader
+from itertools import islice
 from typing import Any
 
 from shared.client.answers import BatchItem, read
@@ -26,7 +31,7 @@ WINDOW = 4000
 PIECE = 64 << 10
 """Bytes of lines that leave together."""
 GATHER = 0.002
-"""Seconds for which lines are gathered until then: those that are made slowly leave one by one."""
+"""Seconds after which lines leave without waiting for more: those that are made slowly leave one by one."""
 LINES = "application/x-ndjson"
 _READ = 1 << 16
 
@@ -75,7 +80,7 @@ class BatchFeed:
     def _wait_for_a_line(self) -> None:
         # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
         if not self._unsent:
-            self._unsent.extend(self._gather())
+            self._unsent.extend(islice(self._lines, 1))
         if self._broken and not self._unsent and self.batch_id is None:
             raise self._broken
 
@@ -101,18 +106,6 @@ class BatchFeed:
         except Exception as error:
             self._broken = error
 
-    def _gather(self) -> list[bytes]:
-        """The next lines: many when they are made quickly, one when it took a while; none at the end."""
-        group: list[bytes] = []
-        size, until = 0, time.monotonic() + GATHER
-        while size < PIECE and (not group or time.monotonic() < until):
-            line = self._unsent.popleft() if self._unsent else next(self._lines, None)
-            if line is None:
-                break
-            group.append(line)
-            size += len(line)
-        return group
-
     def _noted(self, error: Exception) -> Exception:
         error.add_note(
             f"batch {self.batch_id} was closed with the {self.accepted} tasks that were accepted before this; sent "
@@ -126,21 +119,22 @@ class BatchFeed:
         connection = self.transport.connect(self.transport.timeout)
         try:
             self._begin(connection)
-            sock, more = connection.sock, True
-            while more and len(self._unanswered) < WINDOW and not _readable(sock):
-                more = self._send(sock)
-            with opened(connection.getresponse(), LINES) as response:
-                yield from self._converse(sock, response, more)
+            with _Outbox(connection.sock) as outbox:
+                more = True
+                while more and len(self._unanswered) < WINDOW and not _readable(outbox.sock):
+                    more = self._send(outbox)
+                with opened(connection.getresponse(), LINES) as response:
+                    yield from self._converse(outbox, response, more)
         finally:
             connection.close()
 
-    def _converse(self, sock: Any, response: HTTPResponse, more: bool) -> Iterator[BatchItem]:
+    def _converse(self, outbox: _Outbox, response: HTTPResponse, more: bool) -> Iterator[BatchItem]:
         # Read below http.client, which would wait for the next chunk as soon as it has this one.
         source, chunks, rest = response.fp, _Chunks(response.chunked), b""
-        buffered = _buffered(sock, source)
+        buffered = _buffered(outbox.sock, source)
         while not self.complete:
-            if more and len(self._unanswered) < WINDOW and not buffered and not _readable(sock):
-                more = self._send(sock)
+            if more and len(self._unanswered) < WINDOW and not buffered and not _readable(outbox.sock):
+                more = self._send(outbox)
                 continue
             data, buffered = source.read1(_READ), False
             if not data:
@@ -158,15 +152,17 @@ class BatchFeed:
         connection.endheaders()
         connection.send(_chunk(self._head))
 
-    def _send(self, sock: Any) -> bool:
-        """Sends some lines; whether there may be more."""
-        group = self._gather()
-        self._unanswered.extend(group)
-        try:
-            sock.sendall(_chunk(b"".join(group)))  # an empty one ends the request
-        except (BrokenPipeError, ConnectionResetError):
-            return False  # it was refused before all of it was read; why is in the answer
-        return bool(group)
+    def _send(self, outbox: _Outbox) -> bool:
+        """Sends the next lines, many when they are made quickly; whether there may be more."""
+        size, until = 0, time.monotonic() + GATHER
+        while size < PIECE and (not size or time.monotonic() < until):
+            line = self._unsent.popleft() if self._unsent else next(self._lines, None)
+            if line is None:
+                return outbox.flush() and outbox.end()
+            self._unanswered.append(line)
+            outbox.add(line)
+            size += len(line)
+        return outbox.flush()
 
     def _take(self, said: Mapping[str, Any]) -> Iterator[BatchItem]:
         refused = said.get("problem")
@@ -181,6 +177,73 @@ class BatchFeed:
             yield item
         self.batch_id = said.get("batch_id", self.batch_id)
         self.complete = said.get("complete", False)
+
+
+class _Outbox:
+    """Lines on their way out of one connection: they leave together, or after `GATHER` from a thread of its own.
+
+    That thread sends only what was added and not flushed, so outside `add` and `flush` the socket is the caller's.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self.sock = sock
+        self._lines: list[bytes] = []
+        self._due = 0.0
+        self._open = True
+        self._lost: OSError | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._send_what_is_due, name="batch outbox", daemon=True)
+
+    def __enter__(self) -> _Outbox:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def add(self, line: bytes) -> None:
+        """The next one may take its time to be made."""
+        with self._changed:
+            if not self._lines:
+                self._due = time.monotonic() + GATHER
+                self._changed.notify()
+            self._lines.append(line)
+
+    def flush(self) -> bool:
+        """All leaves now; False when it was refused before all of it was read: why is in the answer."""
+        with self._changed:
+            self._leave()
+        if self._lost is None:
+            return True
+        if isinstance(self._lost, BrokenPipeError | ConnectionResetError):
+            return False
+        raise self._lost
+
+    def end(self) -> bool:
+        """Ends the request; there is no more."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.sock.sendall(_chunk(b""))
+        return False
+
+    def _send_what_is_due(self) -> None:
+        with self._changed:
+            while self._open:
+                left = self._due - time.monotonic()
+                if not self._lines or left > 0:
+                    self._changed.wait(left if self._lines else None)
+                else:
+                    self._leave()
+
+    def _leave(self) -> None:
+        data, self._lines = b"".join(self._lines), []
+        try:
+            if data and self._lost is None:
+                self.sock.sendall(_chunk(data))
+        except OSError as error:
+            self._lost = error
 
 
 def _readable(sock: Any) -> bool:

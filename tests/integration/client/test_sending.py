@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sqlite3
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -18,7 +21,7 @@ from shared.client import Client, Refused, Unavailable, Unreachable, new_task
 from shared.client import feed as feeding
 from shared.client.answers import BatchItem
 from shared.client.transport import Answer, Transport
-from tests.harness import free_port
+from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
 
@@ -88,6 +91,32 @@ def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -
 
     feed = client.batch(slowly())
     assert len(list(feed)) == feed.accepted
+
+
+def test_the_end_of_a_burst_leaves_while_the_next_task_is_made(client: Client) -> None:
+    def arrived(many: int) -> bool:
+        return len(list(client.tasks(tag="bursts"))) == many
+
+    def in_bursts() -> Iterator[dict[str, Any]]:
+        for many in (3, 6):
+            for n in range(3):
+                yield new_task("noop", n, tags=["bursts"])
+            wait_until(partial(arrived, many), "all of the burst has arrived", 30)
+
+    assert client.batch(in_bursts()).drain().accepted == 6
+
+
+def test_tasks_are_made_in_the_thread_of_the_caller(client: Client) -> None:
+    rows = sqlite3.connect(":memory:").execute("values (1), (2), (3)")
+    assert client.batch(new_task("noop", row[0]) for row in rows).drain().accepted == 3
+
+
+def test_whoever_stops_in_the_middle_of_a_batch_leaves_no_thread(client: Client) -> None:
+    items = iter(client.batch(new_task("noop", n) for n in itertools.count()))
+    assert next(items).accepted
+    assert any(each.name == "batch outbox" for each in threading.enumerate())
+    items.close()  # type: ignore[attr-defined]  # a generator
+    assert not any(each.name == "batch outbox" for each in threading.enumerate())
 
 
 def test_what_was_made_before_an_error_is_kept_and_the_batch_is_closed_with_it(client: Client) -> None:
