@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Watched:
     ) -> None:
         self.folder = folder
         self.host = host
+        self.new_port = new_port
         self.servers = [self._server(str(at), new_port()) for at in range(replicas + 1)]
         self.sentinels: list[subprocess.Popen[bytes]] = []
         self.sentinel_ports = [new_port() for _ in range(3)]
@@ -50,8 +52,8 @@ class Watched:
         for server in self.servers[1:]:
             with self.direct(server) as replica:
                 replica.replicaof(self.host, str(self.servers[0].port))
-        for at, port in enumerate(self.sentinel_ports):
-            self.sentinels.append(self._sentinel(at, port))
+        for at in range(len(self.sentinel_ports)):
+            self.sentinels.append(self._sentinel_that_listens(at))
         wait_until(self._know_each_other, "the sentinels know the replicas and each other")
 
     def stop(self) -> None:
@@ -117,9 +119,25 @@ class Watched:
         options["replica-announce-ip"] = self.host
         return EmbeddedRedis(data_dir=folder.path, host=self.host, port=port, options=options)
 
+    def _sentinel_that_listens(self, at: int) -> subprocess.Popen[bytes]:
+        """On another port if a connection of somebody's has taken the one that was free."""
+        while True:
+            sentinel = self._sentinel(at, self.sentinel_ports[at])
+            wait_until(partial(self._listens_or_ended, at, sentinel), "a sentinel listens, or ends")
+            if sentinel.poll() is None:
+                return sentinel
+            self.sentinel_ports[at] = self.new_port()
+
+    def _listens_or_ended(self, at: int, sentinel: subprocess.Popen[bytes]) -> bool:
+        try:
+            with self._sentinel_at(self.sentinel_ports[at]) as client:
+                return bool(client.ping())
+        except RedisError:
+            return sentinel.poll() is not None
+
     def _sentinel(self, at: int, port: int) -> subprocess.Popen[bytes]:
         folder = self.folder / f"sentinel-{at}"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         lines = [
             f"bind {self.host}",
             f"sentinel announce-ip {self.host}",
