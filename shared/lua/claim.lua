@@ -132,7 +132,7 @@ end
 local looked_at = {}
 
 -- How much is looked at: 1 for a ticket that leads nowhere, 20 for a task that has to stand aside, or is looked at by its
--- age. Where it is used up, the claim answers with what it has and asks to be sent again: some 5 ms of Redis.
+-- age. Where it is used up, the claim answers with what it has and asks to be sent again: some 8 ms of Redis.
 local patience = 5000
 local ASIDE = 20
 
