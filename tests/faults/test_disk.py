@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from redis import Redis
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import RedisError, ResponseError
 
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis_client import connect
 from tests.faults.site import fill_disk, make_room
+from tests.faults.slow_disk import HeldFsync
 from tests.harness import wait_until
 
 ROOM = 5000
@@ -54,6 +56,24 @@ def test_redis_that_writes_each_second_refuses_more_until_there_is_room(tmp_path
         make_room(server)
         wait_until(lambda: _takes_writes(server), "Redis takes writes again")
         assert kept(server) == list(range(answered))
+
+
+def test_with_a_slow_fsync_redis_answers_what_a_kill_loses(tmp_path: Path) -> None:
+    """The fault is real: `everysec` postpones the write itself while an fsync is under way."""
+    with EmbeddedRedis(data_dir=tmp_path, options={"appendfsync": "everysec"}) as server:
+        with connect(server.url, retries=0, check_format=False) as client:
+            client.rpush("answered", 0)
+            held = HeldFsync(server.pid or 0)
+            answered = 1
+            while not _write_is_postponed(client):
+                answered = client.rpush("answered", answered)
+            answered = client.rpush("answered", answered)
+        held.kill_server()
+        assert kept(server) < list(range(answered))
+
+
+def _write_is_postponed(client: Redis) -> bool:
+    return int(client.info("persistence")["aof_buffer_length"]) > 0
 
 
 def _takes_writes(server: EmbeddedRedis) -> bool:
