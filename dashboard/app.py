@@ -38,6 +38,7 @@ from dashboard.pages import (
 )
 from dashboard.present import Redaction
 from dashboard.queries import Queries
+from dashboard.sessions import Sessions
 from dashboard.snapshot import Lookout
 from dashboard.users import Role, Users
 from shared.audit import Audit
@@ -72,6 +73,7 @@ class Desk:
 
     settings: Settings
     users: Users
+    sessions: Sessions
     queries: Queries
     actions: Actions
     redaction: Redaction
@@ -96,7 +98,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     counted = Metrics()
     counted.install(app)
     desk = _desk(app, settings, redis, users, counted, tracing)
-    security.install(app, settings, users, redis)
+    security.install(app, settings, users, desk.sessions, redis)
     pages = (
         overview,
         tasks,
@@ -137,7 +139,8 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, outside)
     app.extensions["queries"] = queries
     app.extensions["background"] = Background(lookout, bulks)
-    return Desk(settings, users, queries, actions, redaction)
+    sessions = Sessions(redis, settings.dashboard_session)
+    return Desk(settings, users, sessions, queries, actions, redaction)
 
 
 def _teach_templates(app: Flask, desk: Desk) -> None:

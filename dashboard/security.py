@@ -1,6 +1,7 @@
 """Who is asking, whether they may, and what a browser may do with what we send.
 
-A change needs: a role, a session, the token of that session, and an Origin that is ours. Sessions are signed cookies.
+A change needs: a role, a session, the token of that session, and an Origin that is ours. A session is a signed cookie
+whose id Redis knows.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from redis.exceptions import RedisError
 
+from dashboard.sessions import Sessions
 from dashboard.users import ANYONE, Person, Role, Users
 from shared import keys
 from shared.listening import answers_to
@@ -46,11 +47,11 @@ HEADERS = (
 SIGN_IN = frozenset({"sign_in.form", "sign_in.enter"})
 OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"}) | SIGN_IN
 """What may be seen without having signed in."""
-FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via")
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 """Headers of a request that a proxy has passed on."""
 
 
-def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
+def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, redis: Redis) -> None:
     """Puts it around every request of the app."""
     app.config.update(
         SESSION_COOKIE_NAME="taskqueue_dashboard",
@@ -61,16 +62,16 @@ def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
         MAX_CONTENT_LENGTH=settings.max_body_bytes + 65_536,
         MAX_FORM_MEMORY_SIZE=settings.max_body_bytes + 65_536,
     )
-    app.session_interface = Sessions(SecretKeeper(settings.dashboard_secret, redis))
+    app.session_interface = SignedCookies(SecretKeeper(settings.dashboard_secret, redis))
 
     @app.before_request
     def begin() -> AnyResponse | None:
         g.person = None
         _check_host(settings, users)
-        is_open = _is_open(users)
+        is_open = _is_open(settings, users)
         if is_open and request.endpoint not in SIGN_IN:
             return None
-        g.person = identify(settings, users)
+        g.person = identify(settings, users, sessions)
         if g.person is None and not is_open:
             return _send_to_sign_in()
         if request.method not in ("GET", "HEAD", "OPTIONS"):
@@ -86,24 +87,27 @@ def install(app: Flask, settings: Settings, users: Users, redis: Redis) -> None:
         return response
 
 
-def identify(settings: Settings, users: Users) -> Person | None:
+def identify(settings: Settings, users: Users, sessions: Sessions) -> Person | None:
     """Who is asking: anyone where nobody has to sign in, whom a trusted proxy names, or whose session it is."""
     if not users.required:
         return ANYONE
-    if users.proxy_header and request.remote_addr in settings.dashboard_trusted_proxies:
+    if users.proxy_header and _is_trusted_proxy(settings):
         name = request.headers.get(users.proxy_header, "").strip()
         if name and name.isprintable():
             return users.from_proxy(name[:200])
-    found = users.named(str(session.get("name", "")))
-    if found is None or not hmac.compare_digest(str(session.get("mark", "")), mark(users, found.name)):
+    found, session_id = users.named(str(session.get("name", ""))), str(session.get("id", ""))
+    if not session_id:
         return None
-    fresh = time.time() - float(session.get("at", 0)) < settings.dashboard_session
-    return found if fresh else None
+    if found is None or not hmac.compare_digest(str(session.get("mark", "")), mark(users, found.name)):
+        sessions.end(session_id)
+        return None
+    return found if sessions.is_live(session_id) else None
 
 
 def mark(users: Users, name: str) -> str:
-    """Changes with the password, so that a new password ends all sessions of the old one."""
-    return hashlib.sha256(users.hashes[name][1].encode()).hexdigest()[:16]
+    """Changes with the password and the role, so that a change of either ends all sessions from before."""
+    role, hashed = users.hashes[name]
+    return hashlib.sha256(f"{role.name}:{hashed}".encode()).hexdigest()[:16]
 
 
 def csrf_token() -> str:
@@ -161,7 +165,7 @@ class SecretKeeper:
         return self.known or self.stopgap
 
 
-class Sessions(SecureCookieSessionInterface):
+class SignedCookies(SecureCookieSessionInterface):
     """Signed cookies whose key is asked for when it is first needed, which may be long after the start."""
 
     def __init__(self, keeper: SecretKeeper) -> None:
@@ -182,11 +186,23 @@ def _check_host(settings: Settings, users: Users) -> None:
         )
 
 
-def _is_open(users: Users) -> bool:
-    """Whether nobody has to sign in for this. Prometheus asks directly; who comes by an ingress is no Prometheus."""
+def _is_open(settings: Settings, users: Users) -> bool:
+    """Whether nobody has to sign in for this.
+
+    Prometheus asks for metrics directly and by a name inside the network. A request through an ingress has headers of
+    a proxy, or the public name that it was sent to.
+    """
     if request.endpoint == "metrics.show" and users.required:
-        return not any(name in request.headers for name in FORWARDED)
+        is_direct = not any(name in request.headers for name in FORWARDED)
+        return is_direct and answers_to(request.host, settings.bind_host, settings.allowed_hosts)
     return request.endpoint in OPEN
+
+
+def _is_trusted_proxy(settings: Settings) -> bool:
+    """Whether the request comes from the proxy: from its address and with its secret, as others share the address."""
+    given, secret = request.headers.get("X-Proxy-Secret", ""), settings.dashboard_proxy_secret
+    is_known = request.remote_addr in settings.dashboard_trusted_proxies
+    return is_known and bool(secret) and hmac.compare_digest(given.encode(), secret.encode())
 
 
 def _check_forgery() -> None:

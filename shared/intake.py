@@ -330,6 +330,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             inbuf_overflow=2 * max_body,
             outbuf_overflow=64 << 20,
             asyncore_use_poll=True,
+            # The app has to see that a request came through a proxy; nothing believes what these headers say.
+            clear_untrusted_proxy_headers=False,
             log_socket_errors=False,
         )
         adj.max_body = max_body

@@ -340,6 +340,14 @@ DASHBOARD_SECRET = "taskqueue:dashboard:secret"  # noqa: S105  # the name of a k
 """string, owner: the dashboard; for ever. Signs its cookies, the same in every process, unless a setting does."""
 
 
+def dashboard_session(digest: str) -> str:
+    """string, owner: the dashboard; DASHBOARD_SESSION, or until the sign-out. The user of a session, by its id's hash.
+
+    Lets nobody in by itself: the cookie is signed, and carries a mark of the password (`dashboard/security.py`).
+    """
+    return f"taskqueue:dashboard:session:{digest}"
+
+
 def api_key(key_id: str) -> str:
     """hash, owner: key_use; a year after the last request. When a key of the REST API was last used; its rate's tokens.
 

@@ -245,7 +245,15 @@ class Settings(BaseModel):
         "dashboard.https", False, "People reach the dashboard by https, through a proxy: its cookies say Secure."
     )
     dashboard_proxy_user_header: str = _at(
-        "dashboard.proxy_user_header", "", "Header in which a trusted proxy names who has signed in there."
+        "dashboard.proxy_user_header",
+        "",
+        "Header in which a trusted proxy names who has signed in there; it needs DASHBOARD_PROXY_SECRET.",
+    )
+    dashboard_proxy_secret: str = _at(
+        "dashboard.proxy_secret",
+        "",
+        "What a trusted proxy sends as X-Proxy-Secret beside the user's name, 24 characters or more.",
+        pattern=r"^(\S{24,})?$",
     )
     dashboard_proxy_role: str = _at(
         "dashboard.proxy_role",
@@ -254,7 +262,7 @@ class Settings(BaseModel):
         pattern="^(viewer|operator|admin)$",
     )
     dashboard_trusted_proxies: Names = _at(
-        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses whose proxy header is believed."
+        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses that the proxy header is taken from."
     )
     dashboard_redact: Names = _at(
         "dashboard.redact",
@@ -366,6 +374,12 @@ class Settings(BaseModel):
         if unknown:
             raise ValueError(
                 f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})"
+            )
+        if self.dashboard_proxy_user_header and not self.dashboard_proxy_secret:
+            raise ValueError(
+                "DASHBOARD_PROXY_USER_HEADER needs DASHBOARD_PROXY_SECRET, or any process that reaches the dashboard "
+                "from a trusted address could name any user: have the proxy send the secret as X-Proxy-Secret "
+                "(openssl rand -hex 32 makes one)"
             )
         self.declared_schedules()
         self.declared_limits()

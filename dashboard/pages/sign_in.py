@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, g, redirect, render_template, request, session
@@ -40,18 +39,25 @@ def page(desk: Desk) -> Blueprint:
         if found is None:
             log.warning("a sign-in was refused", extra={"name_given": name, "address": request.remote_addr})
             return _again(target, name, "This name and password do not belong together."), 401, {}
-        session.clear()
-        session.update(name=found.name, at=time.time(), mark=mark(desk.users, found.name))
+        _end(desk)
+        session.update(id=desk.sessions.begin(found.name), name=found.name, mark=mark(desk.users, found.name))
         answer = redirect(target)
         remember(answer, desk.users, found.name)
         return answer
 
     @blueprint.post("/sign-out")
     def leave() -> Response:
-        session.clear()
+        _end(desk)
         return redirect("/sign-in")
 
     return blueprint
+
+
+def _end(desk: Desk) -> None:
+    """Ends the session of this browser, if it has one."""
+    if "id" in session:
+        desk.sessions.end(str(session["id"]))
+    session.clear()
 
 
 def _again(target: str, name: str, problem: str) -> str:

@@ -290,11 +290,13 @@ def test_a_forged_session_is_no_session(guarded: Browser) -> None:
 
 
 def test_a_trusted_proxy_names_who_it_is(open_browser: Callable[..., Browser]) -> None:
-    browser = open_browser(dashboard_proxy_user_header="X-User", dashboard_users=USERS)
-    assert "eve" in browser.client.get("/", headers={"X-User": "eve"}).text
-    assert 'action="/queues' not in browser.client.get("/queues", headers={"X-User": "eve"}).text
-    assert 'action="/queues' in browser.client.get("/queues", headers={"X-User": "anna"}).text
-    stranger = browser.client.get("/", headers={"X-User": "anna"}, environ_base={"REMOTE_ADDR": "203.0.113.9"})
+    secret = "known-to-the-proxy-of-this-test"
+    browser = open_browser(dashboard_proxy_user_header="X-User", dashboard_proxy_secret=secret, dashboard_users=USERS)
+    eve, anna = ({"X-User": name, "X-Proxy-Secret": secret} for name in ("eve", "anna"))
+    assert "eve" in browser.client.get("/", headers=eve).text
+    assert 'action="/queues' not in browser.client.get("/queues", headers=eve).text
+    assert 'action="/queues' in browser.client.get("/queues", headers=anna).text
+    stranger = browser.client.get("/", headers=anna, environ_base={"REMOTE_ADDR": "203.0.113.9"})
     assert stranger.status_code == 302
 
 

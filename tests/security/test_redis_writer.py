@@ -9,6 +9,7 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
+from dashboard.sessions import Sessions
 from dashboard.users import Users
 from shared import keys, wire
 from shared.redis_client import text
@@ -46,8 +47,9 @@ def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
     forger.secret_key = text(secret)
     sign = SecureCookieSessionInterface().get_signing_serializer(forger)
     assert sign
+    session_id = Sessions(redis_client, 600).begin("ann")
     for mark in ("", "0" * 16):
-        cookie = sign.dumps({"name": "ann", "mark": mark, "at": 4e9, "csrf": "x"})
+        cookie = sign.dumps({"name": "ann", "mark": mark, "id": session_id, "csrf": "x"})
         browser.client.set_cookie("taskqueue_dashboard", str(cookie))
         assert browser.client.get("/").status_code == 302
     assert Users([f"ann:admin:{hashed}"]).named("ann")
