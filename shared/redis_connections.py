@@ -278,6 +278,7 @@ def make_pool(url: str, *, timeout: float, retry: Retry, name: str | None, check
         "retry": retry,
         "client_name": name,
         "protocol": 2,
+        "driver_info": None,  # CLIENT SETINFO: Redis 7.0 knows no such right, and refuses an ACL file that names it
         "check_format": check_format,
     }
     if kind is not UnixDomainSocketConnection:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from shared.local.data_folder import write_secret
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.local.server_binary import ServerBinary
 
 USER = "taskqueue"
 PASSWORD = "the product's own"
@@ -20,10 +21,10 @@ def rules() -> list[str]:
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 
-def guarded_server(folder: Path) -> EmbeddedRedis:
+def guarded_server(folder: Path, binary: ServerBinary | None = None) -> EmbeddedRedis:
     """A server with an administrator, whose address is `url`, and that user."""
     file = folder / "users.acl"
-    server = EmbeddedRedis(data_dir=folder, options={"aclfile": str(file)})
+    server = EmbeddedRedis(data_dir=folder, options={"aclfile": str(file)}, server=binary)
     server.folder.create()
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",
