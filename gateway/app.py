@@ -23,6 +23,7 @@ from gateway.endpoints import Guards, Limits, register
 from gateway.events import Announcer
 from gateway.metrics import Metrics
 from gateway.openapi import document
+from gateway.readiness import Readiness
 from gateway.routes.batch_progress import BatchRoutes
 from gateway.routes.batches import BatchSubmission
 from gateway.routes.dead_letters import DeadLetterRoutes
@@ -148,7 +149,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             tracing,
             settings.default_priority,
         ),
-        HealthRoutes(settings, redis, queues, workers, version(), breaker, ring.required),
+        HealthRoutes(settings, queues, workers, Readiness(scripts, catalogue), version(), breaker, ring.required),
         MetricsRoutes(metrics, Sources(settings.metrics_sources)),
     )
     guards = Guards(limits=_limits(settings), breaker=breaker, door=Door(ring, scripts, metrics), audit=Audit(redis))

@@ -17,6 +17,7 @@ from shared.tasks import WEBHOOK_TYPE
 
 FRESH = 1.0
 """Seconds for which what was read is believed."""
+NO_TYPES = "no worker has registered its task types yet: start one (python -m worker)"
 MOST_ERRORS = 20
 _SHOWN = 300
 
@@ -106,11 +107,7 @@ class Catalogue:
     def _unknown(self, name: str) -> Refusal:
         known = [each.name for each in self.all()]
         if not known:
-            return Refusal(
-                errors.NO_TYPES,
-                "no worker has registered its task types yet: start one (python -m worker), then send this again",
-                headers={"Retry-After": "5"},
-            )
+            return Refusal(errors.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
         detail = f"{wording.shown(name)} is no task type that a worker offers: known are {wording.choices(known)}"
         return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
 

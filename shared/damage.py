@@ -38,6 +38,7 @@ SINGLE: Mapping[str, str] = {
     keys.LOCK_FENCES: "hash",
     keys.AUDIT: "stream",
     keys.DASHBOARD_SECRET: "string",
+    keys.SUBMISSION_CHECK: "string",
 }
 """The keys that there is one of, with what they hold. The number of the format is not ours to mend."""
 

@@ -307,6 +307,9 @@ def handover(worker: str) -> str:
     return f"taskqueue:handover:{worker}"
 
 
+SUBMISSION_CHECK = "taskqueue:submission-check"
+"""string, owner: submission_check; a minute. When a gateway last found out, by writing this, that Redis takes tasks."""
+
 PAUSED = "taskqueue:paused"
 """hash, owner: queues; for ever. Paused queues: name to JSON with reason and time."""
 

@@ -64,7 +64,7 @@ class Submitted:
 class QueueInfo:
     """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued.
 
-    Of the pending ones `aside` wait for a limit or for the turn of their tenant.
+    Of the pending ones `aside` wait for a limit or for the turn of their tenant; `oldest_ready_at` is of the others.
     """
 
     name: str
@@ -75,6 +75,7 @@ class QueueInfo:
     oldest_at: datetime | None
     paused: Mapping[str, str] | None
     aside: int = 0
+    oldest_ready_at: datetime | None = None
 
 
 class Queues:
@@ -170,10 +171,11 @@ class Queues:
                 aside=aside,
                 scheduled=scheduled,
                 retrying=retrying,
-                oldest_at=min((instant(each[0][1]) for each in oldest if each), default=None),
+                oldest_at=min((instant(each[0][1]) for each in (ready, waiting) if each), default=None),
+                oldest_ready_at=instant(ready[0][1]) if ready else None,
                 paused=_pause(paused[name.encode()]) if name.encode() in paused else None,
             )
-            for name, (pending, aside, scheduled, retrying, *oldest) in zip(names, rows, strict=True)
+            for name, (pending, aside, scheduled, retrying, ready, waiting) in zip(names, rows, strict=True)
         ]
 
 

@@ -287,6 +287,10 @@ class Scripts:
         """Keeps the answer of such a request; nothing to let go of its key. Whether it was still ours."""
         return bool(self.call("request_end", digest, who, answer))
 
+    def submission_check(self) -> None:
+        """Writes as a submission does, on its terms: raises what a submission would raise now."""
+        self.call_copied("submission_check")
+
     def cancel(self, task_id: str, reason: str) -> tuple[str, str]:
         """The state found and what happened: cancelled, requested, ended or unknown."""
         state, happened = self.call("cancel", task_id, reason)

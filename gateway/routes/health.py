@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from redis import Redis
 from redis.exceptions import ResponseError
 
 from gateway import errors, schemas
 from gateway.breaker import Breaker
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
-from shared.doctor import examine, worst
+from gateway.readiness import Readiness
+from shared.doctor import Level, examine, worst
+from shared.doctor.system import check_capacity, check_housekeeping
 from shared.errors import StoreUnavailable
-from shared.queues import Queues
+from shared.queues import QueueInfo, Queues
 from shared.redis_client import translated
 from shared.settings import Settings
-from shared.workers import Workers
+from shared.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}
 NEARLY_FULL = 0.9
@@ -33,18 +34,19 @@ class HealthRoutes:
     def __init__(
         self,
         settings: Settings,
-        redis: Redis,
         queues: Queues,
         workers: Workers,
+        readiness: Readiness,
         version: str,
         breaker: Breaker,
         keys: bool,
     ) -> None:
         """`keys`: callers need one, so strangers are told only what orchestrators have to know."""
         self.settings = settings
-        self.redis = redis
+        self.redis = queues.scripts.redis
         self.queues = queues
         self.workers = workers
+        self.readiness = readiness
         self.version = version
         self.breaker = breaker
         self.keys = keys
@@ -113,7 +115,7 @@ class HealthRoutes:
         store=False,
     )
     def ready(self) -> Reply:
-        """Says whether this instance should get requests: Redis answers, takes writes and evicts nothing."""
+        """Says whether a submission would be taken now: Redis takes and keeps it, and task types are registered."""
         answer = self.health()
         if self.keys and isinstance(answer.content, schemas.Health):
             reachable = schemas.StoreHealth(reachable=answer.content.redis.reachable)
@@ -123,20 +125,30 @@ class HealthRoutes:
 
     def _look(self) -> schemas.Health:
         info = self._info()
-        queues = {queue.name: queue.pending for queue in self.queues.overview()}
-        workers = self.workers.count()
         stops, notes = _judge(info)
-        if workers == 0:
+        stops += self.readiness.obstacles()
+        queues = self.queues.overview()
+        workers, unreadable = self.workers.look()
+        notes += self._doubts(workers, queues)
+        alive = len(workers) + len(unreadable)
+        if not alive:
             notes.append("no worker is alive: tasks are taken but not run; start one with python -m worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three
             version=self.version,
             redis=_store(info),
-            workers=workers,
-            queues=queues,
+            workers=alive,
+            queues={queue.name: queue.pending for queue in queues},
             notes=stops + notes,
         )
+
+    def _doubts(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[str]:
+        """What the doctor finds wrong with those who are to run what is taken."""
+        with translated():
+            now_us = self.queues.scripts.now_us()
+            findings = [check_capacity(workers, queues, now_us), check_housekeeping(self.redis, self.settings)]
+        return [f"{each.seen}; {each.advice}" for each in findings if each.level is not Level.OK]
 
     def _info(self) -> Mapping[str, Any]:
         """What INFO says; empty when this user may not ask, which is no fault."""

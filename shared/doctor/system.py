@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared import formats, keys
+from shared.clock import instant_us
 from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from shared.queues import Queues
 from shared.redis_client import raw, text
 from shared.scripts import Scripts
 from shared.workers import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redis import Redis
 
+    from shared.queues import QueueInfo
     from shared.settings import Settings
+    from shared.workers import WorkerInfo
+
+BUSY = 60
+"""Seconds without a free executor that are worth a note."""
 
 OVERDUE_US = 10_000_000
 """From when on a due task or an ended lease says that nobody keeps house."""
@@ -24,7 +33,16 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     data = _format(redis)
     if data.level is Level.ERROR:
         return [data]  # the rest would be read as if it were ours
-    return [data, _damage(redis), *_workers(redis, settings), _types(redis), _housekeeping(redis, settings)]
+    workers, unreadable = Workers(redis).look()
+    queues = Queues(Scripts(redis), settings.queues).overview()
+    return [
+        data,
+        _damage(redis),
+        *_workers(workers, unreadable, settings),
+        *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
+        _types(redis),
+        check_housekeeping(redis, settings),
+    ]
 
 
 def _format(redis: Redis) -> Finding:
@@ -49,8 +67,7 @@ def _damage(redis: Redis) -> Finding:
     )
 
 
-def _workers(redis: Redis, settings: Settings) -> list[Finding]:
-    workers, unreadable = Workers(redis).look()
+def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings: Settings) -> list[Finding]:
     if unreadable:
         return [
             doubtful(
@@ -83,7 +100,27 @@ def _types(redis: Redis) -> Finding:
     return fine("task types", f"{number} registered")
 
 
-def _housekeeping(redis: Redis, settings: Settings) -> Finding:
+def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:
+    """Whether a task that is submitted now soon finds an executor."""
+    executors = sum(each.executors for each in workers)
+    running = [task.seconds for each in workers for task in each.running]
+    if not executors or len(running) < executors:
+        return fine("capacity", f"{len(running)} of {executors} executors are busy")
+    since = [each.oldest_ready_at for each in queues if each.oldest_ready_at and each.paused is None]
+    waited = max((now_us - instant_us(at) for at in since), default=0) / 1_000_000
+    shortest = min(running)
+    if max(waited, shortest) < BUSY:
+        return fine("capacity", f"all {executors} executors are busy")
+    seen = f"all {executors} executors are busy"
+    if shortest >= BUSY:
+        seen += f", each with one task for {shortest:.0f} s or longer"
+    if waited >= BUSY:
+        seen += f", and a task has been waiting for one for {waited:.0f} s"
+    return doubtful("capacity", seen, "start more workers, or raise WORKER_EXECUTORS if processors are idle")
+
+
+def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
+    """Whether due tasks and ended leases are dealt with."""
     now = Scripts(redis).now_us()
     late = [
         f"a {what} that is due since {(now - due) / 1e6:.0f} s"

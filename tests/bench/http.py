@@ -62,7 +62,7 @@ def gateway(url: str) -> Iterator[str]:
 
 def _ready(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/health/ready", timeout=1).is_success
+        return httpx.get(f"{address}/health/live", timeout=1).is_success
     except httpx.HTTPError:
         return False
 

@@ -112,13 +112,13 @@ def _site(system: System, chromium: Browser, **settings: str) -> Site:
         system.start(part)
     site = Site(system, chromium, f"http://127.0.0.1:{dashboard}", f"http://127.0.0.1:{gateway}", [])
     for address in (site.gateway, site.dashboard):
-        wait_until(lambda address=address: _ready(address), f"{address} is ready")  # type: ignore[misc]
+        wait_until(lambda address=address: _ready(address), f"{address} answers")  # type: ignore[misc]
     return site
 
 
 def _ready(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/health/ready", timeout=2) as answer:
+        with urllib.request.urlopen(f"{address}/health/live", timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

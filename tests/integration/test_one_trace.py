@@ -36,13 +36,13 @@ def http(system: System, collector: Collector) -> Iterator[httpx.Client]:
     port = free_port()
     system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1", LOG_FORMAT="json")
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
-        wait_until(lambda: _ready(client), "the gateway is ready", 60)
+        wait_until(lambda: _ready(client), "the gateway answers", 60)
         yield client
 
 
 def _ready(client: httpx.Client) -> bool:
     try:
-        return client.get("/health/ready").status_code == 200
+        return client.get("/health/live").status_code == 200
     except httpx.TransportError:
         return False
 

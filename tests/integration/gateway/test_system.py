@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
+from shared import keys
 from shared.queues import Queues
 from shared.workers import RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
@@ -94,6 +95,55 @@ def test_health_says_what_to_look_at(gateway: Gateway) -> None:
     assert body["queues"] == {"critical": 0, "high": 0, "normal": 1, "low": 0}
     assert any("no worker" in note for note in body["notes"])
     assert body["redis"]["reachable"] is True
+
+
+def _worker(*seconds: float) -> WorkerInfo:
+    """A worker of two executors that runs these tasks."""
+    running = tuple(RunningTask(id=f"t{at}", type="process", seconds=each) for at, each in enumerate(seconds))
+    return WorkerInfo(
+        name="w1", host="h", pid=1, version="1", queues=("normal",), executors=2, running=running,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("running", "waits", "words"),
+    [
+        ((300, 90), 0, "all 2 executors are busy, each with one task for 90 s or longer"),
+        ((3, 2), 61, "all 2 executors are busy, and a task has been waiting for one for 61 s"),
+        ((300, 2), 59, ""),
+        ((300,), 300, ""),
+    ],
+)
+def test_executors_that_are_all_busy_for_long_are_a_reason_to_look(
+    gateway: Gateway, running: tuple[float, ...], waits: int, words: str
+) -> None:
+    Workers(gateway.redis).announce(_worker(*running))
+    if waits:
+        gateway.redis.zadd(keys.pending("normal"), {gateway.submit(): gateway.scripts.now_us() - waits * 1_000_000})
+    body = gateway.http.get("/health").get_json()
+    assert body["status"] == ("degraded" if words else "ok")
+    assert any(words in note and "start more workers" in note for note in body["notes"]) or not words
+    assert gateway.http.get("/health/ready").status_code == 200, "it is taken and waits"
+
+
+def test_a_due_task_that_no_housekeeper_moves_is_a_reason_to_look(gateway: Gateway) -> None:
+    Workers(gateway.redis).announce(_worker())
+    task_id = gateway.submit(delay=60)
+    assert gateway.http.get("/health").get_json()["status"] == "ok"
+    gateway.redis.zadd(keys.scheduled("normal"), {task_id: gateway.scripts.now_us() - 12_000_000})
+    body = gateway.http.get("/health").get_json()
+    assert body["status"] == "degraded"
+    assert any("task in normal" in note and "start a housekeeper" in note for note in body["notes"])
+
+
+def test_without_task_types_the_gateway_is_not_ready(make_gateway: MakeGateway) -> None:
+    fresh = make_gateway(types=())
+    problem(fresh.http.post("/tasks", json={"type": "process", "data": 1}), 503, "no-task-types")
+    for path in ("/health", "/health/ready"):
+        answer = fresh.http.get(path)
+        assert answer.status_code == 503
+        assert any("no worker has registered its task types" in note for note in answer.get_json()["notes"])
 
 
 def test_a_redis_that_may_throw_tasks_away_is_not_ready(gateway: Gateway) -> None:

@@ -87,6 +87,17 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         return NO_ANSWER, b""
 
 
+def post(port: int, path: str, body: object) -> tuple[int, bytes]:
+    """Status and body; (0, b"") when nobody answers."""
+    try:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return NO_ANSWER, b""
+
+
 def start_gateway(system: System, port: int, **environment: str) -> None:
     """A gateway that is ready to take tasks."""
     system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2", **environment)

@@ -24,8 +24,9 @@ from shared.redis_client import connect, translated
 from shared.scripts import Scripts
 from shared.tasks import NewTask, TaskState, new_task_id
 from tests.faults.faults import RUN_LONG
+from tests.faults.site import fill_disk, make_room
 from tests.harness import System, running_system, wait_until
-from tests.integration.redis_modes.load import Callers, get, start_gateway
+from tests.integration.redis_modes.load import Callers, get, post, start_gateway
 
 PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
@@ -125,10 +126,52 @@ def test_a_full_redis_refuses_tasks_with_the_reason_and_lets_everything_else_end
         system.dead_letters.purge(dead)
         beat = _beats(system)
         wait_until(lambda: _beats(system) > beat, "the worker still gives signs of life")
-        assert json.loads(get(port, "/health")[1])["status"] == "degraded"
+        assert json.loads(get(port, "/health")[1])["status"] == "unavailable"
         client.config_set("maxmemory", "0")
         assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
         assert worker.poll() is keeper.poll() is None
+
+
+@pytest.mark.parametrize("trouble", ["full disk", "maxmemory", "too few replicas", "a replica"])
+def test_the_gateway_is_ready_when_a_submission_would_be_taken_and_only_then(trouble: str, tmp_path: Path) -> None:
+    port = free_port()
+    body = {"type": "noop", "data": None}
+    with (
+        EmbeddedRedis(data_dir=tmp_path / "redis", options={"appendfsync": "everysec"}) as server,
+        connect(server.url, timeout=5, check_format=False) as client,
+        running_system(client, server.url, tmp_path) as system,
+    ):
+        system.start_housekeeper()
+        system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1")
+        wait_until(lambda: get(port, "/health/live")[0] == 200, "the gateway answers")
+        status, said = get(port, "/health/ready")
+        assert (status, post(port, "/tasks", body)[0]) == (503, 503)
+        assert "no worker has registered its task types yet" in said.decode()
+        system.start_worker()
+        wait_until(lambda: get(port, "/health/ready")[0] == 200, "the gateway is ready")
+        assert post(port, "/tasks", body)[0] == 202
+        _MAKE[trouble](server, client)
+        wait_until(lambda: post(port, "/tasks", body)[0] == 503, "submissions are refused")
+        for path in ("/health/ready", "/health"):
+            wait_until(lambda path=path: get(port, path)[0] == 503, f"{path} says that nothing is taken", 5)  # type: ignore[misc]
+        _END[trouble](server, client)
+        wait_until(lambda: get(port, "/health/ready")[0] == 200, "it is ready again", 30)
+        assert post(port, "/tasks", body)[0] == 202
+
+
+Change = Callable[[EmbeddedRedis, Redis], object]
+_MAKE: dict[str, Change] = {
+    "full disk": lambda server, _: fill_disk(server, 0),
+    "maxmemory": lambda _, client: client.config_set("maxmemory", "1mb"),
+    "too few replicas": lambda _, client: client.config_set("min-replicas-to-write", "1"),
+    "a replica": lambda _, client: client.replicaof("127.0.0.1", str(free_port())),
+}
+_END: dict[str, Change] = {
+    "full disk": lambda server, _: make_room(server),
+    "maxmemory": lambda _, client: client.config_set("maxmemory", "0"),
+    "too few replicas": lambda _, client: client.config_set("min-replicas-to-write", "0"),
+    "a replica": lambda _, client: client.replicaof("NO", "ONE"),
+}
 
 
 def _beats(system: System) -> float:

@@ -1,0 +1,51 @@
+"""Whether a submission would be taken now, found out by writing on a submission's terms."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from gateway.catalogue import NO_TYPES, Catalogue
+from shared.errors import StoreRefused, StoreUnavailable
+from shared.redis_client import translated
+from shared.scripts import Scripts
+
+FRESH = 1.0
+"""Seconds for which an answer holds: probes come about once a second, from several places."""
+
+
+class Readiness:
+    """What keeps submissions from being taken, asked of Redis at most once a second."""
+
+    def __init__(self, scripts: Scripts, catalogue: Catalogue, clock: Callable[[], float] = time.monotonic) -> None:
+        self.scripts = scripts
+        self.catalogue = catalogue
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.outcome: StoreUnavailable | None = None
+        self.asked_at = -FRESH
+
+    def obstacles(self) -> list[str]:
+        """Returns why a submission would be refused now; nothing when it would be taken.
+
+        Raises StoreUnavailable when Redis does not answer.
+        """
+        with self.lock:
+            if self.clock() - self.asked_at >= FRESH:
+                self.outcome = self._ask()
+                self.asked_at = self.clock()
+            outcome = self.outcome
+        if isinstance(outcome, StoreRefused):
+            return [str(outcome)]
+        if outcome:
+            raise outcome
+        return [] if self.catalogue.all() else [NO_TYPES]
+
+    def _ask(self) -> StoreUnavailable | None:
+        try:
+            with translated():
+                self.scripts.submission_check()
+        except StoreUnavailable as error:
+            return error
+        return None
