@@ -23,6 +23,7 @@ from shared.settings import Settings
 from shared.stop_points import stop_point
 from worker.crew import Crew
 from worker.executor_process import ExecutorProcess
+from worker.failure_log import FailureLog
 from worker.held import Held
 from worker.link import Link, News
 from worker.liveness import Liveness
@@ -71,6 +72,7 @@ class Engine:
         self.ready = watch.ready
         self.suspects = Suspects(crew, settings.max_crashes)
         self.metrics = metrics
+        self.failure_log = FailureLog()
         self.hooks = hooks
         self.selector = selectors.DefaultSelector()
         self.work_likely = True
@@ -106,6 +108,7 @@ class Engine:
             self._hand_out()
             if self.outage_since is None:
                 self.hooks.listen(self.hungry)
+        self.failure_log.close()
 
     def wake(self) -> None:
         """Ends the wait; may be called from any thread."""
@@ -170,6 +173,7 @@ class Engine:
         else:
             self.liveness.talked_at = now
         self.watch.look(now)
+        self.failure_log.summarize(now)
         if self.draining_until is None:
             self.crew.retire_spent()
             self.crew.fill()
@@ -293,6 +297,7 @@ class Engine:
             self.watch.cancel(held.id)
         for report in news.written:
             self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
+            self.failure_log.add(report)
         for held in news.refused:
             self.metrics.leases_lost += held.lose()
             line = "task %s: its lease was lost, so its outcome here was refused"

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from shared.local.ports import free_port
+from shared.tasks import TaskState
 from shared.traceparent import attempt_span
 from tests.collector import Collector
 from tests.harness import System, wait_until
@@ -68,6 +69,44 @@ def test_housekeeping_says_which_task_it_took_from_whom(system: System, tmp_path
     [line] = some(system, "worker.housekeeping", "the lease of worker")
     assert (line["part"], line["instance"]) == ("housekeeper", "hk-7")
     assert (line["task_id"], line["attempt"], line["trace_id"]) == (task_id, 1, TRACE)
+    assert (line["level"], line["task_type"], line["error_type"]) == ("WARNING", "note", "LeaseLost")
+    assert "🔄" in line["message"], "a task that is tried again is found as the deployment guide says"
+
+
+def test_each_failed_attempt_is_one_line_with_its_level_and_without_the_data(system: System) -> None:
+    system.start_worker(MAX_RETRIES="2")
+    system.start_housekeeper()
+    task_id = system.submit("fail", '{"message": "password is hunter2"}', meta=SAMPLED)
+    assert system.ended(task_id).summary.state is TaskState.FAILED
+    dead = some(system, "worker", "dead letter")
+    retries = lines(system, "worker", "🔄 retry")
+    assert [(each["level"], each["attempt"]) for each in retries] == [("WARNING", 1), ("WARNING", 2)]
+    assert [(each["level"], each["attempt"]) for each in dead] == [("ERROR", 3)]
+    assert [each.get("retry_delay") for each in (*retries, *dead)] == [0.05, 0.1, None]
+    for each in (*retries, *dead):
+        assert (each["task_id"], each["task_type"], each["trace_id"]) == (task_id, "fail", TRACE)
+        assert (each["error_type"], each["queue"]) == ("RuntimeError", "normal")
+    written = system.logs()
+    assert written.count("🔄") == 2, "what the deployment guide searches for is in the lines of retries only"
+    assert "hunter2" not in written
+
+
+def test_crashes_poison_tasks_and_cancelled_attempts_are_lines_too(system: System, tmp_path: Path) -> None:
+    system.start_worker(MAX_CRASHES="2")
+    system.start_housekeeper()
+    crashing = system.submit("crash", '{"how": "kill"}')
+    assert system.ended(crashing).summary.state is TaskState.FAILED
+    mark = tmp_path / "mark"
+    cancelled = system.submit("note", json.dumps({"file": str(mark), "seconds": 60.0}))
+    wait_until(mark.exists, "it runs")
+    system.queues.cancel(cancelled, "as asked")
+    found = [*some(system, "worker", "🔄 retry"), *some(system, "worker", "dead letter")]
+    found += some(system, "worker", "attempt cancelled")
+    assert [(each["task_id"], each["level"], each["error_type"]) for each in found] == [
+        (crashing, "WARNING", "ExecutorCrashed"),
+        (crashing, "ERROR", "PoisonTask"),
+        (cancelled, "INFO", "TaskCancelled"),
+    ]
 
 
 @pytest.mark.parametrize("traced", [True, False])

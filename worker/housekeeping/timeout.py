@@ -54,14 +54,7 @@ class Timeout:
         reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit)
         for each in reaped:
             traceparent = read_traceparent(each.meta)
-            log.warning(
-                "task %s (%s): the lease of worker %s ended; it is %s now",
-                each.id,
-                each.type,
-                each.worker,
-                each.state,
-                extra={"task_id": each.id, "attempt": each.attempt, "trace_id": trace_id(traceparent)},
-            )
+            _log(each, traceparent)
             if self.tracing.on and is_sampled(traceparent):
                 self._tell(each, traceparent)
         return len(reaped)
@@ -74,3 +67,23 @@ class Timeout:
         span.set_attribute("messaging.client.id", lost.worker)
         error = {"type": "LeaseLost", "message": f"worker {lost.worker} stopped extending its lease"}
         self.tracing.end_attempt(span, subject, "failed" if lost.state == "failed" else "lost", error, now)
+
+
+_EVENTS = {"pending": (logging.WARNING, "🔄 retry at once"), "failed": (logging.ERROR, "dead letter (poison task)")}
+
+
+def _log(lost: Reaped, traceparent: str | None) -> None:
+    """Logs what became of a task, as its worker would have (`worker.failure_log`)."""
+    level, event = _EVENTS.get(lost.state, (logging.INFO, "attempt cancelled"))
+    fields = {
+        "task_id": lost.id,
+        "task_type": lost.type,
+        "queue": lost.queue,
+        "attempt": lost.attempt,
+        "error_type": "PoisonTask" if lost.state == "failed" else "LeaseLost",
+        "outcome": lost.state,
+        "retry_delay": 0.0 if lost.state == "pending" else None,
+        "trace_id": trace_id(traceparent),
+    }
+    line = "%s: task %s (%s), attempt %d; the lease of worker %s ended"
+    log.log(level, line, event, lost.id, lost.type, lost.attempt, lost.worker, extra=fields)

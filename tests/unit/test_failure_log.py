@@ -1,0 +1,48 @@
+"""A storm of failures costs a bounded number of log lines, and each attempt is counted in one of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
+from worker.held import Held
+from worker.link import Report
+
+
+def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:
+    held = Held(b"a1", b"normal", b"fail", b"", 1, 0, 0, 0, b"", b"", b"", 0, "t", 0, 0.0)
+    return Report(held, kind, 5_000_000, b"", b"", b"", 0.1, error)
+
+
+def test_a_storm_is_summarized(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    clock = [100.0]
+    log = FailureLog(lambda: clock[0])
+    for _ in range(10_000):
+        log.add(report())
+    assert len(caplog.records) == LINES_PER_SECOND
+    log.summarize(clock[0] + 1.0)
+    summary = caplog.records[-1]
+    assert len(caplog.records) == LINES_PER_SECOND + 1
+    assert summary.__dict__["attempts"] == 10_000 - LINES_PER_SECOND
+    assert "🔄" in summary.getMessage()
+    clock[0] += 1.5
+    log.add(report())
+    assert len(caplog.records) == LINES_PER_SECOND + 2
+
+
+def test_summaries_of_made_up_error_classes_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    log = FailureLog(lambda: 100.0)
+    for number in range(5_000):
+        log.add(report("failed", f"Error{number}"))
+    log.close()
+    assert len(caplog.records) == LINES_PER_SECOND + MOST_SUMMARIES + 1
+    counted = sum(record.__dict__.get("attempts", 1) for record in caplog.records)
+    assert counted == 5_000
+
+
+def test_what_completed_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    FailureLog().add(report("completed"))
+    assert not caplog.records

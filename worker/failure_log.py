@@ -1,0 +1,85 @@
+"""Logs every attempt that did not succeed, once Redis has its outcome: retries, dead letters, interruptions.
+
+The class of the error is logged, never its message: that may hold data of the task. The dashboard and the API show it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from worker.link import Report
+
+log = logging.getLogger(__name__)
+
+LINES_PER_SECOND = 100
+"""Attempts that get a line of their own; beyond, attempts of one type and error share a line per second."""
+MOST_SUMMARIES = 50
+"""Lines that summarize one second; the attempts beyond share the last."""
+
+_EVENTS = {
+    "retrying": (logging.WARNING, "🔄 retry scheduled"),
+    "crashed": (logging.WARNING, "🔄 retry scheduled after a crash"),
+    "failed": (logging.ERROR, "dead letter"),
+    "poisoned": (logging.ERROR, "dead letter (poison task)"),
+    "cancelled": (logging.INFO, "attempt cancelled"),
+    "interrupted": (logging.INFO, "attempt interrupted, task returned to its queue"),
+}
+_OTHER = ("failed", "other types", "other errors")
+
+
+class FailureLog:
+    """One line per attempt, and a bounded number of lines per second."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.monotonic = monotonic
+        self._second_ends = 0.0
+        self._lines_left = LINES_PER_SECOND
+        self._unlogged: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, report: Report) -> None:
+        """Logs the outcome of an attempt; nothing for one that completed."""
+        if report.kind not in _EVENTS:
+            return
+        self.summarize(self.monotonic())
+        if self._lines_left > 0:
+            self._lines_left -= 1
+            _log_attempt(report)
+        else:
+            key = (report.kind, report.held.name, report.error_type)
+            self._unlogged[key if key in self._unlogged or len(self._unlogged) < MOST_SUMMARIES else _OTHER] += 1
+
+    def summarize(self, now: float) -> None:
+        """Logs how many attempts of the last second had no line of their own, once that second is over."""
+        if now < self._second_ends:
+            return
+        for (kind, task_type, error), count in self._unlogged.items():
+            level, event = _EVENTS[kind]
+            fields = {"task_type": task_type, "error_type": error, "outcome": kind, "attempts": count}
+            log.log(level, "%s: %d more attempts of %s (%s)", event, count, task_type, error, extra=fields)
+        self._unlogged.clear()
+        self._second_ends = now + 1
+        self._lines_left = LINES_PER_SECOND
+
+    def close(self) -> None:
+        """Logs what is left to summarize."""
+        self.summarize(float("inf"))
+
+
+def _log_attempt(report: Report) -> None:
+    held = report.held
+    level, event = _EVENTS[report.kind]
+    delay = report.delay_us / 1_000_000 if report.kind in ("retrying", "crashed") else None
+    fields = {
+        **held.log_fields,
+        "task_type": held.name,
+        "queue": held.queue.decode(errors="replace"),
+        "error_type": report.error_type,
+        "outcome": report.kind,
+        "retry_delay": delay,
+    }
+    after = "" if delay is None else f" in {delay:g} s"
+    line = "%s%s: task %s (%s), attempt %d, %s"
+    log.log(level, line, event, after, held.id.decode(), held.name, held.attempt, report.error_type, extra=fields)
