@@ -1,34 +1,38 @@
-"""The metrics of other parts on the gateway's page: for one machine without Prometheus.
+"""The metrics of other parts on the gateway's page.
 
-Each part has its own /metrics, and Prometheus collects them one by one. Somebody who has just started everything on
-a laptop has no Prometheus, and looks at the gateway. So the parts named in METRICS_SOURCES are asked there and then,
-and the families of the product are shown too. Where Prometheus collects, the setting stays empty, or everything would
-be counted twice.
+Each part has its own /metrics, and Prometheus collects them one by one. People look at the gateway, so the parts named
+in METRICS_SOURCES are asked there and then, and the families of the product are shown too. A Prometheus that scrapes
+the parts asks for `/metrics?parts=gateway`, which leaves the others out, or everything would be counted twice.
 """
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import add
 from urllib.error import URLError
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-FEDERATED = "X-Taskqueue-Federated"
-TIMEOUT = 0.3
+OWN = "parts=gateway"
+"""The query that a gateway answers with its own metrics alone, and every other part ignores."""
+TIMEOUT = 1.0
 MOST_BYTES = 4 << 20
-_TOGETHER: dict[str, Callable[[float, float], float]] = {
-    "taskqueue_housekeeper_leader_term": max,
-    "taskqueue_housekeeping_interval_seconds": max,
-    "taskqueue_housekeeping_last_success_age_seconds": min,
-}
-"""What several parts say is added up, except where the sum would mean nothing."""
+_AT_ONCE = 16
+_FRESH = 1.0
+"""Seconds for which what was collected is shown again, so that many readers cost the parts no more than one."""
+_SUMMED = frozenset({"taskqueue_executors", "taskqueue_executor_memory_bytes", "taskqueue_held_tasks"})
+"""Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
+_AGE = "taskqueue_housekeeping_last_success_age_seconds"
 PREFIXES = (
     "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "taskqueue_",
 )  # fmt: skip
@@ -40,21 +44,30 @@ class Sources:
     def __init__(self, addresses: Sequence[str], timeout: float = TIMEOUT) -> None:
         self.addresses = [_address(each) for each in addresses]
         self.timeout = timeout
+        self._alone = threading.Lock()
+        self._collected, self._fresh_until = b"", float("-inf")
 
     def collect(self, ours: frozenset[str]) -> bytes:
         """What the parts say of the product, without our own families; a part that does not answer is left out."""
         if not self.addresses:
             return b""
-        with ThreadPoolExecutor(len(self.addresses)) as pool:
-            texts = list(pool.map(self._fetch, self.addresses))
+        with self._alone:
+            if time.monotonic() >= self._fresh_until:
+                self._collected = self._collect(ours)
+                self._fresh_until = time.monotonic() + _FRESH
+            return self._collected
+
+    def _collect(self, ours: frozenset[str]) -> bytes:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            requests = [request for found in pool.map(_requests, self.addresses) for request in found]
+            texts = list(pool.map(self._fetch, requests))
         registry = CollectorRegistry()
         registry.register(_Merged([text for text in texts if text], ours))
         return generate_latest(registry)
 
-    def _fetch(self, address: str) -> str:
-        request = urllib.request.Request(address, headers={FEDERATED: "1"})  # noqa: S310  # settings decide the scheme
+    def _fetch(self, request: urllib.request.Request) -> str:
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310  # settings decide it
                 return str(answer.read(MOST_BYTES).decode())
         except (URLError, OSError, ValueError):
             return ""
@@ -89,7 +102,7 @@ class _Merged(Collector):
 
 def _add_up(family: Metric) -> None:
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    together: Callable[[float, float], float] = _TOGETHER.get(family.name, add)
+    together = _together(family)
     for sample in family.samples:
         series = (sample.name, tuple(sorted(sample.labels.items())))
         sums[series] = together(sums[series], sample.value) if series in sums else sample.value
@@ -98,7 +111,38 @@ def _add_up(family: Metric) -> None:
         family.add_sample(name, dict(labels), value)
 
 
+def _together(family: Metric) -> Callable[[float, float], float]:
+    """How values of equal series are made one."""
+    if family.type != "gauge" or family.name in _SUMMED:
+        return add
+    return min if family.name == _AGE else max
+
+
 def _address(given: str) -> str:
     """Accepts host:port and full addresses."""
     address = given if "://" in given else f"http://{given}"
-    return address if address.count("/") > 2 else f"{address}/metrics"
+    address = address if address.count("/") > 2 else f"{address}/metrics"
+    return f"{address}{'&' if '?' in address else '?'}{OWN}"
+
+
+def _requests(address: str) -> list[urllib.request.Request]:
+    """One for each instance: a name may have several addresses, as of a service's containers or pods.
+
+    Addresses of one family only, or an instance that has both would be counted twice.
+    """
+    parts = urlsplit(address)
+    if parts.scheme != "http" or not parts.hostname:
+        return [urllib.request.Request(address)]  # noqa: S310
+    found = _resolved(parts.hostname, socket.AF_INET) or [f"[{each}]" for each in _resolved(parts.hostname)]
+    places = [each if parts.port is None else f"{each}:{parts.port}" for each in found]
+    return [
+        urllib.request.Request(parts._replace(netloc=place).geturl(), headers={"Host": parts.netloc})  # noqa: S310
+        for place in places
+    ]
+
+
+def _resolved(host: str, family: socket.AddressFamily = socket.AF_INET6) -> list[str]:
+    try:
+        return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)})
+    except OSError:
+        return []

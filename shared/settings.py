@@ -313,7 +313,10 @@ class Settings(BaseModel):
         "Hosts and networks inside (receiver, 10.1.0.0/16) that webhooks may go to all the same, on any port.",
     )
     metrics_sources: Names = _at(
-        "gateway.metrics_sources", (), "Addresses of /metrics of other parts that the gateway's /metrics shows too."
+        "gateway.metrics_sources",
+        (),
+        "Addresses of other parts, host:port, whose metrics the gateway's /metrics shows too; of a name with several "
+        "addresses, all.",
     )
 
     @field_validator("redis_url")

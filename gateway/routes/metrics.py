@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from flask import request
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from gateway import schemas
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.metrics import Metrics
-from gateway.sources import FEDERATED, Sources
+from gateway.sources import Sources
 
 
 class MetricsRoutes:
-    """The metrics of this gateway and, where there is no Prometheus to collect them, of parts beside it."""
+    """The metrics of this gateway and of the parts beside it."""
 
     def __init__(self, metrics: Metrics, sources: Sources) -> None:
         self.metrics = metrics
@@ -23,12 +23,11 @@ class MetricsRoutes:
         tag="metrics",
         # As at every other part: counts, and names of types and queues; no data, no ids, no callers.
         scope=None,
+        query=schemas.MetricsQuery,
         answers={200: Answer(description="Metrics in the text format of Prometheus.", media_type=CONTENT_TYPE_LATEST)},
         store=False,
     )
-    def metrics_page(self) -> Reply:
+    def metrics_page(self, query: schemas.MetricsQuery) -> Reply:
         """Shows the metrics of this gateway, and those of the parts in METRICS_SOURCES."""
-        # A gateway that is asked by another does not ask on, or two that name each other would never answer.
-        asked_by_gateway = FEDERATED in request.headers
-        others = b"" if asked_by_gateway else self.sources.collect(self.metrics.names)
+        others = self.sources.collect(self.metrics.names) if query.parts == "all" else b""
         return Reply(content=self.metrics.render() + others, media_type=CONTENT_TYPE_LATEST)

@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway.schemas.values import Body, NextCursor, View
+from gateway.schemas.values import Body, NextCursor, Query, View
+
+
+class MetricsQuery(Query):
+    """Whose metrics are shown."""
+
+    parts: Literal["all", "gateway"] = Field(
+        "all", description="`gateway` leaves out the other parts, for a Prometheus that scrapes each of them."
+    )
 
 
 class PauseBody(Body):

@@ -58,7 +58,7 @@ def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Map
     replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
     return {
         **watched,
-        # One page shows every metric. A Prometheus scrapes each part by itself and leaves this empty.
+        # One page shows every metric.
         "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if part.name != "gateway"),
         # There is no Jaeger beside us: the dashboard shows what handlers did.
         "TRACE_LOCALLY": "true",

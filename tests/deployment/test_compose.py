@@ -302,6 +302,12 @@ def test_a_part_listens_where_it_is_checked_published_and_exposed(part: str) -> 
     assert str(port) in exposed[0].split()
 
 
+def test_the_gateway_shows_the_metrics_of_workers_and_housekeepers() -> None:
+    others = {"worker", "housekeeper"}
+    assert set(settings_of("gateway").metrics_sources) == {f"{part}:{port_of(part)}" for part in others}
+    assert all(services()[part]["networks"].keys() & services()["gateway"]["networks"].keys() for part in others)
+
+
 def test_a_container_has_longer_to_stop_than_its_part_takes_to_drain() -> None:
     def margin(part: str, drain: float) -> float:
         return seconds(services()[part]["stop_grace_period"]) - drain

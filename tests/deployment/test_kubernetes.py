@@ -250,6 +250,8 @@ def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
     assert ports == {
         "gateway": [5000],
         "dashboard": [5001],
+        "worker": [9100],
+        "housekeeper": [9101],
         "redis": [6379],
         "prometheus": [9090],
         "jaeger": [4318, 16686],
@@ -259,6 +261,16 @@ def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
         assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
         for port in service["spec"]["ports"]:
             assert workloads()[name].ports[port["targetPort"]] == port["port"]
+
+
+def test_the_gateways_ask_every_worker_and_housekeeper_for_its_metrics() -> None:
+    sources = load(workloads()["gateway"].environment()).metrics_sources
+    assert sorted(sources) == ["housekeeper:9101", "worker:9100"]
+    for source in sources:
+        service = of_kind("Service")[source.partition(":")[0]]["spec"]
+        assert service["clusterIP"] == "None", "its name has the address of each pod"
+        assert service["publishNotReadyAddresses"]
+        assert [str(port["port"]) for port in service["ports"]] == [source.partition(":")[2]]
 
 
 @OUR_PARTS
@@ -384,6 +396,7 @@ def test_only_the_needed_connections_are_let_through() -> None:
     meant |= {(part, "jaeger", port["jaeger"]["otlp-http"]) for part in tracing_parts()}
     meant |= {("prometheus", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {("prometheus", part, port[part]["http"]) for part in ("gateway", "dashboard")}
+    meant |= {("gateway", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
     meant |= {("prometheus", OUTSIDE, 443), ("prometheus", OUTSIDE, 6443)}  # the API server
     meant |= {(pod, DNS, 53) for pod in pods}

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.harness import free_port, wait_until
+from tests.harness import ROOT, free_port, wait_until
 from tests.monitoring.promtool import FOLDER, program
 
 Series = dict[tuple[tuple[str, str], ...], list[tuple[float, float]]]
@@ -67,12 +67,18 @@ class Prometheus:
 
 @contextmanager
 def running_prometheus(folder: Path, jobs: Mapping[str, Sequence[int]]) -> Iterator[Prometheus]:
-    """One that scrapes these ports of this machine, by the name of their part."""
+    """One that scrapes these ports of this machine, by the name of their part, with the parameters that we ship."""
+    shipped = yaml.safe_load((ROOT / "prometheus.yml").read_text())["scrape_configs"]
+    asked = {job["job_name"]: job.get("params", {}) for job in shipped}
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(FOLDER / "recording.yml"), str(FOLDER / "alerts.yml")],
         "scrape_configs": [
-            {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+            {
+                "job_name": name,
+                "params": asked[name],
+                "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}],
+            }
             for name, ports in jobs.items()
         ],
     }

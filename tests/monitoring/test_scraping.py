@@ -79,6 +79,7 @@ class Site:
     prometheus: Prometheus
     load: Load
     gateways: list[subprocess.Popen[bytes]]
+    gateway_ports: list[int]
     workers: list[subprocess.Popen[bytes]]
     worker_ports: list[int]
     kills: list[tuple[float, float]] = field(default_factory=list)
@@ -125,13 +126,17 @@ def site(module_system: System, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with running_prometheus(tmp_path_factory.mktemp("prometheus"), jobs) as prometheus:
         cluster.start()
         workers = [start_worker(system, port) for port in worker_ports]
-        gateways = [system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2") for port in gateway_ports]
+        others = ",".join(f"127.0.0.1:{port}" for name, ports in jobs.items() if name != "gateway" for port in ports)
+        gateways = [
+            system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2", METRICS_SOURCES=others)
+            for port in gateway_ports
+        ]
         system.start("dashboard", DASHBOARD_PORT=str(dashboard_port))
         wait_until(lambda: prometheus.value("count(up == 1)") == 8, "all are scraped", 90)
         wait_until(lambda: prometheus.value("max(taskqueue_active_workers)") == 2, "both workers are known", 60)
         httpx.get(f"http://127.0.0.1:{dashboard_port}/").raise_for_status()
         load = Load(gateway_ports)
-        running = Site(system, cluster, prometheus, load, gateways, workers, worker_ports)
+        running = Site(system, cluster, prometheus, load, gateways, gateway_ports, workers, worker_ports)
         try:
             live(running)
             yield running
@@ -177,6 +182,19 @@ def test_the_sum_over_all_processes_is_the_number_of_tasks(site: Site) -> None:
     assert counted('task_completions_total{status="failed"}') == counts[TaskState.FAILED]
     assert counted("task_duration_seconds_count") == site.load.accepted + counted("task_retries_total")
     assert counted("task_failures_total") == counts[TaskState.FAILED] + counted("task_retries_total")
+
+
+GUIDE = (
+    "task_submissions_total", "task_completions_total", "task_duration_seconds", "task_retries_total",
+    "tasks_in_dlq_total", "active_workers_total", "pending_tasks_total", "retry_tasks_total", "task_failures_total",
+    "worker_errors_total",
+)  # fmt: skip
+
+
+def test_the_page_of_a_gateway_shows_the_metrics_of_all_parts(site: Site) -> None:
+    for port in site.gateway_ports:
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        assert [name for name in GUIDE if f"# TYPE {name} " not in page and f"# TYPE {name}_total " not in page] == []
 
 
 def test_restarts_leave_rates_right(site: Site) -> None:

@@ -6,6 +6,7 @@ import http.server
 import json
 import logging
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -233,10 +234,13 @@ class Part(http.server.BaseHTTPRequestHandler):
         "/a": "# HELP task_completions_total Done.\n# TYPE task_completions_total counter\n"
         'task_completions_total{type="x"} 2\n'
         "# TYPE python_info gauge\npython_info 1\n# TYPE pending_tasks_total gauge\npending_tasks_total 5\n"
+        "# TYPE taskqueue_executors gauge\ntaskqueue_executors 2\n"
         "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
         'taskqueue_housekeeping_last_success_age_seconds{name="ttl"} 40\n'
         '# TYPE task_submissions_total counter\ntask_submissions_total{priority="low",type="x"} 99\n',
         "/b": '# TYPE task_completions_total counter\ntask_completions_total{type="x"} 3\n'
+        "# TYPE pending_tasks_total gauge\npending_tasks_total 4\n"
+        "# TYPE taskqueue_executors gauge\ntaskqueue_executors 3\n"
         '# TYPE task_duration_seconds histogram\ntask_duration_seconds_bucket{le="+Inf"} 1\n'
         "task_duration_seconds_sum 2\ntask_duration_seconds_count 1\n"
         "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
@@ -245,7 +249,7 @@ class Part(http.server.BaseHTTPRequestHandler):
     }
 
     def do_GET(self) -> None:
-        body = self.pages[self.path].encode()
+        body = self.pages[self.path.partition("?")[0]].encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -255,8 +259,8 @@ class Part(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def parts() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Part)
+def parts(port: str = "0", host: str = "127.0.0.1") -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer((host, int(port)), Part)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -274,13 +278,36 @@ def test_metrics_of_other_parts_are_shown_and_added_up(make_gateway: MakeGateway
         gateway.submit()
         found = series(gateway.http.get("/metrics").text)
         assert found['task_completions_total{type="x"}'] == 5
-        assert found["pending_tasks_total{}"] == 5
+        assert found["pending_tasks_total{}"] == 5, "two leaders that show the whole system are not added up"
+        assert found["taskqueue_executors{}"] == 5
         assert found["task_duration_seconds_count{}"] == 1
         assert found['taskqueue_housekeeping_last_success_age_seconds{name="ttl"}'] == 3, "whoever did it last"
         assert "python_info{}" not in found
         assert [name for name in found if name.startswith("task_submissions_total")] == [
             'task_submissions_total{priority="normal",type="process"}'
         ]
+
+
+def test_every_address_of_a_name_is_asked_and_a_prometheus_gets_our_own_metrics_alone(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with parts() as address, parts(address.rpartition(":")[2], "127.0.0.2") as _:
+        port = address.rpartition(":")[2]
+        resolve = socket.getaddrinfo
+
+        def of_a_service(host: str, *arguments: Any) -> Any:
+            if host != "worker":
+                return resolve(host, *arguments)
+            return [entry for each in ("127.0.0.1", "127.0.0.2") for entry in resolve(each, *arguments)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", of_a_service)
+        gateway = make_gateway(metrics_sources=(f"worker:{port}/a",))
+        gateway.submit()
+        all_parts, own = gateway.http.get("/metrics"), gateway.http.get("/metrics?parts=gateway")
+        assert series(all_parts.text)['task_completions_total{type="x"}'] == 4
+        assert "task_completions_total" not in own.text
+        assert "task_submissions_total" in own.text
+        assert gateway.http.get("/metrics?parts=worker").status_code == 422
 
 
 # --- documents about the API ---
