@@ -247,6 +247,14 @@ def misbehave(data: str) -> Any:
     return None
 
 
+@task("scribble")
+def scribble(data: str, seconds: float = 60.0) -> None:
+    """Writes stray bytes, given in hex, where outcomes go, as code does that mistakes a file descriptor for its own."""
+    news = int(sys.argv[-1].split(",")[2])
+    os.write(news, bytes.fromhex(data))
+    time.sleep(seconds)
+
+
 @task("linger")
 def linger() -> None:
     """Leaves a thread behind that does not end."""

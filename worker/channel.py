@@ -7,8 +7,9 @@
 - *news*, from the executor: frames with outcomes, progress, log lines and spans, each written at once, so that a crash
   takes nothing with it but the task that ran.
 
-A frame is its length in four bytes and a value in Python's own marshal format: both ends are the same interpreter,
-and nothing that a caller sent is inside but bytes.
+A frame is a header and a value in Python's own marshal format: both ends are the same interpreter, and nothing that a
+caller sent is inside but bytes. The header is a fixed mark, the length and a checksum, so bytes that a handler wrote
+into the pipe are an error when they arrive: the reader neither waits for a length that they spell nor unmarshals them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
 
-_LENGTH = struct.Struct("<I")
+_HEADER = struct.Struct("<4sII")
+_MARK = b"\xf1tq\x01"
+"""The first bytes of each frame: no text in UTF-8 has them."""
+MOST_BYTES = 64 << 20
+"""The longest frame, beside what the settings allow for results and log lines."""
 TICKET = 4
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -86,38 +92,67 @@ class ExecutorEnds:
         return ExecutorEnds(*map(int, text.split(",")))
 
 
+class CorruptFrame(ValueError):
+    """The stream of frames holds bytes that no `frame` wrote."""
+
+
 def frame(value: tuple[Any, ...]) -> bytes:
-    """A value with its length in front."""
+    """A value with its header in front."""
     body = marshal.dumps(value)
-    return _LENGTH.pack(len(body)) + body
+    return _HEADER.pack(_MARK, len(body), crc32(body)) + body
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Cuts a stream of bytes into frames of at most `most` bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self.most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """The complete frames so far; the rest is kept for the next time."""
+        """The complete frames so far; the rest is kept for the next time. Raises CorruptFrame."""
         self._buffer += data
-        at, buffer = 0, self._buffer
-        while at + 4 <= len(buffer):
-            end = at + 4 + _LENGTH.unpack_from(buffer, at)[0]
-            if end > len(buffer):
+        at, buffer, size = 0, self._buffer, len(self._buffer)
+        while at + _HEADER.size <= size:
+            mark, length, checksum = _HEADER.unpack_from(buffer, at)
+            if mark != _MARK or length > self.most:
+                raise _no_frame(mark, length, self.most)
+            begin = at + _HEADER.size
+            end = begin + length
+            if end > size:
                 break
-            yield marshal.loads(buffer[at + 4 : end])  # noqa: S302  # written by our own executor
+            body = buffer[begin:end]
+            if crc32(body) != checksum:
+                raise _changed()
+            yield marshal.loads(body)  # noqa: S302  # written by our own executor
             at = end
+        if at < size and buffer[at : at + len(_MARK)] != _MARK[: size - at]:
+            raise _no_frame(b"", 0, self.most)
         del buffer[:at]
 
 
 def read_frame(file: BinaryIO) -> Any:
-    """The next frame from a blocking file, or None at its end."""
-    head = file.read(4)
-    if len(head) < 4:
+    """The next frame from a blocking file, or None at its end. Raises CorruptFrame."""
+    head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size:
         return None
-    body = file.read(_LENGTH.unpack(head)[0])
+    mark, length, checksum = _HEADER.unpack(head)
+    if mark != _MARK:
+        raise _no_frame(mark, length, MOST_BYTES)
+    body = file.read(length)
+    if crc32(body) != checksum:
+        raise _changed()
     return marshal.loads(body)  # noqa: S302  # written by our own worker
+
+
+def _changed() -> CorruptFrame:
+    return CorruptFrame("a frame that was changed on its way")
+
+
+def _no_frame(mark: bytes, length: int, most: int) -> CorruptFrame:
+    if mark != _MARK:
+        return CorruptFrame("bytes that are no frame")
+    return CorruptFrame(f"a frame of {length} bytes, {most} is the most")
 
 
 def tickets(numbers: list[int]) -> bytes:

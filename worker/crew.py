@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from shared.settings import Settings
 from shared.task_types import TaskType, read_type
+from worker import channel
 from worker.executor_process import ExecutorProcess
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ class Crew:
         self.hiring = True
         self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
         self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
+        # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
+        self._longest_frame = channel.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -51,7 +54,7 @@ class Crew:
             return
         for _ in range(self.settings.executors - sum(not member.retiring for member in self.members)):
             try:
-                member = ExecutorProcess(self.worker)
+                member = ExecutorProcess(self.worker, self._longest_frame)
             except OSError as error:
                 self._not_before = time.monotonic() + _NO_ROOM
                 log.error("an executor cannot be started now (%s): tried again in %g s", error, _NO_ROOM)

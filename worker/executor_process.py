@@ -29,7 +29,7 @@ class ExecutorProcess:
     `assigned` holds its tasks in the order in which it runs them; the first is running once its ticket was read.
     """
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, longest_frame: int = channel.MOST_BYTES) -> None:
         """Raises OSError when the system gives no more files or processes; none is left open then."""
         with contextlib.ExitStack() as opened:
             tasks_read, self._tasks = _unless_failed(opened, channel.wide_pipe())
@@ -58,7 +58,7 @@ class ExecutorProcess:
         self.killed_because: str | None = None
         self.stop_by: float | None = None
         self._unsent = bytearray()
-        self._reader = FrameReader()
+        self._reader = FrameReader(longest_frame)
         self._dismissed = False
         self._dismissed_at = 0.0
         self._closed = False

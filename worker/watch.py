@@ -77,7 +77,7 @@ class Watch:
                     self._on_remark(executor, name, fields)
         except (ValueError, TypeError, EOFError, IndexError) as error:
             executor.deaf = True
-            executor.kill(f"pipes: what the executor wrote cannot be read ({error})")
+            executor.kill(f"pipes: the handler wrote into the executor's connection to its worker ({error})")
 
     def _on_outcome(self, executor: ExecutorProcess, outcome: channel.Outcome) -> None:
         began_at = executor.began_at

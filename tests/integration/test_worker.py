@@ -407,6 +407,17 @@ def test_a_handler_that_closes_the_executors_pipes_is_told_so(system: System) ->
     assert "memory" not in task.summary.error.message
 
 
+@pytest.mark.parametrize("stray", [b"stray text\n", b"x", b"\x00\x01\x00\x00" * 8, b"\xf1tq\x01" + b"\xff" * 12])
+def test_stray_bytes_in_an_executors_pipe_are_a_crash_at_once(system: System, stray: bytes) -> None:
+    system.start_worker(MAX_CRASHES="1", WORKER_EXECUTORS="1")
+    task_id = system.submit("scribble", json.dumps({"data": stray.hex()}))
+    error = system.ended(task_id, 30).summary.error
+    assert error is not None
+    assert error.type == "PoisonTask"
+    assert "the handler wrote into the executor's connection" in error.message
+    assert system.ended(system.submit("echo", '"next"')).result == "next"
+
+
 def test_executors_that_a_thread_keeps_alive_are_ended_when_they_are_replaced(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_MAX_TASKS="1")
     for task_id in system.submit_many([("linger", "{}")] * 3):
