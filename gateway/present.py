@@ -152,6 +152,7 @@ def queue(info: QueueInfo, default: str) -> schemas.QueueView:
         pending=info.pending,
         scheduled=info.scheduled,
         retrying=info.retrying,
+        foreign=info.foreign,
         oldest_at=info.oldest_at,
         paused=info.paused is not None,
         paused_reason=paused.get("reason"),

@@ -59,6 +59,7 @@ OF_QUEUE: Mapping[str, str] = {
             keys.scheduled,
             keys.retrying,
             keys.aside,
+            keys.foreign,
         )
     },
 }

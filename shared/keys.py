@@ -122,6 +122,14 @@ def pending(queue: str) -> str:
     return f"taskqueue:pending:{queue}"
 
 
+def foreign(queue: str) -> str:
+    """zset, owner: claim, recover, foreign_move. Jobs that RQ programs put into `rq_queue`, by when they were parked.
+
+    They stay until they are moved to a queue of RQ's own; their records are RQ's and are not touched.
+    """
+    return f"taskqueue:foreign:{queue}"
+
+
 def scheduled(queue: str) -> str:
     """zset, owner: submit, promote, cancel, expire. Tasks to run at a time, by that time."""
     return f"taskqueue:scheduled:{queue}"

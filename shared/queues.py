@@ -18,6 +18,9 @@ from shared.tasks import NewTask, TaskState, Webhook
 if TYPE_CHECKING:
     from shared.scripts import Argument, Scripts
 
+_FOREIGN = 200
+"""Jobs of RQ programs that one step moves."""
+
 CHUNK = 250
 """Tasks a submit script stores at once: 2 to 4 ms of Redis, so that nobody else waits longer."""
 
@@ -65,6 +68,7 @@ class QueueInfo:
     """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued.
 
     Of the pending ones `aside` wait for a limit or for the turn of their tenant; `oldest_ready_at` is of the others.
+    `foreign` jobs were put into its list by RQ programs: they are parked, and not among the pending ones.
     """
 
     name: str
@@ -76,6 +80,7 @@ class QueueInfo:
     paused: Mapping[str, str] | None
     aside: int = 0
     oldest_ready_at: datetime | None = None
+    foreign: int = 0
 
 
 class Queues:
@@ -149,6 +154,18 @@ class Queues:
         with translated():
             self.scripts.queue_pause(queue, "")
 
+    def move_foreign(self, queue: str, to: str) -> int:
+        """Puts the jobs that RQ programs left in `queue` into the list of `to`, for RQ's workers; returns how many.
+
+        `to` must be no queue of this system, whose workers would park them again.
+        """
+        moved, looked = 0, _FOREIGN
+        with translated():
+            while looked == _FOREIGN:
+                done, looked = self.scripts.foreign_move(queue, to, _FOREIGN)
+                moved += done
+        return moved
+
     def overview(self) -> list[QueueInfo]:
         """All queues by weight, the heaviest first, in one round trip."""
         names = sorted(self.weights, key=lambda name: -self.weights[name])
@@ -159,10 +176,11 @@ class Queues:
                 pipeline.zcard(keys.aside(name))
                 pipeline.zcard(keys.scheduled(name))
                 pipeline.zcard(keys.retrying(name))
+                pipeline.zcard(keys.foreign(name))
                 pipeline.zrange(keys.pending(name), 0, 0, withscores=True)
                 pipeline.zrange(keys.aside(name), 0, 0, withscores=True)
             paused, *numbers = pipeline.execute()
-        rows = zip(*[iter(numbers)] * 6, strict=True)
+        rows = zip(*[iter(numbers)] * 7, strict=True)
         return [
             QueueInfo(
                 name=name,
@@ -171,11 +189,12 @@ class Queues:
                 aside=aside,
                 scheduled=scheduled,
                 retrying=retrying,
+                foreign=foreign,
                 oldest_at=min((instant(each[0][1]) for each in (ready, waiting) if each), default=None),
                 oldest_ready_at=instant(ready[0][1]) if ready else None,
                 paused=_pause(paused[name.encode()]) if name.encode() in paused else None,
             )
-            for name, (pending, aside, scheduled, retrying, ready, waiting) in zip(names, rows, strict=True)
+            for name, (pending, aside, scheduled, retrying, foreign, ready, waiting) in zip(names, rows, strict=True)
         ]
 
 

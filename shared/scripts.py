@@ -332,6 +332,11 @@ class Scripts:
         pairs = zip(wrong[::2], wrong[1::2], strict=True)
         return int(looked), {text(what): int(times) for what, times in pairs}
 
+    def foreign_move(self, queue: str, to: str, limit: int) -> tuple[int, int]:
+        """Puts parked jobs of RQ programs into another queue: how many, and how many were looked at."""
+        moved, looked = self.call("foreign_move", queue, to, limit)
+        return int(moved), int(looked)
+
     def settle(self, limit: int, permit: Permit = UNLOCKED) -> int:
         """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
         return int(self.call("settle", limit, permit.lock, permit.token))

@@ -53,6 +53,24 @@ class QueueRoutes:
         self.queues.resume(queue)
         return self._show(queue)
 
+    @endpoint(
+        "POST",
+        "/queues/{name}/foreign/move",
+        tag="queues",
+        scope=Scope.OPERATE,
+        act=Act("moved RQ's jobs out of queue", "{name}"),
+        body=schemas.MoveForeignBody,
+        answers={200: Answer(description="They are in the other queue.", model=schemas.ForeignMoved)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def move_foreign(self, name: str, body: schemas.MoveForeignBody) -> Reply:
+        """Moves the jobs that RQ programs put into a queue of this system to one that RQ's own workers serve."""
+        queue = self._queue(name)
+        if body.to in self.queues.weights or body.to == "default":
+            rule = f"must be a queue that an RQ worker serves: {body.to} belongs to this system, which runs no RQ jobs"
+            raise errors.invalid([errors.field_error(("to",), rule)])
+        return Reply(content=schemas.ForeignMoved(moved=self.queues.move_foreign(queue, body.to)))
+
     def _queue(self, name: str) -> str:
         queue = self.default_priority if name == "default" else name
         if queue not in self.queues.weights:

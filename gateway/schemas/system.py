@@ -24,6 +24,23 @@ class PauseBody(Body):
     reason: str = Field(description="Shown to everybody who looks at the queue.", min_length=1, max_length=500)
 
 
+class MoveForeignBody(Body):
+    """Where the jobs of RQ programs go."""
+
+    to: str = Field(
+        description="A queue that RQ's own workers serve, and none of this system.",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\s\x00-\x1f]+$",
+    )
+
+
+class ForeignMoved(View):
+    """What became of the jobs of RQ programs in a queue."""
+
+    moved: int = Field(description="How many are in the list of the other queue now.")
+
+
 class RunningTaskView(View):
     """What one executor is doing."""
 
@@ -101,6 +118,7 @@ class QueueView(View):
     pending: int
     scheduled: int
     retrying: int
+    foreign: int = Field(description="Jobs that RQ programs put into its list: parked, not run.")
     oldest_at: datetime | None = Field(description="When its longest waiting task was enqueued.")
     paused: bool
     paused_reason: str | None

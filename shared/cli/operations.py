@@ -18,6 +18,7 @@ _QUEUES = {
     "pending": "PENDING",
     "scheduled": "SCHEDULED",
     "retrying": "RETRYING",
+    "foreign": "FOREIGN",
     "paused": "PAUSED",
     "paused_reason": "WHY",
 }
@@ -35,7 +36,7 @@ _LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time"
 def add_commands(commands: Any) -> None:
     """Adds them to the parser."""
     _add_dead_letters(add_group(commands, "dlq", "dead letters: list, retry, delete"))
-    _add_queues(add_group(commands, "queues", "queues: list, pause, resume"))
+    _add_queues(add_group(commands, "queues", "queues: list, pause, resume, move-foreign"))
     _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
     _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
     doctor = commands.add_parser("doctor", help="look at a system from this machine: settings, Redis, workers, …")
@@ -73,6 +74,10 @@ def _add_queues(group: Any) -> None:
     resumes = group.add_parser("resume", help="let workers take from it again")
     resumes.add_argument("name")
     resumes.set_defaults(run=resume_queue)
+    moves = group.add_parser("move-foreign", help="move the jobs that RQ programs put into it to a queue of theirs")
+    moves.add_argument("name")
+    moves.add_argument("--to", required=True, metavar="QUEUE", help="one that an RQ worker serves")
+    moves.set_defaults(run=move_foreign)
 
 
 def _add_schedules(group: Any) -> None:
@@ -173,6 +178,11 @@ def pause_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def resume_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     out.value(client.queues.resume(wanted.name))
+    return 0
+
+
+def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value({"name": wanted.name, "to": wanted.to, "moved": client.queues.move_foreign(wanted.name, wanted.to)})
     return 0
 
 

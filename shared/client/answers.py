@@ -179,6 +179,7 @@ class Queue:
     scheduled: int
     retrying: int
     paused: bool
+    foreign: int = 0
     oldest_at: datetime | None = None
     paused_reason: str | None = None
     paused_by: str | None = None

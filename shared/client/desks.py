@@ -150,6 +150,11 @@ class Queues(Desk):
         """Workers take from it again."""
         return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/resume")
 
+    def move_foreign(self, name: str, to: str) -> int:
+        """Moves the jobs that RQ programs put into it to a queue that an RQ worker serves; how many."""
+        path = f"/queues/{quote(name, safe='')}/foreign/move"
+        return int(self.transport.ask("POST", path, body={"to": to}).document["moved"])
+
 
 class Schedules(Desk):
     """Tasks that are made again and again."""

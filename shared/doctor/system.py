@@ -38,6 +38,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     return [
         data,
         _damage(redis),
+        _foreign(queues),
         *_workers(workers, unreadable, settings),
         *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
         _types(redis),
@@ -64,6 +65,18 @@ def _damage(redis: Redis) -> Finding:
         "damage",
         f"{many} keys held what does not belong there in the last week, the latest: {', '.join(found)}",
         f"what was found is kept at {keys.damaged('KEY')}: find out who else writes to this Redis",
+    )
+
+
+def _foreign(queues: Sequence[QueueInfo]) -> Finding:
+    found = {queue.name: queue.foreign for queue in queues if queue.foreign}
+    if not found:
+        return fine("foreign jobs", "no RQ program enqueues into the queues of this system")
+    return doubtful(
+        "foreign jobs",
+        f"RQ programs put jobs into queues of this system: {', '.join(f'{n} in {name}' for name, n in found.items())}",
+        "they are kept and not run: give them to RQ's workers by taskqueue queues move-foreign NAME --to QUEUE, and "
+        "let those programs use queues of other names",
     )
 
 

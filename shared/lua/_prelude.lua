@@ -273,6 +273,41 @@ local function tags_of(text)
   return tags
 end
 
+-- RQ programs may enqueue into a queue of ours. A job of theirs has a record without our `state`; the copies of our
+-- schedules that rq-scheduler's tools list have none either, and are not jobs.
+local function is_foreign(id)
+  local size = redis.pcall('HLEN', job_key(id))
+  if type(size) ~= 'number' or size == 0 or redis.call('HEXISTS', job_key(id), 'state') == 1 then return false end
+  local schedule = string.match(id, '^(.*)%-entry$')
+  return not schedule or redis.call('EXISTS', 'taskqueue:schedule:' .. schedule) == 0
+end
+
+-- Whether a parked job is still to be run by RQ.
+local function waits_for_rq(id)
+  local status = is_foreign(id) and (redis.call('HGET', job_key(id), 'status') or 'queued')
+  return status == 'queued' or status == 'created'
+end
+
+-- Parks the foreign jobs among queue entries that lead to no pending task, before these leave the list. Their records
+-- stay as they are. Entries of our own are hints; those without a record RQ drops as well. Returns the commands it took.
+local function park_foreign(queue, ids)
+  if #ids == 0 then return 0 end
+  local key, parked, looked = 'taskqueue:foreign:' .. queue, {}, 0
+  local listed, last = redis.call('ZMSCORE', TASKS, unpack(ids)), redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+  local first = math.max(now, (number_of(last) or 0) + 1)
+  for at, id in ipairs(ids) do
+    if not listed[at] then
+      looked = looked + 1
+      if is_foreign(id) then
+        parked[#parked + 1] = num(first + #parked / 2)
+        parked[#parked + 1] = id
+      end
+    end
+  end
+  if #parked > 0 then redis.call('ZADD', key, 'NX', unpack(parked)) end
+  return 3 + looked
+end
+
 -- Removes every trace of a task from every structure that could hold it.
 local function remove(id, state, queue, token)
   local values = fields(id, 'description', 'tags', 'unique')

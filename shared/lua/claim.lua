@@ -166,6 +166,15 @@ local function take_one(id, queue, score)
   enter_line(id, queue, group, tenant, score)
 end
 
+-- Entries that lead to no pending task leave the list with the others; what is foreign among them is parked first.
+local function park_strangers(queue, ids, scores)
+  local strange = {}
+  for i, id in ipairs(ids) do
+    if not scores[i] and not taken[id] then strange[#strange + 1] = id end
+  end
+  patience = patience - park_foreign(queue, strange)
+end
+
 -- Starts up to `most` of them; returns how many it started and how many were stale or had to stand aside. What is living
 -- and was not looked at goes back to the front in its order. Reading stops when the data would be more than the caller
 -- wants at once.
@@ -188,19 +197,22 @@ local function start(queue, ids, scores, most)
 end
 
 -- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty; where
--- stale ones were met, many at a time. After 5,000 the claim answers with what it has and asks to be sent again.
-local empty, patience = {}, 5000
+-- stale ones were met, many at a time.
+local empty = {}
 local function take_from_list(queue, n)
-  local got, stale = 0, 0
+  local got, stale, list = 0, 0, 'rq:queue:' .. queue
   while got < n and room > 0 and not empty[queue] and patience > 0 do
-    local ids = redis.call('LPOP', 'rq:queue:' .. queue, stale > 0 and 500 or n - got)
-    if not ids or #ids == 0 then
+    local ids = redis.call('LRANGE', list, 0, (stale > 0 and 200 or n - got) - 1)
+    if #ids == 0 then
       empty[queue] = true
       return
     end
     patience = patience - #ids
+    local scores = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids))
+    park_strangers(queue, ids, scores)
+    redis.call('LTRIM', list, #ids, -1)
     local begun
-    begun, stale = start(queue, ids, redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids)), n - got)
+    begun, stale = start(queue, ids, scores, n - got)
     got = got + begun
   end
 end
@@ -248,6 +260,7 @@ local function first_in_list(queue)
     if not id then return nil end
     local score = redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id)
     if score and not taken[id] then return {id = id, score = score, tenant = ''} end
+    park_strangers(queue, {id}, {score})
     redis.call('LPOP', 'rq:queue:' .. queue)
     patience = patience - 1
   end

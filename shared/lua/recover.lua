@@ -8,12 +8,22 @@ if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
 write_even_when_full()
 local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
 
--- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on.
+-- Parked foreign jobs that RQ has removed, cancelled or run since need no place any more; a hundred are looked at.
+local foreign = 'taskqueue:foreign:' .. queue
+local parked = redis.call('ZCARD', foreign)
+local from = parked > 100 and math.floor(now / 1000000) % parked or 0
+for _, id in ipairs(parked > 0 and redis.call('ZRANGE', foreign, from, from + 99) or {}) do
+  if not waits_for_rq(id) then redis.call('ZREM', foreign, id) end
+end
+
+-- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on. Foreign
+-- jobs among them are parked.
 for _ = 1, 20 do
   local front = redis.call('LRANGE', list, 0, most - 1)
   if #front == 0 then break end
   local scores, stale = redis.call('ZMSCORE', pend, unpack(front)), 0
   while stale < #front and not scores[stale + 1] do stale = stale + 1 end
+  park_foreign(queue, {unpack(front, 1, stale)})
   if stale > 0 then redis.call('LTRIM', list, stale, -1) end
   if stale < #front then break end
 end

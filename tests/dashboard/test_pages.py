@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from rq import Queue as RQQueue
 
 from dashboard.present import HIDDEN, Redaction
 from shared import keys
@@ -47,6 +48,14 @@ def test_a_paused_queue_is_told_with_its_reason(browser: Browser, system: System
     page = browser.text("/queues")
     assert "bank is closed" in page
     assert "by eve" in page
+
+
+def test_jobs_of_rq_programs_are_told_with_what_to_do(browser: Browser, system: System) -> None:
+    RQQueue("high", connection=system.redis).enqueue("operator.add", 2, 3)
+    system.scripts.recover("high", 0, 200)
+    page = browser.text("/queues")
+    assert "Foreign RQ jobs" in page
+    assert "taskqueue queues move-foreign high --to QUEUE" in page
 
 
 def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_leads(

@@ -161,6 +161,12 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
         "taskqueue_queue_workers", "Live workers that take tasks from it.", overview, lambda queue: serving[queue.name]
     )
     yield _by_queue(
+        "taskqueue_foreign_jobs",
+        "Jobs that RQ programs put into its list: parked, not run.",
+        overview,
+        lambda queue: queue.foreign,
+    )
+    yield _by_queue(
         "taskqueue_queue_paused", "Whether somebody paused it.", overview, lambda queue: queue.paused is not None
     )
 

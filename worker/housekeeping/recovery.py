@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
+from shared import keys
 from shared.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
@@ -45,10 +46,13 @@ class Recovery:
         self.grace = grace
         self.walk = walk
         self.lease = lease
+        self.foreign: dict[str, int] = {}
 
     def run(self, held: HeldLock) -> Round:
         damaged = Round(self.scripts.mend(held.permit))
-        return sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
+        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
+        self._note_foreign()
+        return done
 
     def _recover(self, queue: str, held: HeldLock) -> Round:
         found, many = self._make_anew(queue, held), False
@@ -73,6 +77,22 @@ class Recovery:
             held.check()
             found += Round(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
         return found
+
+    def _note_foreign(self) -> None:
+        with self.scripts.redis.pipeline(transaction=False) as pipeline:
+            for queue in self.queues:
+                pipeline.zcard(keys.foreign(queue))
+            counts = dict(zip(self.queues, pipeline.execute(), strict=True))
+        for queue, count in counts.items():
+            if count > self.foreign.get(queue, 0):
+                log.warning(
+                    "queue %s: %d jobs of RQ programs are parked, not run: move them to a queue that an RQ worker "
+                    "serves: taskqueue queues move-foreign %s --to QUEUE",
+                    queue,
+                    count,
+                    queue,
+                )
+        self.foreign = counts
 
     def _survey(self, held: HeldLock) -> int:
         wrong: Counter[str] = Counter()

@@ -135,6 +135,10 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
     assert "a test" in run("queues", "list")
     run("queues", "resume", "low")
     assert not any(each["paused"] for each in run.json("queues", "list"))
+    [moved] = run.json("queues", "move-foreign", "low", "--to", "imports")
+    assert moved["moved"] == 0
+    run("queues", "move-foreign", "low", "--to", "high", status=3)
+    assert "high belongs to this system" in run.err
     run("schedules", "put", "nightly", "echo", "5", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
     assert "0 3 * * *" in run("schedules", "list")
     run("schedules", "pause", "nightly", "--reason", "a test")

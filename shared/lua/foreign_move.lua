@@ -1,0 +1,17 @@
+-- Puts parked jobs of RQ programs into the list of a queue that RQ's workers serve, in their order and at the end.
+-- ARGV: now, queue that they were found in, queue to put them into, how many at most.
+-- Returns how many were put there, and how many were looked at: what RQ has removed, cancelled or run since is forgotten.
+write_even_when_full()
+local foreign, to = 'taskqueue:foreign:' .. ARGV[2], ARGV[3]
+local list, moved = 'rq:queue:' .. to, 0
+local ids = redis.call('ZRANGE', foreign, 0, tonumber(ARGV[4]) - 1)
+for _, id in ipairs(ids) do
+  if waits_for_rq(id) then
+    redis.call('HSET', job_key(id), 'origin', to)
+    redis.call('RPUSH', list, id)
+    moved = moved + 1
+  end
+  redis.call('ZREM', foreign, id)
+end
+if moved > 0 then redis.call('SADD', 'rq:queues', list) end
+return {moved, #ids}
