@@ -124,7 +124,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
 
 
 def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics, tracing: Tracing) -> Desk:
-    scripts = Scripts(redis)
+    scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues_ = Queues(scripts, settings.queues)
     records = Records(scripts, tuple(settings.queues))
     types = TaskTypes(redis)

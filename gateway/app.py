@@ -108,7 +108,7 @@ def _problem(error: Exception) -> Response:
 
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
     ring = Keyring(settings.api_keys, settings.api_keys_file)
-    scripts = Scripts(redis, replicas=settings.submit_replicas)
+    scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
     workers = Workers(redis)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared import damage
+from shared import append_only_file, damage
 from shared.clock import Clock, RedisClock, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
@@ -39,6 +39,8 @@ Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
 
+CONFIRMING = "+"
+"""Ends the name of a script that says whether Redis has postponed to write what it did (`_confirm.lua`)."""
 COPY_WITHIN_MS = 500
 """How long a submission waits for replicas: well within the time-out of the gateway's client."""
 
@@ -81,12 +83,16 @@ UNLOCKED = Permit()
 
 @cache
 def source(name: str) -> str:
-    """The text of a script with the prelude in front."""
-    own = "\n".join(
-        [*(f"local function {each}(ARGV)\n{_text(each)}\nend" for each in _STEPS.get(name, ())), _text(name)]
-    )
-    shared = "\n".join([_text("_prelude"), *map(_text, _PARTS.get(name, ()))])
-    return lean(shared, own)
+    """The text of a script with the prelude in front; a confirming one also says whether Redis postponed the write."""
+    plain = name.removesuffix(CONFIRMING)
+    steps = [_as_function(each, each) for each in _STEPS.get(plain, ())]
+    own = [_text(plain)] if plain == name else [_as_function("step", plain), _text("_confirm")]
+    shared = "\n".join([_text("_prelude"), *map(_text, _PARTS.get(plain, ()))])
+    return lean(shared, "\n".join([*steps, *own]))
+
+
+def _as_function(name: str, script: str) -> str:
+    return f"local function {name}(ARGV)\n{_text(script)}\nend"
 
 
 @cache
@@ -156,10 +162,16 @@ def _translated(error: Exception) -> Exception:
 class Scripts:
     """The scripts on one connection pool, on one clock."""
 
-    def __init__(self, redis: Redis, clock: Clock | None = None, *, replicas: int = 0) -> None:
-        """`replicas` must have a task before it counts as accepted."""
+    def __init__(
+        self, redis: Redis, clock: Clock | None = None, *, replicas: int = 0, confirm_writes: bool = False
+    ) -> None:
+        """`replicas` must have a task before it counts as accepted.
+
+        With `confirm_writes` so must the append-only file, and every other change that is answered.
+        """
         self.redis = redis
         self.replicas = replicas
+        self.confirm_writes = confirm_writes
         self.clock = clock or RedisClock()
 
     def call(self, name: str, *arguments: Argument) -> Reply:
@@ -221,11 +233,29 @@ class Scripts:
                 replies[at] = self._call_carefully(reply, calls[at][0], *calls[at][1])
         return replies
 
-    def call_copied(self, name: str, *arguments: Argument) -> Reply:
-        """Runs one script, and returns when `replicas` have what it wrote; raises StoreRefused when they do not.
+    def call_accepted(self, name: str, *arguments: Argument) -> Reply:
+        """Runs one script that accepts tasks, and returns when `replicas` and the append-only file have what it wrote.
 
-        Redis looks at what its own connection has written or seen, so both questions go the same way, at once.
+        Raises StoreRefused when they do not have it in time.
         """
+        return self._written(self._call_copied(self._confirming(name), *arguments))
+
+    def call_answered(self, name: str, *arguments: Argument) -> Reply:
+        """Runs one script whose effect is answered to a caller, and returns when the append-only file has it."""
+        return self._written(self.call(self._confirming(name), *arguments))
+
+    def _confirming(self, name: str) -> str:
+        return name + CONFIRMING if self.confirm_writes else name
+
+    def _written(self, reply: Reply) -> Reply:
+        """The script's own reply, once what Redis postponed is in its append-only file."""
+        if not (isinstance(reply, list) and reply and reply[0] == b"POSTPONED"):
+            return reply
+        append_only_file.await_write(self.redis, int(reply[1]))
+        return reply[2]
+
+    def _call_copied(self, name: str, *arguments: Argument) -> Reply:
+        """Redis looks at what its own connection has written or seen, so both questions go the same way, at once."""
         if not self.replicas:
             return self.call(name, *arguments)
         given = self.clock.script_argument()
@@ -234,7 +264,7 @@ class Scripts:
             reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
         if isinstance(reply, Exception) and damage.is_damage(reply):
             self._call_carefully(reply, name, *arguments)
-            return self.call_copied(name, *arguments)
+            return self._call_copied(name, *arguments)
         for each in (reply, copies):
             if isinstance(each, Exception):
                 raise _translated(each)
@@ -253,27 +283,27 @@ class Scripts:
 
     def submit_one(self, limit: int, task: Sequence[Argument]) -> bytes | None:
         """Stores a task that nothing ties to others; None where limits have a say: then `submit` is to store it."""
-        reply: bytes | None = self.call_copied("submit_one", limit, *task)
+        reply: bytes | None = self.call_accepted("submit_one", limit, *task)
         return reply
 
     def submit(self, limit: int, tasks: Iterable[Sequence[Argument]]) -> list[bytes | list[bytes]]:
         """Stores tasks; per task what `submit.lua` says. Nine arguments per task, as it lists them."""
         fields = (field for task in tasks for field in task)
-        reply: list[bytes | list[bytes]] = self.call_copied("submit", limit, *fields)
+        reply: list[bytes | list[bytes]] = self.call_accepted("submit", limit, *fields)
         return reply
 
     def submit_once(
         self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
     ) -> tuple[str, str, bytes | list[bytes]]:
         """Stores a task under the key of its request: stored, again, busy or other; its id; what `submit.lua` said."""
-        what, task_id, said = self.call_copied("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
+        what, task_id, said = self.call_accepted("submit_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
         return text(what), text(task_id), said
 
     def submit_one_once(
         self, digest: str, fingerprint: str, keep: timedelta, limit: int, task: Sequence[Argument]
     ) -> tuple[str, str, bytes | list[bytes]] | None:
         """The same for a task that nothing ties to others; None where limits have a say, as with `submit_one`."""
-        reply = self.call_copied("submit_one_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
+        reply = self.call_accepted("submit_one_once", digest, fingerprint, to_us(keep) // 1000, limit, *task)
         return (text(reply[0]), text(reply[1]), reply[2]) if reply else None
 
     def request_begin(
@@ -289,11 +319,11 @@ class Scripts:
 
     def submission_check(self) -> None:
         """Writes as a submission does, on its terms: raises what a submission would raise now."""
-        self.call_copied("submission_check")
+        self.call_accepted("submission_check")
 
     def cancel(self, task_id: str, reason: str) -> tuple[str, str]:
         """The state found and what happened: cancelled, requested, ended or unknown."""
-        state, happened = self.call("cancel", task_id, reason)
+        state, happened = self.call_answered("cancel", task_id, reason)
         return text(state), text(happened)
 
     def promote(self, queue: str, limit: int, permit: Permit = UNLOCKED) -> tuple[int, int, int | None]:
@@ -343,7 +373,7 @@ class Scripts:
 
     def queue_pause(self, queue: str, about: str) -> None:
         """Pauses a queue ("" lets it go on)."""
-        self.call("queue_pause", queue, about)
+        self.call_answered("queue_pause", queue, about)
 
     def key_use(self, key_id: str, per_second: float, burst: float, wanted: int) -> tuple[int, float]:
         """Notes that an API key is used, and takes tokens of its rate: how many, and seconds until there is one."""
@@ -354,11 +384,11 @@ class Scripts:
 
     def batch_open(self, batch_id: str, name: str, max_running: str, stop_on_error: str, then: str) -> bool:
         """Begins a batch or goes on with one; whether it is new."""
-        return bool(self.call("batch_open", batch_id, name, max_running, stop_on_error, then))
+        return bool(self.call_answered("batch_open", batch_id, name, max_running, stop_on_error, then))
 
     def batch_close(self, batch_id: str) -> bool:
         """All of it was sent; whether there is such a batch."""
-        return bool(self.call("batch_close", batch_id))
+        return bool(self.call_answered("batch_close", batch_id))
 
     def batch_discard(self, batch_id: str) -> bool:
         """Forgets a batch that has no task; whether it had none."""
@@ -366,7 +396,7 @@ class Scripts:
 
     def batch_work(self, batch_id: str, work: str, reason: str) -> str:
         """Begins to cancel or to retry its tasks: begun, busy or unknown."""
-        return text(self.call("batch_work", batch_id, work, reason))
+        return text(self.call_answered("batch_work", batch_id, work, reason))
 
     def batch_page(self, score: str, last_id: bytes, limit: int) -> list[tuple[bytes, str]]:
         """Batches behind one with this score and id (both "" for the top), each with its score; one more than asked."""
@@ -409,16 +439,16 @@ class Scripts:
 
     def schedule_put(self, *arguments: Argument) -> tuple[str, str]:
         """Stores a schedule: what happened, and its spec before."""
-        happened, before = self.call("schedule_put", *arguments)
+        happened, before = self.call_answered("schedule_put", *arguments)
         return text(happened), text(before)
 
     def schedule_delete(self, name: str, source: str = "") -> bool:
         """Removes a schedule (only one from `source`, if given); whether it was there."""
-        return bool(self.call("schedule_delete", name, source))
+        return bool(self.call_answered("schedule_delete", name, source))
 
     def schedule_pause(self, name: str, revision: str, reason: str, due: str) -> bool:
         """Pauses a schedule, or lets it go on; False when it is gone or was changed."""
-        return bool(self.call("schedule_pause", name, revision, reason, due))
+        return bool(self.call_answered("schedule_pause", name, revision, reason, due))
 
     def schedule_due(self, limit: int) -> tuple[int, list[tuple[str, str, bytes, str]]]:
         """Now (µs), and the schedules that are due: name, revision, spec, due time (µs)."""
@@ -433,11 +463,11 @@ class Scripts:
 
     def limit_put(self, name: str, stored: str) -> bool:
         """Sets a limit by hand; whether there was none set by hand before."""
-        return bool(self.call("limit_put", name, stored))
+        return bool(self.call_answered("limit_put", name, stored))
 
     def limit_delete(self, name: str) -> bool:
         """Removes a limit; whether it was there."""
-        return bool(self.call("limit_delete", name))
+        return bool(self.call_answered("limit_delete", name))
 
     def limit_declare(self, limits: Mapping[str, str], first: bool) -> dict[str, str]:
         """Takes note of declared limits ("" for none); those that somebody else has declared otherwise since."""
@@ -470,7 +500,7 @@ class Scripts:
 
     def requeue(self, ids: Sequence[str], cause: str = "") -> list[SentBack]:
         """Sends dead letters back to their queues; `cause` is the span that does it, as a `traceparent`."""
-        return [_sent_back(*each) for each in self.call("requeue", cause, _nonce(), *ids)]
+        return [_sent_back(*each) for each in self.call_answered("requeue", cause, _nonce(), *ids)]
 
     def purge(self, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
         """Removes tasks that ended in `state`: the state found and whether it was done, for each."""
@@ -492,16 +522,16 @@ class Scripts:
 
     def amend(self, task_id: str, call: str, cause: str = "") -> SentBack:
         """Sends a dead letter back with other data; `cause` as above."""
-        return _sent_back(*self.call("amend", task_id, call, cause, _nonce()))
+        return _sent_back(*self.call_answered("amend", task_id, call, cause, _nonce()))
 
     def run_now(self, task_id: str) -> tuple[str, bool]:
         """Ends the wait of a scheduled or retrying task: the state found and whether it was done."""
-        state, done = self.call("run_now", task_id)
+        state, done = self.call_answered("run_now", task_id)
         return text(state), bool(done)
 
     def redeliver(self, task_id: str) -> tuple[str, str]:
         """Sends a delivery that has ended again: the state found, and the id of what is on its way now."""
-        state, on_its_way = self.call("redeliver", task_id)
+        state, on_its_way = self.call_answered("redeliver", task_id)
         return text(state), text(on_its_way)
 
     def discard(self, task_id: str, queues: Sequence[str]) -> bool:

@@ -67,6 +67,12 @@ class Settings(BaseModel):
         ge=0,
         le=16,
     )
+    confirm_writes: bool = _at(
+        "redis.confirm_writes",
+        True,
+        "Answers wait until Redis has written the change to its append-only file, so that kill -9 of Redis loses "
+        "nothing that was accepted; false: until it is in Redis' memory.",
+    )
     redis_key_file: str = _at("redis.key_file", "", "Private key of that certificate.")
 
     # Where the parts listen

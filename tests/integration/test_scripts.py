@@ -16,6 +16,7 @@ from shared.clock import to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
 from shared.redis_client import text
+from shared.scripts import CONFIRMING, digest, source
 from shared.tasks import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
@@ -33,6 +34,13 @@ def test_lua_and_python_name_the_same_keys() -> None:
     known |= {keys.ended(state) for state in TaskState}
     known |= {"taskqueue:throughput:", "taskqueue:nothing"}
     assert in_lua <= known, in_lua - known
+
+
+def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> None:
+    confirmed = re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', (files("shared") / "scripts.py").read_text())
+    assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
+    for name in confirmed:
+        assert store.redis.script_load(source(name + CONFIRMING)) == digest(name + CONFIRMING)
 
 
 def test_lua_and_python_know_the_same_status_for_rq() -> None:

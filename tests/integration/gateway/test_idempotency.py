@@ -132,6 +132,10 @@ def test_the_command_sent_twice_by_the_client_is_not_said_to_be_a_repetition(red
 # --- the gateway dies between storing and answering ---
 
 
+SUBMITTING = ("submit_one_once+", "submit+")
+"""The scripts by which a gateway stores tasks."""
+
+
 class Swallowing(Relay):
     """Keeps back what the server answers to a submission."""
 
@@ -146,7 +150,7 @@ class Swallowing(Relay):
             self.stored.set()
             return
         peeked = source.recv(65536, socket.MSG_PEEK)
-        if any(digest(name).encode() in peeked for name in ("submit_one_once", "submit")):
+        if any(digest(name).encode() in peeked for name in SUBMITTING):
             self._deaf.add(self._peers[source])
         super()._forward(source)
 
@@ -175,7 +179,7 @@ def kill(gateway: Running) -> None:
 def test_killed_between_storing_and_answering_it_is_still_one(
     system: System, gateway: Gateway, swallowing: Swallowing, path: str, body: Any
 ) -> None:
-    for name in ("submit_one_once", "submit"):
+    for name in SUBMITTING:
         system.scripts.redis.script_load(source(name))
     first = start(system, REDIS_URL=swallowing.url)
     sent = json.dumps(body).encode()

@@ -1,0 +1,7 @@
+-- Around a script whose caller has to know that its effect is in the append-only file, where it survives kill -9.
+-- Returns the script's reply when no fsync is under way: Redis then writes its file before it sends the reply.
+-- Else {"POSTPONED", when this server was started or has saved a snapshot, the script's reply}.
+local reply = step(ARGV)
+local info = redis.call('INFO', 'persistence')
+if type(reply) == 'table' and reply.err or not string.find(info, '\naof_pending_bio_fsync:[1-9]') then return reply end
+return {'POSTPONED', string.match(info, '\nrdb_last_save_time:(%d+)'), reply or false}
