@@ -34,7 +34,9 @@ class Client:
 
     `api_key` (else TASKQUEUE_API_KEY) is sent with every request, where the gateway asks for one.
 
-    A request may take `timeout` seconds, and is tried again, where that is safe, for `patience` seconds.
+    A gateway that is away is tried again, where that is safe, for `patience` seconds: 2 for `submit` and other single
+    requests, 30 for what takes its time anyway (`batch`, `wait`, `result`, `watch`), unless one is given for all.
+    A connection is made within 2 seconds; once there is one, the answer may take `timeout` seconds.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Client:
         url: str | None = None,
         *,
         timeout: float = 10.0,
-        patience: float = 30.0,
+        patience: float | None = None,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
@@ -102,13 +104,14 @@ class Client:
         then: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchFeed:
-        """Sends many tasks, from a list or from something that makes them on the way; memory stays flat.
+        """Sends many tasks, and gives what became of each, in their order.
 
-        Nothing is sent before somebody iterates over what this gives: what became of each task, in their order. Tasks
-        are made by `new_task`; one may depend on another by its place or name when that one comes before it.
+        A list (any sequence) is sent when this returns. Anything else makes its tasks while the result is iterated over
+        (or `drain` is called): memory stays flat, and nothing is sent before. Tasks are made by `new_task`; one may
+        depend on another by its place or name when that one comes before it.
         """
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
-        return BatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4()))
+        return BatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4())).send(tasks)
 
     # --- looking ---
 
@@ -147,7 +150,9 @@ class Client:
         while True:
             left = LONGEST_WAIT if end is None else max(0.0, min(LONGEST_WAIT, end - clock()))
             begun = clock()
-            answer = self.transport.ask("GET", f"{_path(task_id)}/result", query={"wait": left}, longer=left)
+            answer = self.transport.ask(
+                "GET", f"{_path(task_id)}/result", query={"wait": left}, longer=left, lasting=True
+            )
             if answer.status == 200:
                 return read(Ended, answer.document)
             if end is not None and clock() >= end:

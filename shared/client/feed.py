@@ -24,6 +24,7 @@ from typing import Any
 
 from shared.client.answers import BatchItem, read
 from shared.client.problems import Problem, problem
+from shared.client.sending import Sending
 from shared.client.transport import LOST, Transport, may_pass, opened, read_document
 
 WINDOW = 4000
@@ -36,8 +37,8 @@ LINES = "application/x-ndjson"
 _READ = 1 << 16
 
 
-class BatchFeed:
-    """Iterate over it, once, to send a batch: gives what became of each task, in their order.
+class BatchFeed(Sending):
+    """A batch that is sent, at once or by iterating over it: gives what became of each task, in their order.
 
     `batch_id` is known from the first answer on; `accepted` and `refused` count as it goes. When what makes the tasks
     raises, those before it are kept, the batch is closed with them, and then the error is raised, with a note of that.
@@ -48,7 +49,6 @@ class BatchFeed:
     ) -> None:
         self.transport = transport
         self.key = key
-        self.batch_id: str | None = None
         self.accepted = 0
         self.refused = 0
         self.complete = False
@@ -57,9 +57,10 @@ class BatchFeed:
         self._broken: Exception | None = None
         self._unsent: deque[bytes] = deque()
         self._unanswered: deque[bytes] = deque()
-        self._patience = transport.patience()
+        self._patience = transport.patience(lasting=True)
 
-    def __iter__(self) -> Iterator[BatchItem]:
+    def exchange(self) -> Iterator[BatchItem]:
+        self._patience.renew()
         while not self.complete:
             self._wait_for_a_line()
             lost: Exception = ConnectionResetError("the answer was cut off")
@@ -89,13 +90,12 @@ class BatchFeed:
         self._unsent.extendleft(reversed(self._unanswered))
         self._unanswered.clear()
         if not self._patience.pause(wait):
-            raise lost if isinstance(lost, Problem) else self.transport.unreachable(lost) from lost
-
-    def drain(self) -> BatchFeed:
-        """Sends all of it, for those who want the counts only."""
-        for _ in self:
-            pass
-        return self
+            error = lost if isinstance(lost, Problem) else self.transport.unreachable(lost)
+            error.add_note(
+                f"{self.accepted} tasks of this batch were accepted before; sent again with "
+                f"idempotency_key={self.key!r}, in full, none is stored twice"
+            )
+            raise error from lost
 
     # --- lines ---
 

@@ -2,7 +2,7 @@
 
 What is sent again, after the time that the answer names: everything that was answered 429, for nothing was changed; and
 after a 503, which may say that it was done all the same, or a lost answer, only what may arrive twice without harm. All
-of it ends after `patience` seconds.
+of it ends after `patience` seconds: soon for what somebody else may be waiting behind, as in a web request.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from urllib.parse import urlencode, urlsplit
 
 from shared.client.problems import NoGateway, Problem, Unreachable, problem
 
+BRIEF, LASTING = 2.0, 30.0
+"""Seconds of patience with a single request, and with what takes its time anyway, unless the caller says."""
+CONNECT = 2.0
+"""Seconds within which a connection is made: a host that is gone drops what is sent to it."""
 KEPT = 8
 """Connections that are kept for the next request."""
 IDLE = 30.0
@@ -79,7 +83,7 @@ class Transport:
         url: str,
         *,
         timeout: float,
-        patience: float,
+        patience: float | None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -105,8 +109,9 @@ class Transport:
         self.kept: list[tuple[float, HTTPConnection]] = []
         self.lock = threading.Lock()
 
-    def patience(self) -> Patience:
-        return Patience(self.seconds, self.sleep, self.clock)
+    def patience(self, *, lasting: bool = False) -> Patience:
+        seconds = self.seconds if self.seconds is not None else LASTING if lasting else BRIEF
+        return Patience(seconds, self.sleep, self.clock)
 
     def ask(
         self,
@@ -118,6 +123,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         longer: float = 0.0,
         repeatable: bool = True,
+        lasting: bool = False,
     ) -> Answer:
         """The answer to a request, which may take `longer` than others. Raises Problem, or Unreachable."""
         target = self.target(path, query)
@@ -125,7 +131,7 @@ class Transport:
         sent = {**self.headers, **(headers or {})}
         if content is not None:
             sent["Content-Type"] = "application/json"
-        patience = self.patience()
+        patience = self.patience(lasting=lasting)
         while True:
             try:
                 answer = self._once(method, target, content, sent, self.timeout + longer, repeatable)
@@ -147,10 +153,16 @@ class Transport:
         return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
 
     def connect(self, timeout: float) -> HTTPConnection:
-        """A new connection."""
-        if self.tls is not None:
-            return HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
-        return HTTPConnection(self.host, self.port, timeout=timeout)
+        """A new connection; `timeout` is for the answers on it."""
+        soon = min(timeout, CONNECT)
+        connection = (
+            HTTPConnection(self.host, self.port, timeout=soon)
+            if self.tls is None
+            else HTTPSConnection(self.host, self.port, timeout=soon, context=self.tls)
+        )
+        connection.connect()
+        connection.sock.settimeout(timeout)
+        return connection
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """Why no answer came."""

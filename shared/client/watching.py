@@ -33,7 +33,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
     Raises NotFound, Unreachable when nobody answers for as long as the client has patience, or NoGateway.
     """
     told: str | None = None
-    patience = transport.patience()
+    patience = transport.patience(lasting=True)
     while True:
         lost: Exception = ConnectionResetError("the stream of events was cut off")
         try:

@@ -15,6 +15,7 @@ from typing import Any, Self, Unpack
 
 from shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
 from shared.client.problems import Conflict, NotFound, NotInTime, Problem, TaskFailed
+from shared.client.sending import Sending
 from shared.client.tasks import Options, Seconds, plain
 from shared.settings import Settings, load
 from shared.tasks import TaskState, new_task_id
@@ -77,8 +78,8 @@ class LocalClient:
     def batch(
         self, tasks: Iterable[Mapping[str, Any]], *, name: str | None = None, then: Mapping[str, Any] | None = None
     ) -> LocalBatch:
-        """Keeps many tasks, each accepted or refused by itself; nothing is kept before somebody iterates."""
-        return LocalBatch(self, tasks, name or "", then)
+        """Keeps many tasks, each accepted or refused by itself: a list at once, anything else by iterating over it."""
+        return LocalBatch(self, tasks, name or "", then).send(tasks)
 
     def new_task(self, body: Mapping[str, Any]) -> LocalTask:
         """A task out of what POST /tasks takes. Raises Refused."""
@@ -255,8 +256,8 @@ class LocalClient:
         return -self.settings.queues[queue]
 
 
-class LocalBatch:
-    """Iterate over it, once, to keep its tasks: gives what became of each."""
+class LocalBatch(Sending):
+    """A batch whose tasks are kept at once or by iterating over it: gives what became of each."""
 
     def __init__(
         self, client: LocalClient, tasks: Iterable[Mapping[str, Any]], name: str, then: Mapping[str, Any] | None
@@ -265,13 +266,12 @@ class LocalBatch:
         self.tasks = tasks
         self.name = name
         self.then = then
-        self.batch_id: str | None = None
         self.accepted = 0
         self.refused = 0
         self.complete = False
         self.kept: list[LocalTask] = []
 
-    def __iter__(self) -> Iterator[BatchItem]:
+    def exchange(self) -> Iterator[BatchItem]:
         batch_id = self.batch_id = new_task_id()
         self.client.batches[batch_id] = self
         follower = self.client.new_task(self.then) if self.then is not None else None
@@ -286,11 +286,6 @@ class LocalBatch:
             self.client.records[follower.id] = follower
         self.complete = True
         self.client.settle()
-
-    def drain(self) -> LocalBatch:
-        for _ in self:
-            pass
-        return self
 
     def _keep(self, index: int, given: Mapping[str, Any], ids: dict[int | str, str]) -> BatchItem:
         body = {name: value for name, value in given.items() if name != "item"}

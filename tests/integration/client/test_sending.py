@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
+import socket
 import sqlite3
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,10 +24,12 @@ import pytest
 from shared.client import Client, Refused, Unavailable, Unreachable, new_task
 from shared.client import feed as feeding
 from shared.client.answers import BatchItem
+from shared.client.interface import TaskClient
 from shared.client.transport import Answer, Transport
 from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
+from worker.local import LocalClient
 
 
 def port_of(running: Running) -> int:
@@ -79,6 +85,36 @@ def test_each_task_of_a_batch_is_answered_by_itself(client: Client) -> None:
 def test_terms_that_are_wrong_refuse_the_batch(client: Client) -> None:
     with pytest.raises(Refused, match="max_running"):
         client.batch([new_task("echo", 1)], max_running=0).drain()
+
+
+def test_a_list_is_sent_at_once_and_its_answers_stay(client: Client) -> None:
+    feed = client.batch([new_task("noop", n, tags=["at-once"]) for n in range(5)])
+    assert len(list(client.tasks(tag="at-once"))) == 5, "without a look at the result"
+    assert feed.complete
+    assert [item.index for item in feed] == [item.index for item in feed] == [0, 1, 2, 3, 4]
+    assert feed.drain().accepted == 5
+
+
+def test_a_list_that_cannot_be_sent_is_an_error_that_says_how_to_send_the_rest() -> None:
+    with Client(f"http://127.0.0.1:{free_port()}", patience=0) as nobody, pytest.raises(Unreachable) as caught:
+        nobody.batch([new_task("noop", 1)], idempotency_key="monday")
+    assert "0 tasks of this batch were accepted before" in caught.value.__notes__[0]
+    assert "idempotency_key='monday'" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["gateway", "local"])
+def test_a_batch_that_is_made_on_the_way_and_never_sent_is_warned_of(client: Client, local: bool) -> None:
+    queue: TaskClient = LocalClient(["tests.handlers"]) if local else client
+    with pytest.warns(RuntimeWarning, match="a batch was never sent: iterate over it"):
+        queue.batch(new_task("noop", n, tags=["dropped"]) for n in range(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sent = queue.batch(new_task("noop", n, tags=["sent"]) for n in range(5)).drain()
+        at_once = queue.batch([new_task("noop", n, tags=["sent"]) for n in range(5)])
+        assert (sent.accepted, at_once.accepted) == (5, 5)
+        del sent, at_once
+        gc.collect()
+    assert (len(list(queue.tasks(tag="dropped"))), len(list(queue.tasks(tag="sent")))) == (0, 10)
 
 
 def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -> None:
@@ -284,6 +320,61 @@ def test_signs_of_life_renew_the_patience_of_who_watches(monkeypatch: pytest.Mon
     with Client("http://127.0.0.1:1", patience=15, sleep=lambda _: None, clock=lambda: now[0]) as client:
         assert list(client.watch("x")) == []
     assert tries == [0, 28, 56, 84]
+
+
+@contextmanager
+def _refusing() -> Iterator[int]:
+    yield free_port()
+
+
+@contextmanager
+def _dropping() -> Iterator[int]:
+    """A port whose queue of connections is full: what is sent there is dropped, as by a host that is gone."""
+    with socket.socket() as full, ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            each = waiting.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+@pytest.mark.parametrize("away", [_refusing, _dropping])
+def test_a_gateway_that_is_away_holds_up_a_submission_for_about_two_seconds(
+    away: Callable[[], AbstractContextManager[int]],
+) -> None:
+    with away() as port, Client(f"http://127.0.0.1:{port}") as client:
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="does not answer"):
+            client.submit("echo", 1)
+        assert 1 < time.monotonic() - began < 4
+
+
+def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_number_is_given() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def tried_for(call: Callable[[Client], object], **settings: float) -> float:
+        now[0] = 0.0
+        with Client(f"http://127.0.0.1:{port}", sleep=sleep, clock=lambda: now[0], **settings) as client:  # type: ignore[arg-type]
+            with pytest.raises(Unreachable):
+                call(client)
+            return now[0]
+
+    port = free_port()
+    lasting: list[Callable[[Client], object]] = [
+        lambda client: client.batch([new_task("noop", 1)]),
+        lambda client: client.wait("x"),
+        lambda client: list(client.watch("x")),
+    ]
+    assert tried_for(lambda client: client.submit("noop")) <= 2
+    for call in lasting:
+        assert 20 < tried_for(call) <= 30
+        assert 5 < tried_for(call, patience=10) <= 10
+    assert 5 < tried_for(lambda client: client.submit("noop"), patience=10) <= 10
 
 
 def test_nobody_there_is_said_in_one_line() -> None:
