@@ -53,7 +53,8 @@ class BatchFeed(Sending):
         self.refused = 0
         self.complete = False
         self._head = _line({"batch": terms})
-        self._lines = self._made(tasks)
+        self._tasks = tasks
+        self._lines: Iterator[bytes] = iter(())
         self._broken: Exception | None = None
         self._unsent: deque[bytes] = deque()
         self._unanswered: deque[bytes] = deque()
@@ -61,6 +62,8 @@ class BatchFeed(Sending):
 
     def exchange(self) -> Iterator[BatchItem]:
         self._patience.renew()
+        # Begun here: it refers to this object, and one that is dropped unsent should be gone at once, and say so.
+        self._lines = self._made(self._tasks)
         while not self.complete:
             self._wait_for_a_line()
             lost: Exception = ConnectionResetError("the answer was cut off")
