@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dashboard.present import duration
 from dashboard.snapshot import Snapshot
@@ -61,13 +61,37 @@ def _store(now: Snapshot) -> Iterator[Alert]:
         )
 
 
+def _silent_workers(now: Snapshot) -> Iterator[Alert]:
+    for worker in now.workers:
+        if worker.state == "silent":
+            yield Alert(
+                "warning",
+                f"Worker {worker.name} is silent",
+                f"{worker.reason}. Its tasks are given to other workers when their leases end.",
+                "/workers",
+            )
+    lost = [each for each in now.lost_workers if each.last_heartbeat_at and _is_recent(each.last_heartbeat_at, now)]
+    if lost:
+        yield Alert(
+            "warning",
+            f"{len(lost):,} worker{'s were' if len(lost) != 1 else ' was'} lost in the last {RECENT_MINUTES} minutes",
+            "Killed, out of memory, or cut off from Redis: see the reasons, and the logs of their hosts.",
+            "/workers",
+        )
+
+
+def _is_recent(at: datetime, now: Snapshot) -> bool:
+    return now.now() - at < timedelta(minutes=RECENT_MINUTES)
+
+
 def _workers(now: Snapshot) -> Iterator[Alert]:
+    yield from _silent_workers(now)
     if not now.alive:
         waiting = now.counts[TaskState.PENDING]
         what = f"{waiting:,} pending tasks wait" if waiting else "Tasks will wait"
         yield Alert("danger", "No worker is alive", f"{what} until one is started: python -m worker", "/workers")
         return
-    covered = {name for worker in now.workers for name in worker.queues}
+    covered = {name for worker in now.workers if worker.state != "silent" for name in worker.queues}
     for queue in now.queues:
         if queue.name not in covered and queue.pending:
             yield Alert(

@@ -131,7 +131,7 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     dead = DeadLetters(scripts, records, tracing)
     bulks = BulkActions(scripts, dead)
     record = Audit(redis)
-    crew = Workers(redis)
+    crew = Workers(redis, settings.lease())
     lookout = Lookout(redis, queues_, records, crew, types, counted)
     queries = Queries(redis, lookout, records, CauseGroups(scripts), bulks, record)
     redaction = Redaction(settings.dashboard_redact)

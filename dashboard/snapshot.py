@@ -55,6 +55,8 @@ class Snapshot:
     counts: Mapping[TaskState, int]
     queues: Sequence[QueueInfo]
     workers: Sequence[WorkerInfo]
+    lost_workers: Sequence[WorkerInfo]
+    """Those lost in the last week, the latest first."""
     unreadable_workers: Sequence[str]
     """Names of those that live and whose record nobody can read."""
     recent: Sequence[TaskSummary]
@@ -73,8 +75,8 @@ class Snapshot:
 
     @property
     def alive(self) -> int:
-        """How many workers live, whether or not their records can be read."""
-        return len(self.workers) + len(self.unreadable_workers)
+        """How many workers live and are not silent, whether or not their records can be read."""
+        return sum(each.state != "silent" for each in self.workers) + len(self.unreadable_workers)
 
     def now(self) -> datetime:
         """What Redis' clock says now, going by this process's own since then."""
@@ -148,14 +150,15 @@ class Lookout:
             overdue, unreaped = self._lateness(now_us)
             minutes = self._minutes(seconds // 60)
             damaged = int(self.redis.zcard(keys.DAMAGED))
-        workers, unreadable = self.workers.look()
+        register = self.workers.look()
         return Snapshot(
             at=instant(now_us),
             read_at=time.monotonic(),
             counts=self.records.counts(),
             queues=self.queues.overview(),
-            workers=workers,
-            unreadable_workers=unreadable,
+            workers=register.live,
+            lost_workers=register.lost,
+            unreadable_workers=register.unreadable,
             recent=self.records.page(Filter(), limit=RECENT).items,
             types=[each.name for each in self.types.all()],
             minutes=minutes,

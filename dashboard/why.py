@@ -78,7 +78,7 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
         return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it under Queues."
     if not now.alive:
         return "No worker is alive: start one with python -m worker."
-    takers = [worker for worker in now.workers if task.queue in worker.queues]
+    takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
     if not takers:
         return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
     if task.type not in now.types:

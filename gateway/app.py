@@ -111,7 +111,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
-    workers = Workers(redis)
+    workers = Workers(redis, settings.lease())
     catalogue = Catalogue(TaskTypes(redis))
     policy = settings.retry_policy
     context = _limits(settings).context

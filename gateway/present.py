@@ -108,6 +108,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
     return schemas.WorkerView(
         name=info.name,
         state=info.state,
+        reason=info.reason,
         host=info.host,
         pid=info.pid,
         version=info.version,

@@ -31,8 +31,12 @@ SINGLE: Mapping[str, str] = {
         (keys.TASKS, keys.BLOCKED, keys.OWED, keys.LEASES, keys.DEADLINES, keys.LIMITS_DUE, keys.CAUSES, keys.BATCHES),
         "zset",
     ),
-    **dict.fromkeys((keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.STANDING, keys.WORKERS, keys.BULKS), "zset"),
-    **dict.fromkeys((keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED), "zset"),
+    **dict.fromkeys(
+        (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.STANDING, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS), "zset"
+    ),
+    **dict.fromkeys(
+        (keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED, keys.REASSIGNED), "zset"
+    ),
     **{keys.ended(state): "zset" for state in TaskState if state.ended},
     keys.BELL: "list",
     keys.LOCK_FENCES: "hash",

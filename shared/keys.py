@@ -325,11 +325,17 @@ TYPES = "taskqueue:types"
 """hash, owner: workers; for ever. Registered task types: name to JSON with the schema of their data."""
 
 WORKERS = "taskqueue:workers"
-"""zset, owner: workers. Live workers by their last heartbeat; dead ones are dropped by the timeout job."""
+"""zset, owner: workers. Live workers by their last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""
+
+LOST_WORKERS = "taskqueue:workers:lost"
+"""zset, owner: the timeout job; a week, at most 100. Workers that died or hang, by their last heartbeat."""
+
+REASSIGNED = "taskqueue:workers:reassigned"
+"""zset, owner: reap; as long as its worker is on record. How many tasks each lost, which went back to their queues."""
 
 
 def worker(name: str) -> str:
-    """string (JSON), owner: the worker; a minute after its last heartbeat. What it is doing."""
+    """string (JSON), owner: the worker; until its farewell, else a week. What it is doing."""
     return f"taskqueue:worker:{name}"
 
 

@@ -11,6 +11,7 @@ change nothing.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -483,9 +484,18 @@ class Scripts:
         """Limits as `limit_read.lua` shows them; all when none is named."""
         return [tuple(row) for row in self.call("limit_read", *names)]
 
-    def announce(self, worker: str, life: int, doing: str, task_id: str, queues: str, rq_fields: str) -> None:
-        """A worker's sign of life, as `announce.lua` takes it."""
-        self.call("announce", worker, life, doing, task_id, queues, rq_fields)
+    def announce(
+        self, worker: str, rq_life: int, doing: str, task_id: str, queues: str, rq_fields: str, kept: int
+    ) -> None:
+        """Records a worker's heartbeat, as `announce.lua` takes it."""
+        self.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept)
+
+    def workers_lost(
+        self, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str, int]]
+    ) -> list[str]:
+        """Moves silent workers, each with its last heartbeat, to the lost ones; returns the names of those moved."""
+        pairs = [part for pair in silent for part in pair]
+        return [text(each) for each in self.call("workers_lost", kept_us, most, json.dumps(list(queues)), *pairs)]
 
     def audit(self, keep: int, who: str, what: str, about: str, detail: str) -> None:
         """Adds an entry to the record of what people did, which keeps about so many."""

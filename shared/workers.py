@@ -1,25 +1,34 @@
-"""Who is working: workers announce themselves, to us and to RQ's own tools, and are gone when they fall silent."""
+"""The register of workers: they announce themselves, to us and to RQ's own tools, and are lost when silent."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
-from shared.clock import instant
+from shared.clock import instant, to_us
 from shared.readable import UNREADABLE, as_declared, moment
 from shared.redis_client import raw, text, translated
 from shared.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
-    from redis.client import Pipeline
 
+log = logging.getLogger(__name__)
+
+HEARTBEAT = 5.0
+BUSY_HEARTBEAT = 2.0
+"""Seconds between two heartbeats of a worker, when it is idle and when it is not."""
+DELAY = 1.0
+"""Seconds that a heartbeat may be late."""
 LIFE = 60
-"""Seconds after its last heartbeat for which a worker's record is kept."""
+"""Seconds after its last heartbeat for which RQ's tools show a worker, and one whose record cannot be read counts."""
+LOST_KEPT = timedelta(days=7)
+LOST_MOST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,62 +62,95 @@ class WorkerInfo:
     memory_bytes: int = 0
     running: tuple[RunningTask, ...] = field(default=())
     last_heartbeat_at: datetime | None = None
+    reason: str | None = None
+    """Why it is silent or lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register:
+    """All workers on record at one moment.
+
+    A `live` one may be in state silent: it has missed two heartbeats. `lost` ones, the latest first, were silent until
+    their leases had ended. Of the `unreadable` only the names are known: a worker writes its record anew within
+    seconds, so a name that stays there was put there by hand.
+    """
+
+    live: list[WorkerInfo]
+    lost: list[WorkerInfo]
+    unreadable: list[str]
 
 
 class Workers:
-    """The register of workers."""
+    """The register of workers; `lease` is for how long a worker that died still holds its tasks."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, lease: timedelta = timedelta(seconds=9)) -> None:
         self.redis = redis
+        self.scripts = Scripts(redis)
+        self.lease = lease.total_seconds()
 
     def announce(self, info: WorkerInfo) -> None:
-        """A heartbeat, which a full Redis takes too."""
-        Scripts(self.redis).announce(
+        """Records a heartbeat, which a full Redis takes too."""
+        record = {name: value for name, value in asdict(info).items() if name != "reason"}
+        self.scripts.announce(
             info.name,
             LIFE,
-            json.dumps(asdict(info), default=_plain),
+            json.dumps(record, default=_plain),
             info.running[0].id if info.running else "",
             json.dumps(info.queues),
             json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),
+            int(LOST_KEPT.total_seconds()),
         )
 
     def farewell(self, info: WorkerInfo) -> None:
-        """A worker that ends in order is gone at once."""
+        """Removes a worker that ends in order, at once."""
+        key = keys.rq_worker(info.name)
         with self.redis.pipeline(transaction=False) as pipeline:
-            pipeline.zrem(keys.WORKERS, info.name)
-            pipeline.delete(keys.worker(info.name), keys.rq_worker(info.name))
-            self._forget_in_rq(pipeline, info.name, info.queues)
+            for register in (keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED):
+                pipeline.zrem(register, info.name)
+            pipeline.delete(keys.worker(info.name), key)
+            pipeline.srem(keys.RQ_WORKERS, key)
+            for queue in info.queues:
+                pipeline.srem(keys.rq_workers(queue), key)
             pipeline.execute()
 
     def all(self) -> list[WorkerInfo]:
-        """The live workers by name."""
-        return self.look()[0]
+        """Returns the live workers by name."""
+        return self.look().live
 
-    def look(self) -> tuple[list[WorkerInfo], list[str]]:
-        """The live workers by name, and the names of those whose record nobody can read.
-
-        A worker writes its record anew within seconds. A name that stays unreadable was put there by hand.
-        """
+    def look(self) -> Register:
+        """Returns all workers on record."""
         with translated():
-            seconds, _ = self.redis.time()
-            rows: Any = self.redis.zrange(keys.WORKERS, 0, -1, withscores=True)
-            beats: dict[str, float] = {text(name): beat for name, beat in rows}
+            now = self._now_us()
+            rows: list[Any] = self.redis.zrange(keys.WORKERS, 0, -1, withscores=True)
+            rows += self.redis.zrevrange(keys.LOST_WORKERS, 0, LOST_MOST - 1, withscores=True)
+            beats = {text(name): beat for name, beat in reversed(rows)}
             records = self.redis.mget([keys.worker(name) for name in beats]) if beats else []
-        found: list[WorkerInfo] = []
-        unreadable = []
-        for (name, beat), record in zip(beats.items(), records, strict=True):
+            reassigned = self.redis.zmscore(keys.REASSIGNED, list(beats)) if beats else []
+        register = Register(live=[], lost=[], unreadable=[])
+        for (name, beat), record, moved in zip(beats.items(), records, reassigned, strict=True):
             info = _read(name, raw(record), beat) if record else None
-            if info:
-                found.append(info)
-            elif beat > (seconds - LIFE) * 1_000_000:
-                unreadable.append(name)
-        return sorted(found, key=lambda info: info.name), sorted(unreadable)
+            self._enter(register, name, info, (now - beat) / 1_000_000, int(moved or 0))
+        register.live.sort(key=lambda info: info.name)
+        register.lost.sort(key=lambda info: info.last_heartbeat_at or info.started_at, reverse=True)
+        register.unreadable.sort()
+        return register
 
-    def count(self, within_seconds: float = LIFE) -> int:
-        """How many have given a sign of life lately."""
-        with translated():
-            seconds, _ = self.redis.time()
-            return int(self.redis.zcount(keys.WORKERS, (seconds - within_seconds) * 1_000_000, "+inf"))
+    def _enter(self, register: Register, name: str, info: WorkerInfo | None, age: float, reassigned: int) -> None:
+        if info is None:
+            if age < LIFE:
+                register.unreadable.append(name)
+        elif age > self._lost_after(info):
+            register.lost.append(replace(info, state="lost", running=(), reason=_reason(info, reassigned)))
+        elif age > 2 * _interval(info) + DELAY:
+            register.live.append(replace(info, state="silent", reason=_reason(info, reassigned)))
+        else:
+            register.live.append(info)
+
+    def _lost_after(self, info: WorkerInfo | None) -> float:
+        """Seconds without a heartbeat after which nothing that a worker held is its own any more."""
+        if info is None:
+            return LIFE
+        return 2 * DELAY + max(2 * _interval(info), _interval(info) + self.lease)
 
     def drain(self, name: str) -> bool:
         """Tells a live worker to take nothing more, finish what runs, and end; whether it lives."""
@@ -121,22 +163,42 @@ class Workers:
                 pipeline.execute()
         return True
 
-    def reap(self, queues: Sequence[str]) -> int:
-        """Drops workers that have fallen silent, here and in RQ's register; how many."""
-        seconds, _ = self.redis.time()
-        silent = self.redis.zrangebyscore(keys.WORKERS, "-inf", (seconds - LIFE) * 1_000_000, start=0, num=100)
-        for name in map(text, silent):
-            with self.redis.pipeline(transaction=False) as pipeline:
-                pipeline.zrem(keys.WORKERS, name)
-                self._forget_in_rq(pipeline, name, queues)
-                pipeline.execute()
-        return len(silent)
+    def reap(self, queues: Sequence[str]) -> list[str]:
+        """Moves workers that have fallen silent to the lost ones, here and in RQ's register; returns their names."""
+        now = self._now_us()
+        shortest = int((BUSY_HEARTBEAT + self.lease) * 1_000_000)
+        with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.zrangebyscore(keys.WORKERS, "-inf", now - shortest, start=0, num=100, withscores=True)
+            pipeline.zcount(keys.LOST_WORKERS, "-inf", now - to_us(LOST_KEPT))
+            rows, outdated = pipeline.execute()
+        records = self.redis.mget([keys.worker(text(name)) for name, _ in rows]) if rows else []
+        silent = []
+        for (name, beat), record in zip(rows, records, strict=True):
+            info = _read(text(name), raw(record), beat) if record else None
+            if now - beat > self._lost_after(info) * 1_000_000:
+                silent.append((text(name), int(beat)))
+        if not silent and not outdated:
+            return []
+        lost = self.scripts.workers_lost(to_us(LOST_KEPT), LOST_MOST, queues, silent)
+        for name, beat in silent:
+            if name in lost:
+                age = round((now - beat) / 1_000_000, 1)
+                log.warning("worker lost", extra={"worker": name, "silent_seconds": age})
+        return lost
 
-    def _forget_in_rq(self, pipeline: Pipeline, name: str, queues: Sequence[str]) -> None:
-        key = keys.rq_worker(name)
-        pipeline.srem(keys.RQ_WORKERS, key)
-        for queue in queues:
-            pipeline.srem(keys.rq_workers(queue), key)
+    def _now_us(self) -> int:
+        seconds, us = self.redis.time()
+        return int(seconds) * 1_000_000 + int(us)
+
+
+def _interval(info: WorkerInfo) -> float:
+    return HEARTBEAT if info.state == "idle" else BUSY_HEARTBEAT
+
+
+def _reason(info: WorkerInfo, reassigned: int) -> str:
+    since = f"no heartbeat since {info.last_heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    given = f"{reassigned:,} {'task was' if reassigned == 1 else 'tasks were'} given to other workers"
+    return f"{since}; {given}" if reassigned else since
 
 
 def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:

@@ -30,7 +30,7 @@ from shared.settings import Settings, exit_with, load_or_exit
 from shared.task_types import TaskType, TaskTypes
 from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
-from shared.workers import RunningTask, WorkerInfo, Workers
+from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals
@@ -43,8 +43,6 @@ from worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT = 5.0
-BUSY_HEARTBEAT = 2.0
 RQ_VERSION = version("rq")
 """What RQ's tools show. RQ itself is not imported for it: a worker that needs nothing else of it starts sooner."""
 PATIENCE = 4.0

@@ -128,9 +128,9 @@ class HealthRoutes:
         stops, notes = _judge(info)
         stops += self.readiness.obstacles()
         queues = self.queues.overview()
-        workers, unreadable = self.workers.look()
-        notes += self._doubts(workers, queues)
-        alive = len(workers) + len(unreadable)
+        register = self.workers.look()
+        notes += self._doubts(register.live, queues)
+        alive = len(register.live) + len(register.unreadable)
         if not alive:
             notes.append("no worker is alive: tasks are taken but not run; start one with python -m worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"

@@ -8,7 +8,7 @@ from shared.workers import Workers
 
 
 class WorkerRoutes:
-    """The live workers."""
+    """The workers on record."""
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
@@ -17,11 +17,14 @@ class WorkerRoutes:
         "GET",
         "/workers",
         tag="workers",
-        answers={200: Answer(description="All live workers.", model=schemas.WorkerList)},
+        answers={
+            200: Answer(
+                description="The live workers by name, then lost ones, the latest first.", model=schemas.WorkerList
+            )
+        },
     )
     def all(self) -> Reply:
-        """Lists the workers that gave a sign of life within the last minute, and what each is doing."""
-        workers, unreadable = self.workers.look()
-        return Reply(
-            content=schemas.WorkerList(items=[present.worker(each) for each in workers], unreadable=unreadable)
-        )
+        """Lists the live workers and what each is doing, and those lost in the last week, with the reason."""
+        found = self.workers.look()
+        items = [present.worker(each) for each in (*found.live, *found.lost)]
+        return Reply(content=schemas.WorkerList(items=items, unreadable=found.unreadable))

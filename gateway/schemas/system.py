@@ -53,7 +53,10 @@ class WorkerView(View):
     """A worker as it last announced itself."""
 
     name: str
-    state: str
+    state: str = Field(
+        description="idle, busy or draining; silent: it missed two heartbeats; lost: its leases have ended since."
+    )
+    reason: str | None = Field(description="Why it is silent or lost.")
     host: str
     pid: int
     version: str
@@ -73,7 +76,7 @@ class WorkerView(View):
 
 
 class WorkerList(View):
-    """The live workers by name."""
+    """The live workers by name, then those lost in the last week, the latest first; at most a hundred of these."""
 
     items: list[WorkerView]
     unreadable: list[str] = Field(

@@ -33,7 +33,8 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     data = _format(redis)
     if data.level is Level.ERROR:
         return [data]  # the rest would be read as if it were ours
-    workers, unreadable = Workers(redis).look()
+    register = Workers(redis, settings.lease()).look()
+    workers, unreadable = register.live, register.unreadable
     queues = Queues(Scripts(redis), settings.queues).overview()
     return [
         data,

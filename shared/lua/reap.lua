@@ -34,6 +34,7 @@ local function again(id, queue, v)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
   watch_deadline(id, v[10])
   ring(1, queue)
+  if v[7] then redis.call('ZADD', 'taskqueue:workers:reassigned', 'INCR', 1, v[7]) end
   return 'pending'
 end
 

@@ -140,7 +140,11 @@ class Verification:
     def scale(self) -> None:
         with claim("docker compose up --scale worker=3: three work, and Prometheus sees them"):
             self._up("--no-recreate", "--scale", "worker=3")
-            wait_until(lambda: len(self._get("/workers")["items"]) == 3, "three announced themselves", 30)
+            wait_until(
+                lambda: sum(each["state"] not in ("silent", "lost") for each in self._get("/workers")["items"]) == 3,
+                "three announced themselves",
+                30,
+            )
             self._targets(gateway=1, worker=3, housekeeper=2, dashboard=1)
 
     # --- dying ---

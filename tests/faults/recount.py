@@ -26,7 +26,8 @@ STAYS = (
     *(keys.ended(state) for state in ENDED), keys.CAUSES, keys.cause("*"), keys.CAUSE_OF, keys.LIMITS,
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
     keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.BELL, keys.STANDING, keys.TYPES,
-    keys.WORKERS, keys.RECOVERY_CURSOR, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES,
+    keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
+    keys.RECOVERY_CURSOR, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (

@@ -42,7 +42,6 @@ def break_at_signal(part: str) -> None:
 
 if __name__ == "__main__":
     liveness.STILL = 3.0
-    worker.main.HEARTBEAT = worker.main.BUSY_HEARTBEAT = 0.5
-    worker.main.PATIENCE = 1.0
+    vars(worker.main).update(HEARTBEAT=0.5, BUSY_HEARTBEAT=0.5, PATIENCE=1.0)
     break_at_signal(sys.argv[1])
     raise SystemExit(main())

@@ -105,7 +105,7 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing
         ),
         Timeout(
             scripts,
-            Workers(scripts.redis),
+            Workers(scripts.redis, settings.lease()),
             queues,
             _seconds(settings.housekeeper_timeout_interval),
             settings.max_crashes,
@@ -128,7 +128,7 @@ def _metrics(settings: Settings, scripts: Scripts) -> Metrics:
         scripts,
         Queues(scripts, settings.queues),
         Records(scripts, list(settings.queues)),
-        Workers(scripts.redis),
+        Workers(scripts.redis, settings.lease()),
         _seconds(settings.housekeeper_metrics_interval),
     )
 

@@ -45,6 +45,20 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
     [shown] = gateway.http.get("/workers").get_json()["items"]
     assert (shown["name"], shown["queues"], shown["started_at"]) == ("w1", ["high"], "2026-01-01T00:00:00Z")
     assert shown["running"] == [{"task_id": "t1", "type": "process", "seconds": 1.5}]
+    assert (shown["state"], shown["reason"]) == ("idle", None)
+
+
+@pytest.mark.parametrize(("age", "state"), [(12, "silent"), (17, "lost")])
+def test_a_worker_without_heartbeats_is_shown_with_the_reason(gateway: Gateway, age: int, state: str) -> None:
+    about = {"host": "h", "pid": 1, "version": "1", "executors": 1, "started_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    Workers(gateway.redis).announce(WorkerInfo(name="w1", queues=("high",), **about))  # type: ignore[arg-type]
+    seconds, _ = gateway.redis.time()
+    gateway.redis.zadd(keys.WORKERS, {"w1": (int(seconds) - age) * 1_000_000})
+    gateway.redis.zadd(keys.REASSIGNED, {"w1": 1})
+    [shown] = gateway.http.get("/workers").get_json()["items"]
+    assert shown["state"] == state
+    assert str(shown["reason"]).startswith("no heartbeat since ")
+    assert str(shown["reason"]).endswith("; 1 task was given to other workers")
 
 
 def test_types_are_shown_with_their_schema_and_retry_policy(http: FlaskClient) -> None:

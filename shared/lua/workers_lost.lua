@@ -1,0 +1,38 @@
+-- Moves workers that have fallen silent from the live to the lost, and forgets lost ones after their time.
+-- ARGV: now, how long lost ones are kept in microseconds, how many at most, all queues (a JSON array), then two per
+--   worker: its name, its last heartbeat as the caller saw it. A worker that has sent another one since stays.
+-- Returns the names of those that were moved.
+local WORKERS, LOST, REASSIGNED = 'taskqueue:workers', 'taskqueue:workers:lost', 'taskqueue:workers:reassigned'
+local FORGOTTEN_AT_ONCE = 200
+local queues = cjson.decode(ARGV[4])
+write_even_when_full()
+local moved_names = {}
+
+local function leave_rq(name)
+  local rq = 'rq:worker:' .. name
+  redis.call('SREM', 'rq:workers', rq)
+  for _, queue in ipairs(queues) do redis.call('SREM', 'rq:workers:' .. queue, rq) end
+end
+
+for at = 5, #ARGV, 2 do
+  local name, seen = ARGV[at], redis.call('ZSCORE', WORKERS, ARGV[at])
+  if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
+    redis.call('ZREM', WORKERS, name)
+    redis.call('ZADD', LOST, seen, name)
+    leave_rq(name)
+    moved_names[#moved_names + 1] = name
+  end
+end
+
+local function forget(names)
+  for _, name in ipairs(names) do
+    redis.call('ZREM', LOST, name)
+    redis.call('ZREM', REASSIGNED, name)
+    redis.call('DEL', 'taskqueue:worker:' .. name)
+  end
+end
+
+forget(redis.call('ZRANGEBYSCORE', LOST, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, FORGOTTEN_AT_ONCE))
+local beyond = math.min(redis.call('ZCARD', LOST) - tonumber(ARGV[3]), FORGOTTEN_AT_ONCE)
+if beyond > 0 then forget(redis.call('ZRANGE', LOST, 0, beyond - 1)) end
+return moved_names
