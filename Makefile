@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help setup run test fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -31,6 +31,8 @@ endif
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	  while IFS='|' read -r target text; do printf '%-22s%s\n' "$$target" "$$text"; done
+
+setup: $(VENV)/.run ## make the environment that run and the commands of .venv/bin need
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local

@@ -147,7 +147,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
             f"nobody keeps house: there is {' and '.join(late)}",
             "start a housekeeper: python -m worker.housekeeping",
         )
-    owners = sorted({row[3] for row in Scripts(redis).lock_read() if row[3]})
+    owners = sorted({owner for _, _, owner, *_ in Scripts(redis).lock_read() if owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
 
 

@@ -20,6 +20,8 @@ Manifest = dict[str, Any]
 OURS = ("gateway", "worker", "housekeeper", "dashboard")
 """The parts that run our image."""
 NAME = "app.kubernetes.io/name"
+CLUSTER_WIDE = {"Namespace", "PriorityClass"}
+"""Kinds that are in no namespace."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Ten times as fast where there is libyaml; whoever collects the tests waits for it."""
 _HASH = re.compile(r"-[0-9a-z]{10}$")

@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
-from tests.deployment.manifests import Manifest, without_hash
+from tests.deployment.manifests import CLUSTER_WIDE, Manifest, without_hash
 
-_CLUSTER_WIDE = {"Namespace"}
 _KNOWN = {"apiVersion", "kind", "resources", "namespace", "labels", "images", "replicas", "configMapGenerator"}
 
 
@@ -64,7 +63,7 @@ def _config_map(folder: Path, entry: Manifest) -> Manifest:
 
 
 def _transform(manifest: Manifest, told: Manifest) -> None:
-    if "namespace" in told and manifest["kind"] not in _CLUSTER_WIDE:
+    if "namespace" in told and manifest["kind"] not in CLUSTER_WIDE:
         for each in (manifest["metadata"], *manifest.get("subjects", [])):
             each["namespace"] = told["namespace"]
     for entry in told.get("labels", []):

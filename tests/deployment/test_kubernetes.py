@@ -16,6 +16,7 @@ import dashboard.serve
 import gateway.serve
 from shared.settings import Settings, load
 from tests.deployment.manifests import (
+    CLUSTER_WIDE,
     K8S,
     NAME,
     OURS,
@@ -33,6 +34,7 @@ from tests.deployment.network import CLIENTS, DNS, OUTSIDE, edges, isolated
 from tests.deployment.rendering import normalised, render
 from tests.harness import ROOT
 
+K8S_README = (K8S / "README.md").read_text()
 OLDEST, NEWEST = "1.27", "1.37"
 """Kubernetes versions; README.md names them too."""
 EVERYBODY = pytest.mark.parametrize("workload", workloads().values(), ids=list(workloads()))
@@ -72,7 +74,8 @@ def test_every_file_of_the_base_is_used() -> None:
 
 def test_namespaces_come_first_so_that_one_apply_is_enough() -> None:
     assert [each["kind"] for each in documents()].index("Namespace") == 0
-    assert all(each["metadata"].get("namespace") == "task-queue" for each in documents() if each["kind"] != "Namespace")
+    for each in documents():
+        assert (each["metadata"].get("namespace") == "task-queue") != (each["kind"] in CLUSTER_WIDE), each["metadata"]
 
 
 # --- the schemas of Kubernetes ---
@@ -193,6 +196,25 @@ def test_no_secret_is_in_the_files_and_none_has_a_default() -> None:
                 assert bool(reference.get("optional")) == optional, f"{name}: its {reference['key']}"
             elif re.search("(PASSWORD|SECRET|USERS|AUTH|KEYS?|TOKEN)$", variable["name"]):
                 pytest.fail(f"{name}: {variable['name']} must come from a secret")
+
+
+def test_the_secret_commands_say_how_their_environment_is_made() -> None:
+    """`make setup` makes what `.venv/bin/...` needs, on a machine where nothing was started yet."""
+    for readme in (ROOT / "README.md", K8S / "README.md"):
+        command = re.search(
+            r"```\n(?:(?!```).)*?kubectl create secret generic task-queue", readme.read_text(), re.DOTALL
+        )
+        assert command, readme
+        assert "\nmake setup " in command[0], readme
+    assert re.search(r"^setup: \$\(VENV\)/\.run ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_doctor_asks_prometheus_from_where_it_is_let_through() -> None:
+    assert load(workloads()["gateway"].environment()).prometheus_url == "http://prometheus:9090"
+    assert [part for part in OURS if load(workloads()[part].environment()).prometheus_url] == ["gateway"]
+    assert (
+        "kubectl exec -n task-queue deployment/gateway -- python -m shared.doctor" in (ROOT / "README.md").read_text()
+    )
 
 
 def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
@@ -342,8 +364,9 @@ def test_pods_are_spread_and_leave_a_few_at_a_time(workload: Workload) -> None:
     budget = of_kind("PodDisruptionBudget")[workload.name]["spec"]
     assert budget["selector"]["matchLabels"] == {NAME: workload.name}
     scaler = of_kind("HorizontalPodAutoscaler").get(workload.name)
-    fewest = scaler["spec"]["minReplicas"] if scaler else workload.manifest["spec"]["replicas"]
-    assert fewest >= 2, "one pod can only be away or in the way"
+    fewest = scaler["spec"]["minReplicas"] if scaler else workload.manifest["spec"].get("replicas")
+    assert (fewest is None) == (workload.name == "worker"), "which people scale, or KEDA"
+    assert fewest is None or fewest >= 2, "one pod can only be away or in the way"
 
 
 def test_three_housekeepers_share_the_work_under_their_own_names() -> None:
@@ -352,6 +375,37 @@ def test_three_housekeepers_share_the_work_under_their_own_names() -> None:
     assert load(housekeeper.environment()).housekeeper_distributed_execution_enabled
     [name] = [each for each in housekeeper.container["env"] if each["name"].endswith("INSTANCE_ID")]
     assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
+def test_an_apply_leaves_as_many_workers_as_there_are() -> None:
+    assert "replicas" not in workloads()["worker"].manifest["spec"], "every apply would undo kubectl scale and KEDA"
+    assert "kubectl scale deployment worker -n task-queue --replicas=3" in (ROOT / "README.md").read_text()
+
+
+def test_what_is_requested_fits_beside_others_on_a_node_of_two_processors() -> None:
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+)m \| (\S+) \| (\S+) \| (\S+) \|$", K8S_README, re.MULTILINE)
+    told = {name: (int(pods), int(cpu), *others) for name, pods, cpu, *others in rows}
+    assert told == {name: (pods_of(each), *_asked_for(each)) for name, each in workloads().items()}
+    assert sum(pods * cpu for pods, cpu, *_ in told.values()) <= 1000
+
+
+def pods_of(workload: Workload) -> int:
+    """How many there are at first."""
+    scaler = of_kind("HorizontalPodAutoscaler").get(workload.name)
+    return int(scaler["spec"]["minReplicas"] if scaler else workload.manifest["spec"].get("replicas", 1))
+
+
+def _asked_for(workload: Workload) -> tuple[int, str, str, str]:
+    resources = workload.container["resources"]
+    requests, limits = resources["requests"], resources["limits"]
+    return int(requests["cpu"].removesuffix("m")), requests["memory"], limits["cpu"], limits["memory"]
+
+
+def test_redis_has_priority_over_every_other_part() -> None:
+    [(name, priority)] = of_kind("PriorityClass").items()
+    assert priority["value"] > 0
+    assert [each.name for each in workloads().values() if each.pod.get("priorityClassName")] == ["redis"]
+    assert workloads()["redis"].pod["priorityClassName"] == name
 
 
 def test_the_autoscaler_alone_says_how_many_gateways_there_are() -> None:
@@ -397,6 +451,7 @@ def test_only_the_needed_connections_are_let_through() -> None:
     meant |= {("prometheus", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {("prometheus", part, port[part]["http"]) for part in ("gateway", "dashboard")}
     meant |= {("gateway", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
+    meant |= {("gateway", "prometheus", port["prometheus"]["http"])}  # for the doctor
     meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
     meant |= {("prometheus", OUTSIDE, 443), ("prometheus", OUTSIDE, 6443)}  # the API server
     meant |= {(pod, DNS, 53) for pod in pods}

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.deployment import compose_file
-from tests.deployment.manifests import K8S, OURS, workloads
+from tests.deployment.manifests import K8S, NAME, OURS, of_kind, workloads
 from tests.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -58,7 +58,9 @@ def test_prometheus_scrapes_the_ports_that_the_policies_open() -> None:
     text = (K8S / "monitoring" / "prometheus.yml").read_text()
     for name in OURS:
         assert name in text
-    assert (ROOT / "k8s" / "base" / "prometheus" / "network-policy.yaml").read_text().count("podSelector:") == 5
+    [policy] = [each for each in of_kind("NetworkPolicy").values() if each["metadata"]["name"] == "prometheus"]
+    asked = [peer["podSelector"]["matchLabels"][NAME] for way in policy["spec"]["egress"] for peer in way.get("to", [])]
+    assert sorted(asked) == sorted(OURS)
 
 
 def test_the_readme_repeats_the_drain_and_the_ports_of_the_manifests() -> None:

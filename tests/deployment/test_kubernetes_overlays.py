@@ -16,7 +16,7 @@ import yaml
 from gateway.app import create_app
 from shared.redis_client import connect
 from shared.settings import Settings, load
-from tests.deployment.manifests import K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
+from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.harness import ROOT
 from tests.monitoring.promql import metrics_of
@@ -45,7 +45,7 @@ def rendered(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keeps_to_the_schemas(manifests: list[Manifest]) -> None:
     for manifest in manifests:
-        assert manifest["kind"] == "Namespace" or manifest["metadata"]["namespace"] == "task-queue"
+        assert manifest["kind"] in CLUSTER_WIDE or manifest["metadata"]["namespace"] == "task-queue"
         if not manifest["apiVersion"].startswith(FOREIGN):
             for version in (OLDEST, NEWEST):
                 kubernetes_validate.validate(manifest, version, strict=True)
@@ -78,6 +78,7 @@ def test_with_a_managed_redis_nothing_of_our_own_is_left(tmp_path_factory: pytes
     path = rendered("managed-redis", tmp_path_factory)
     assert "redis" not in workloads(path)
     assert "redis" not in of_kind("Service", path)
+    assert not of_kind("PriorityClass", path)
     for part in OURS:
         names = [variable["name"] for variable in workloads(path)[part].container["env"]]
         assert "REDIS_URL" in names

@@ -108,6 +108,13 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     assert "python -m worker.housekeeping" in found.advice
 
 
+def test_who_holds_the_locks_is_said_by_name(system: System) -> None:
+    for lock, owner in (("unlock", "hk-1"), ("timeout", "hk-2"), ("ttl", "hk-1")):
+        system.scripts.lock_acquire(lock, "nonce", owner, timedelta(minutes=1), timedelta(0))
+    found = of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
+    assert found.seen == "nothing is overdue; locks are held by hk-1, hk-2"
+
+
 def test_queues_that_nobody_takes_from_are_named(system: System) -> None:
     system.start_worker(WORKER_QUEUES="critical,high,normal")
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "queues")
