@@ -78,7 +78,7 @@ def document(declared: Declared, version: str, keys: bool) -> Document:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: each for name, each in definitions.items() if name not in queries},
+            "schemas": {name: _without_defaults(each) for name, each in definitions.items() if name not in queries},
             "securitySchemes": {_SCHEME: _SECURITY},
         },
     }
@@ -116,6 +116,17 @@ def _definitions(declared: Declared) -> dict[str, Document]:
     return dict(found["$defs"])
 
 
+def _without_defaults(schema: Any) -> Any:
+    """What may be left out without its default: some generators send every default, others require what has one."""
+    if isinstance(schema, list):
+        return [_without_defaults(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = schema.get("properties", {})
+    kept = {key: _without_defaults(each) for key, each in schema.items() if key not in ("default", "properties")}
+    return {**kept, "properties": {name: _without_defaults(each) for name, each in named.items()}} if named else kept
+
+
 def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], keys: bool) -> Document:
     summary, _, rest = " ".join(text.split()).partition(". ")
     operation: Document = {
@@ -134,7 +145,7 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], 
     if rest:
         operation["description"] = rest
     if about.body:
-        operation["requestBody"] = {"required": True, "content": _taken(about, about.body)}
+        operation["requestBody"] = _request_body(about, about.body)
     return operation
 
 
@@ -145,12 +156,15 @@ def _security(about: Endpoint, keys: bool) -> list[Document]:
     return [{_SCHEME: [about.scope]}, *([] if keys else [{}])]
 
 
-def _taken(about: Endpoint, body: type[BaseModel]) -> Document:
-    content: Document = {JSON: {"schema": _reference(body)}}
+def _request_body(about: Endpoint, body: type[BaseModel]) -> Document:
+    """JSON only: a generator that meets a second media type which it does not know leaves the whole endpoint out."""
+    found: Document = {"required": True, "content": {JSON: {"schema": _reference(body)}}}
     if about.lines:
-        text = "One JSON object a line: a task as in `tasks` of the document; the first may be a BatchLineBody."
-        content[ndjson.MEDIA_TYPE] = {"schema": {"type": "string", "description": text}}
-    return content
+        found["description"] = (
+            f"Also as a stream, {ndjson.MEDIA_TYPE}: one JSON object a line, a task as in `tasks`; the first may be a "
+            "BatchLineBody. It is answered with such a stream, in which each line is a BatchLine."
+        )
+    return found
 
 
 def _operation_id(about: Endpoint) -> str:
@@ -213,10 +227,7 @@ def _answer(answer: Answer) -> Document:
         return {"description": answer.description}
     without_model = _EVENT if answer.media_type.startswith("text/event-stream") else {"type": "string"}
     schema = _reference(answer.model) if answer.model else without_model
-    content = {answer.media_type: {"schema": schema}}
-    if answer.lines:
-        content[ndjson.MEDIA_TYPE] = {"schema": {"type": "string", "description": "Lines, each a BatchLine."}}
-    return {"description": answer.description, "content": content}
+    return {"description": answer.description, "content": {answer.media_type: {"schema": schema}}}
 
 
 def _reference(model: type[BaseModel]) -> Document:

@@ -52,16 +52,18 @@ class ScheduleBody(Body):
         None, description="Seconds from one run to the next."
     )
     timezone: Annotated[str, AfterValidator(_time_zone)] = Field(
-        "UTC", description="Whose clocks `cron` means, such as Europe/Berlin.", max_length=64
+        "UTC", description="Whose clocks `cron` means, such as Europe/Berlin; UTC by default.", max_length=64
     )
     missed: Literal["skip", "once", "all"] = Field(
-        "once", description="What becomes of times that passed because no housekeeper ran."
+        "once", description="What becomes of times that passed because no housekeeper ran; `once` by default."
     )
     missed_limit: Annotated[int, Field(strict=True, ge=1, le=10_000)] = Field(
-        100, description="With missed: all, how many are made up for, the latest."
+        100, description="With missed: all, how many are made up for, the latest; 100 by default."
     )
     overlap: Literal["allow", "skip", "cancel"] = Field(
-        "allow", description="When the last task has not ended: run beside it, skip this time, or cancel that one."
+        "allow",
+        description="When the last task has not ended: run beside it (`allow`, the default), skip this time, or cancel "
+        "that one.",
     )
     timeout: Timeout | None = Field(None, description="Seconds that one attempt may take.")
     expires_in: ExpiresIn | None = Field(None, description="Seconds after which a task must not start any more.")

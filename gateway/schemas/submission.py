@@ -46,7 +46,7 @@ class DependencyBody(Body):
     item: int | Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         None, description="In a batch only: the place (from 0) or the name (`item`) of another of its tasks."
     )
-    on: OnWord = Field("success", description="`success`: it must complete; `end`: any end will do.")
+    on: OnWord = Field("success", description="`success` (the default): it must complete; `end`: any end will do.")
 
     @model_validator(mode="after")
     def _one_task(self) -> DependencyBody:
@@ -108,13 +108,13 @@ class NewTaskBody(Body):
     unique_key: Key | None = Field(None, description="No two tasks of the type hold one key at the same time.")
     unique_until: Literal["start", "end"] | Annotated[float, Field(strict=True, ge=0.001, le=MAX_UNIQUE)] = Field(
         "end",
-        description="How long it holds its unique_key: until it starts, until it has ended, or for so many seconds "
-        "whatever becomes of it.",
+        description="How long it holds its unique_key: until it starts (`start`), until it has ended (`end`, the "
+        "default), or for so many seconds whatever becomes of it.",
     )
     on_conflict: Annotated[Conflict, Field(strict=False)] = Field(
         Conflict.REFUSE,
-        description="When another task holds the unique_key: refuse this one (409), answer with the existing one "
-        "(200), or replace that one if it has not started.",
+        description="When another task holds the unique_key: refuse this one (409, the default), answer with the "
+        "existing one (200), or replace that one if it has not started.",
     )
     depends_on: Annotated[list[Dependency], Field(max_length=1000)] | None = Field(
         None, description="Tasks that must end first; their results are there for its handler."

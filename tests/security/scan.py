@@ -34,7 +34,9 @@ FORMS = {
 PATTERNS = {name: re.compile(form) for name, form in FORMS.items()}
 RANDOM = re.compile(r"[A-Za-z0-9+/_-]{28,}={0,2}")
 HEX = re.compile(r"[0-9a-f]{32,}")
-SKIPPED = re.compile(r"(?:^|/)static/vendor/|\.min\.js$|^requirements\.lock$|\.(?:png|svg|ico|woff2?)$")
+SKIPPED = re.compile(
+    r"(?:^|/)static/vendor/|\.min\.js$|^requirements\.lock$|(?:^|/)package-lock\.json$|\.(?:png|svg|ico|woff2?)$"
+)
 """Of others, or hashes of what others have published, or no text."""
 
 
