@@ -83,8 +83,10 @@ class Intake(Worker):  # type: ignore[misc]  # gunicorn has no types
         while self.alive and self.is_parent_alive():
             server.turn(1.0)
             self.notify()
+        delay = self.app.settings.shutdown_delay if self.is_parent_alive() else 0.0
+        server.linger(delay)
         self.stopping()
-        server.drain(self.cfg.graceful_timeout - 1)
+        server.drain(self.cfg.graceful_timeout - delay - 1)
 
     def stopping(self) -> None:
         """Called before the requests that are here are finished."""
@@ -396,6 +398,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         channel.will_close = True
         self._to_close.append(channel)
         self.pull_trigger()
+
+    def linger(self, seconds: float) -> None:
+        """Serves on for a time, and ends each connection with its next answer."""
+        self.draining = True
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.turn(min(left, 1.0))
 
     def drain(self, seconds: float) -> None:
         """Takes no more connections, answers what is here, for a while also what is half here, then ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "worker_tmp_dir": memory_folder(),
             "control_socket_disable": True,
         }
+        options["graceful_timeout"] += ceil(self.settings.shutdown_delay)
         for name, value in {**ours, **options}.items():
             self.cfg.set(name, value)
 

@@ -102,6 +102,14 @@ class Settings(BaseModel):
         "housekeeper.metrics_port", 9101, "Port of a housekeeper's metrics and health; 0: any free."
     )
 
+    shutdown_delay: Seconds = _at(
+        "shutdown_delay",
+        0,
+        "On SIGTERM: how long gateway and dashboard serve on and ask each caller to connect anew, so that load "
+        "balancers and kept connections leave first.",
+        le=300,
+    )
+
     # Queues and limits
     queues: Weights = _at(
         "queues",

@@ -59,8 +59,14 @@ def service_of(part: Part, settings: Settings, env: Mapping[str, str]) -> Servic
         argv=(sys.executable, "-m", part.module),
         env=env,
         ready_url=f"{origin(part, settings)}/health/ready",
-        grace=_GRACE_OF_INGRESS if part.ingress else timedelta(seconds=settings.drain_grace) + _MARGIN,
+        grace=_grace(part, settings),
     )
+
+
+def _grace(part: Part, settings: Settings) -> timedelta:
+    if part.ingress:
+        return _GRACE_OF_INGRESS + timedelta(seconds=settings.shutdown_delay)
+    return timedelta(seconds=settings.drain_grace) + _MARGIN
 
 
 def origin(part: Part, settings: Settings) -> str:

@@ -322,18 +322,14 @@ def test_the_gateway_reads_its_keys_from_a_mounted_secret_and_is_not_restarted_w
 # --- stopping ---
 
 
-def pre_stop(workload: Workload) -> float:
-    command = workload.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [""])[-1]
-    found = re.search(r"sleep\((\d+)\)", command)
-    return float(found[1]) if found else 0.0
-
-
 @pytest.mark.parametrize("name", ["gateway", "dashboard"])
 def test_who_serves_requests_stops_listening_only_when_nobody_sends_any(name: str) -> None:
     drain = {"gateway": gateway.serve.DRAIN_SECONDS, "dashboard": dashboard.serve.DRAIN_SECONDS}[name]
     workload = workloads()[name]
-    assert pre_stop(workload) >= 5
-    assert workload.pod["terminationGracePeriodSeconds"] >= pre_stop(workload) + drain + 5
+    delay = load(workload.environment()).shutdown_delay
+    assert delay >= 10
+    assert workload.pod["terminationGracePeriodSeconds"] >= delay + drain + 5
+    assert "lifecycle" not in workload.container, "a preStop would put off Connection: close"
 
 
 def test_a_worker_has_longer_than_its_drain() -> None:

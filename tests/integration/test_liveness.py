@@ -72,6 +72,25 @@ def test_a_worker_whose_redis_is_away_lives_and_is_not_ready(system: System, red
     assert system.ended(system.submit("process", '"a b"')).summary.state == "completed"
 
 
+@pytest.mark.parametrize("distributed", ["true", "false"])
+def test_a_housekeeper_that_never_reached_redis_is_not_ready(
+    system: System, redis_server: EmbeddedRedis, distributed: str
+) -> None:
+    redis_server.stop()
+    try:
+        port = free_port()
+        system.start_housekeeper(
+            HOUSEKEEPER_METRICS_PORT=str(port), HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=distributed
+        )
+        status, told = wait_until(lambda: (found := ask(port, "/health/ready"))[0] and found, "it answers")
+        assert status == 503
+        assert set(told["seconds_since_answer"].values()) == {None}
+        assert ask(port, "/health/live")[0] == 200
+    finally:
+        redis_server.start()
+    wait_until(lambda: ask(port, "/health/ready")[0] == 200, "it is ready")
+
+
 def test_an_idle_worker_and_one_with_all_hands_full_live(system: System) -> None:
     _, port = start(system, "loop")
     for _ in range(2):

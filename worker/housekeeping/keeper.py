@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a job did so far. The last three are on the monotonic clock: its loop went round, it heard from Redis, it
-    did its work here."""
+    """What a job did so far. The last three are on the monotonic clock: its loop went round, it heard from Redis (None:
+    not yet), it did its work here."""
 
     runs: int = 0
     skips: int = 0
@@ -35,7 +35,7 @@ class JobRecord:
     seconds: float = 0.0
     failing: bool = False
     last_pass: float = field(default_factory=time.monotonic)
-    last_answer: float = field(default_factory=time.monotonic)
+    last_answer: float | None = None
     last_success: float = field(default_factory=time.monotonic)
 
 
@@ -100,17 +100,18 @@ class Housekeeper(Collector):
             stop_point("housekeeper.unlocking")
             self.turns[job].end(held)
 
-    def silent_seconds(self) -> dict[str, float]:
-        """How long ago the loop of each job last went round."""
+    def silent_seconds(self) -> dict[str, float | None]:
+        """Returns how long ago the loop of each job last went round."""
         return self._since(lambda record: record.last_pass)
 
-    def unanswered_seconds(self) -> dict[str, float]:
-        """How long ago each job last heard from Redis."""
+    def unanswered_seconds(self) -> dict[str, float | None]:
+        """Returns how long ago each job last heard from Redis; None for one that never did."""
         return self._since(lambda record: record.last_answer)
 
-    def _since(self, moment: Callable[[JobRecord], float]) -> dict[str, float]:
+    def _since(self, moment: Callable[[JobRecord], float | None]) -> dict[str, float | None]:
         now = time.monotonic()
-        return {name: round(now - moment(record), 1) for name, record in self.records.items()}
+        moments = {name: moment(record) for name, record in self.records.items()}
+        return {name: None if at is None else round(now - at, 1) for name, at in moments.items()}
 
     def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> Round:
         """A round, counted and timed; an error is logged, not raised, and the next round comes."""

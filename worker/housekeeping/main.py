@@ -228,8 +228,8 @@ def _probe(settings: Settings, parts: Parts) -> Probe:
     keeper = parts.keeper
     patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in keeper.jobs}
 
-    def check(silent: dict[str, float], what: str) -> Check:
-        well = all(seconds < patience[name] for name, seconds in silent.items())
+    def check(silent: dict[str, float | None], what: str) -> Check:
+        well = all(seconds is not None and seconds < patience[name] for name, seconds in silent.items())
         return Check(well, {"instance": keeper.instance, "leader": parts.leadership.leads(), what: silent})
 
     try:

@@ -73,10 +73,12 @@ class Running:
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def start(system: System) -> Running:
+def start(system: System, **environment: str) -> Running:
     """A gateway of two processes."""
     port = free_port()
-    process = system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2", MAX_BODY_BYTES="100000")
+    process = system.start(
+        "gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="2", MAX_BODY_BYTES="100000", **environment
+    )
     gateway = Running(process, port)
     wait_until(lambda: serves(gateway), f"the gateway serves\n{system.logs()}")
     return gateway
@@ -623,6 +625,31 @@ def test_what_runs_is_finished_and_then_all_processes_are_gone(
     assert answers[0][0] == 202
     assert mortal.process.wait(25) == 0, "it does not wait for the end of the poll"
     assert not any(alive(pid) for pid in pids)
+
+
+def test_a_stopping_gateway_serves_on_for_its_delay_and_ends_each_connection_with_an_answer(
+    system: System, redis_client: Redis
+) -> None:
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    gateway = start(system, SHUTDOWN_DELAY="6")
+    kept = [http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10) for _ in range(8)]
+    assert not any(map(closes, kept))
+    gateway.process.send_signal(signal.SIGTERM)
+    new = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10)
+    wait_until(lambda: closes(new), "a new connection is served, and ended", 5)
+    for each in kept:
+        wait_until(partial(closes, each), "one that was kept is answered, and ended", 5)
+    assert not refuses(gateway), "there is time left"
+    assert gateway.process.wait(30) == 0
+
+
+def closes(connection: http.client.HTTPConnection) -> bool:
+    """Whether an answer is the last on its connection."""
+    connection.request("GET", "/health/live")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    answer.read()
+    return answer.headers.get("Connection") == "close"
 
 
 def test_nothing_outlives_the_first_process(mortal: Running) -> None:
