@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import hashlib
+import importlib
 import logging
 import os
 import signal
@@ -166,6 +167,46 @@ async def asynchronous(data: float) -> str:
     """A coroutine function."""
     await asyncio.sleep(data)
     return "awaited"
+
+
+@task("unending")
+async def unending(how: str) -> str:
+    """Leaves a coroutine behind that does not end when it is cancelled."""
+
+    async def sleep_on() -> None:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if how == "block":
+                    time.sleep(3600)  # noqa: ASYNC251  # the point of this handler
+
+    left = asyncio.create_task(sleep_on())
+    await asyncio.sleep(0)
+    return f"{left.done()}"
+
+
+@task("own-loop")
+def own_loop(how: str) -> str:
+    """Uses asyncio in a handler that is no coroutine, and leaves the current event loop closed, or none."""
+
+    async def answer() -> str:
+        return how
+
+    if how == "run":
+        return asyncio.run(answer())
+    loop = asyncio.get_event_loop()
+    try:
+        return loop.run_until_complete(answer())
+    finally:
+        if how == "close":
+            loop.close()
+
+
+@task("import")
+def import_module(name: str) -> str:
+    """Imports a module that a test has made."""
+    return str(importlib.import_module(name).__name__)
 
 
 @task("talk")

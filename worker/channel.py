@@ -74,6 +74,8 @@ TIME_LIMIT_SIGNAL = signal.SIGUSR1
 CANCEL_SIGNAL = signal.SIGUSR2
 
 HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
+LEFT = "left"
+"""After an outcome: what the handler left behind, for which the executor ends instead of running another task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ class Crew:
         """Starts as many executors as are missing; those for which the system has no room now, a little later."""
         if not self.hiring or time.monotonic() < self._not_before:
             return
+        # When each task costs its executor, those that end slowly must not pile up.
+        leaving = [member for member in self.members if member.retiring and not member.assigned]
+        for member in leaving[: -self.settings.executors]:
+            member.kill("it was replaced and did not end")
         for _ in range(self.settings.executors - sum(not member.retiring for member in self.members)):
             try:
                 member = ExecutorProcess(self.worker, self._longest_frame)

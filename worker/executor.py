@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
 _PROGRESS_INTERVAL = 0.2
+_CANCEL_WAIT = 1.0
+"""Seconds that coroutines which outlive their handler have to end after they were cancelled."""
 
 
 class Executor:
@@ -59,6 +61,9 @@ class Executor:
         self.outcomes = Outcomes(settings, [__file__])
         self.log = LogTail(settings.max_log_bytes, self._send_log)
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.cancel_wait = min(_CANCEL_WAIT, settings.kill_grace / 2)
+        self.interrupted_by = ""
+        self.left: list[str] = []
         self.number = 0
         self.started_us = 0
         self.limit_us = 0
@@ -73,7 +78,7 @@ class Executor:
     # --- the loop ---
 
     def run(self) -> None:
-        """Runs tasks until the worker closes the pipes."""
+        """Runs tasks until the worker closes the pipes, or one leaves this process unfit for another."""
         self._send((channel.HELLO, dump([asdict(handler.published()) for handler in self.handlers.values()])))
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
@@ -84,6 +89,17 @@ class Executor:
             stop_point("executor.done")
             self._send((channel.OUTCOME, *outcome))
             stop_point("executor.told")
+            if not self._fit(assignment):
+                return
+
+    def _fit(self, assignment: Assignment) -> bool:
+        """Whether this process may run another task; otherwise the worker is told why, and replaces it."""
+        if self.interrupted_by:
+            # Whatever it was doing is half done: an import, a lock, a message to a database in a pool of connections.
+            self._send((channel.LEFT, assignment.type, f"work cut off by {self.interrupted_by}", logging.INFO))
+        elif self.left:
+            self._send((channel.LEFT, assignment.type, ", ".join(self.left), logging.WARNING))
+        return not (self.interrupted_by or self.left)
 
     def _assignments(self) -> Iterator[tuple[int, Assignment]]:
         """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""
@@ -183,17 +199,29 @@ class Executor:
 
     def _finish(self, coroutine: Any) -> Any:
         """Runs a coroutine; what it left running is cancelled with it."""
-        if self.loop is None:
+        # Never the thread's current loop: a handler that closes or replaces that one must not break the next.
+        if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
         try:
             return self.loop.run_until_complete(coroutine)
         finally:
-            left = asyncio.all_tasks(self.loop)
-            for each in left:
-                each.cancel()
-            if left:
-                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left := asyncio.all_tasks(self.loop):
+                self._cancel(self.loop, left)
+
+    def _cancel(self, loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
+        """Cancels tasks and waits a moment for them; whatever happens here, the handler's own outcome counts."""
+        for each in left:
+            each.cancel()
+        waiter = loop.create_task(asyncio.wait(left, timeout=self.cancel_wait))
+        with contextlib.suppress(BaseException):
+            loop.run_until_complete(waiter)
+        for each in left:
+            if each.done() and not each.cancelled():
+                each.exception()  # it is known now, so Python does not complain that nobody asked
+        unended = asyncio.all_tasks(loop) - {waiter}
+        if unended:
+            names = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
+            self.left.append(f"coroutines that do not end when they are cancelled ({names})")
 
     def _record(self, assignment: Assignment, started_us: int, ended_us: int) -> dict[str, Any]:
         """What goes into the attempt's history in any case."""
@@ -230,12 +258,14 @@ class Executor:
         # The signal may arrive when the task that it was meant for has ended: then the next one has not run so long.
         if self.interruptible and time.monotonic_ns() // 1000 - self.started_us >= self.limit_us:
             self.interruptible = False
+            self.interrupted_by = "its time limit"
             raise TimeLimitExceeded(f"it ran longer than its time limit of {self.limit_us / 1_000_000:g} s")
 
     def _on_cancel(self, signum: int, frame: FrameType | None) -> None:
         if self.interruptible:
             self.interruptible = False
             self.cancelled = True
+            self.interrupted_by = "cancelling it"
             raise TaskCancelled("somebody cancelled the task while it ran")
 
     # --- news ---

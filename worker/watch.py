@@ -108,6 +108,9 @@ class Watch:
         if name == channel.SPAN:
             self.on_span(fields)
             return
+        if name == channel.LEFT:
+            self._on_leftovers(executor, *fields)
+            return
         held = executor.assigned.get(fields[0])
         if held is None:
             return
@@ -116,6 +119,15 @@ class Watch:
             self.progress_came = True
         else:
             held.log(fields[1], self.settings.max_log_bytes)
+
+    def _on_leftovers(self, executor: ExecutorProcess, handler: bytes, what: str, level: int) -> None:
+        """Replaces an executor that a handler left unfit; the outcome came before, and nothing else has begun."""
+        line = "executor %d is replaced: handler %s left behind %s"
+        log.log(level, line, executor.pid, handler.decode(errors="replace"), what)
+        executor.retire()
+        for held in executor.take_back():
+            self._pass_on(held)
+        self.look_soon()
 
     # --- limits ---
 
