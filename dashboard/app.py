@@ -41,6 +41,7 @@ from dashboard.queries import Queries
 from dashboard.sessions import Sessions
 from dashboard.snapshot import Lookout
 from dashboard.users import Role, Users
+from dashboard.why import waiting_for
 from shared.audit import Audit
 from shared.bulk_actions import BulkActions
 from shared.cause_groups import CauseGroups
@@ -152,6 +153,7 @@ def _teach_templates(app: Flask, desk: Desk) -> None:
         exact=present.exact,
         size=present.size,
         pretty=present.pretty,
+        waiting_for=waiting_for,
     )
 
     @app.context_processor

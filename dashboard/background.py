@@ -1,4 +1,4 @@
-"""What a dashboard does beside answering requests: keeps its snapshot fresh, and carries out bulk actions."""
+"""What a dashboard does beside answering requests: keeps its snapshot fresh, carries out and follows bulk actions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 
+from dashboard.follow_up import FollowUp
 from dashboard.snapshot import Lookout
 from shared.bulk_actions import BulkAction, BulkActions
 from shared.errors import TaskQueueError
@@ -20,17 +21,23 @@ MOST = 200
 
 
 class Background:
-    """Two threads, ended with the process; whatever they leave undone another process goes on with."""
+    """Three threads, ended with the process; whatever they leave undone another process goes on with."""
 
     def __init__(self, lookout: Lookout, bulks: BulkActions) -> None:
         self.lookout = lookout
         self.bulks = bulks
+        self.follow_up = FollowUp(bulks)
         self.who = secrets.token_hex(8)
         self.due: dict[str, float] = {}
         self.stopped = threading.Event()
 
     def start(self) -> None:
-        for work, pause in ((self.lookout.keep_fresh, lambda: 0.25), (self.carry_out, self._pause)):
+        works = (
+            (self.lookout.keep_fresh, lambda: 0.25),
+            (self.carry_out, self._pause),
+            (self.follow_up.step, lambda: IDLE),
+        )
+        for work, pause in works:
             threading.Thread(target=self._repeat, args=(work, pause), name=work.__name__, daemon=True).start()
 
     def stop(self) -> None:

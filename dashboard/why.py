@@ -124,6 +124,21 @@ def _attempts(task: TaskSummary) -> str:
     return f"after {task.attempt} attempts" if task.attempt > 1 else "at the first attempt"
 
 
+def waiting_for(reason: str) -> str:
+    """What a task that was sent back waits for, in words; `reason` is as `bulk_follow.lua` gives it."""
+    kind, _, name = reason.partition(" ")
+    return {
+        "pending": "in their queues",
+        "running": "running",
+        "retrying": "waiting for another attempt",
+        "scheduled": "waiting for their time",
+        "blocked": "waiting for other tasks",
+        "paused": f"in queue {name}, which is paused",
+        "limit": f"held back by the limit {name}",
+        "turn": f"waiting for their tenant's turn in {name}",
+    }.get(kind, kind)
+
+
 def _tasks(count: int) -> str:
     return "task is" if count == 1 else "tasks are"
 

@@ -1,14 +1,16 @@
 """Retrying or deleting many dead letters at a chosen rate, in the background, so that it survives whoever began it.
 
 An action lives in Redis. Any process may carry it out; `bulk_take.lua` lets one at a time do so, and another takes
-over when that one falls silent.
+over when that one falls silent. What an action sent back is followed until it has ended (`bulk_follow.lua`): about a
+hundred bytes for each task that has not.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -58,10 +60,32 @@ class BulkAction:
     picked: bool
     begun_at: datetime
     ended_at: datetime | None
+    followed: bool = False
+    """Whether what it sent back is followed: of a retry."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """How many of those sent back have ended how: completed, failed_same, failed_other, cancelled, expired, removed."""
+    waiting_for: Mapping[str, int] = field(default_factory=dict)
+    """What the others waited for when they were last looked at, as `bulk_follow.lua` says it."""
 
     @property
     def open(self) -> bool:
         return self.state in ("running", "paused")
+
+    @property
+    def waiting(self) -> int:
+        """How many of those sent back have not ended."""
+        return max(0, self.done - sum(self.outcomes.values())) if self.followed else 0
+
+    @property
+    def failed_again(self) -> int:
+        return self.outcomes.get("failed_same", 0) + self.outcomes.get("failed_other", 0)
+
+    @property
+    def status(self) -> str:
+        """Its state, with regard to what became of those sent back."""
+        if self.state != "finished":
+            return self.state
+        return "following" if self.waiting else "failed again" if self.failed_again else "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +128,7 @@ class BulkActions:
                     pipeline.zadd(keys.bulk_ids(action_id), dict.fromkeys(selection.ids, 0))
                 fields: dict[Any, Any] = {
                     "verb": verb,
+                    "followed": int(verb is Verb.RETRY),
                     "what": what,
                     "by": by,
                     "rate": rate,
@@ -159,17 +184,51 @@ class BulkActions:
         if what != "work":
             return 0
         stop_point("dashboard.bulk-taken")
-        done, stopped = self._act(action.verb, list(map(text, ids)))
+        done, stopped = self._act(action, list(map(text, ids)))
         stop_point("dashboard.bulk-acted")
         self._note(action, ids, score, done, stopped)
         return len(ids)
 
-    def _act(self, verb: Verb, ids: Sequence[str]) -> tuple[int, int]:
+    def followed(self) -> list[str]:
+        """Returns the ids of those that sent something back which has not ended yet."""
+        with translated():
+            return [text(each) for each in self.redis.smembers(keys.FOLLOWED_BULKS)]
+
+    def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
+        """Looks at about so many of those sent back: where to go on, how many have ended, what how many wait for."""
+        with mending(self.scripts, {keys.bulk_followed(action_id): "hash"}):
+            return self.scripts.bulk_follow(action_id, cursor, most)
+
+    def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
+        """Notes what those that have not ended wait for."""
+        with translated():
+            if self.redis.exists(keys.bulk(action_id)):
+                self.redis.hset(keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
+
+    def _act(self, action: BulkAction, ids: Sequence[str]) -> tuple[int, int]:
         """How many were done, and how many were not because their batches were stopped."""
-        if verb is Verb.DELETE:
+        if action.verb is Verb.DELETE:
             return sum(was_done for _, was_done in self.dead_letters.purge_many(ids)), 0
+        noted = self._begin_following(action.id, ids)
         found = self.dead_letters.requeue_many(ids)
+        not_sent = [each for each, sent in zip(ids, found, strict=True) if each in noted and not sent.done]
+        if not_sent:
+            with translated():
+                self.redis.hdel(keys.bulk_followed(action.id), *not_sent)
         return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
+
+    def _begin_following(self, action_id: str, ids: Sequence[str]) -> set[str]:
+        """Notes these before they are sent back, each with its cause; returns those that were not noted before."""
+        with translated():
+            seconds, us = self.redis.time()
+            causes = self.redis.hmget(keys.CAUSE_OF, ids)
+            with self.redis.pipeline() as pipeline:
+                for each, cause in zip(ids, causes, strict=True):
+                    value = f"{int(seconds) * 1_000_000 + int(us)}:{text(cause or b'')}"
+                    pipeline.hsetnx(keys.bulk_followed(action_id), each, value)
+                pipeline.sadd(keys.FOLLOWED_BULKS, action_id)
+                added = pipeline.execute()
+        return {each for each, is_new in zip(ids, added, strict=False) if is_new}
 
     def _note(self, action: BulkAction, ids: Sequence[bytes], score: str, done: int, stopped: int) -> None:
         key = keys.bulk(action.id)
@@ -185,7 +244,7 @@ class BulkActions:
 
     def _forget_old(self) -> None:
         for each in map(text, self.redis.zrange(keys.BULKS, 0, -KEPT - 1)):
-            self.redis.delete(keys.bulk(each), keys.bulk_ids(each))
+            self.redis.delete(keys.bulk(each), keys.bulk_ids(each), keys.bulk_followed(each))
             self.redis.zrem(keys.BULKS, each)
 
 
@@ -213,4 +272,7 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
         picked=fields.get("picked") == "1",
         begun_at=instant(float(fields["begun_at"])),
         ended_at=instant(float(ended)) if ended else None,
+        followed=fields.get("followed") == "1",
+        outcomes={name[6:]: whole(count) for name, count in fields.items() if name.startswith("ended:")},
+        waiting_for={str(name): whole(count) for name, count in json.loads(fields.get("waiting_for", "{}")).items()},
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shared.scripts import Scripts
 
 SINGLE: Mapping[str, str] = {
-    **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS), "set"),
+    **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"),
     **dict.fromkeys(
         (keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.CAUSE_OF, keys.PAUSED, keys.TYPES, keys.RECOVERY_CURSOR),
         "hash",

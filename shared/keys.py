@@ -385,6 +385,15 @@ def bulk(action_id: str) -> str:
     return f"taskqueue:bulk:{action_id}"
 
 
+FOLLOWED_BULKS = "taskqueue:bulks:followed"
+"""set, owner: bulk_actions. Those that sent something back which has not ended yet."""
+
+
+def bulk_followed(action_id: str) -> str:
+    """hash, owner: bulk_actions; until its tasks have ended. Tasks sent back: when, and what they had failed of."""
+    return f"taskqueue:bulk:{action_id}:followed"
+
+
 def bulk_ids(action_id: str) -> str:
     """zset, owner: bulk_actions; as long as its action. The hand-picked tasks that are still to be done."""
     return f"taskqueue:bulk:{action_id}:ids"

@@ -553,6 +553,11 @@ class Scripts:
         what, ids, *score = self.call("bulk_take", action_id, who, silence_us, most)
         return text(what), ids, text(score[0]) if score else ""
 
+    def bulk_follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
+        """Looks at some of what a bulk action sent back: where to go on, how many ended, how many wait for what."""
+        next_cursor, ended, *waiting = self.call("bulk_follow", action_id, cursor, most)
+        return text(next_cursor), int(ended), dict(zip(map(text, waiting[::2]), map(int, waiting[1::2]), strict=True))
+
     def bulk_change(self, action_id: str, state: str) -> bool:
         """Gives a bulk action another state; whether it was still open."""
         return bool(self.call("bulk_change", action_id, state))

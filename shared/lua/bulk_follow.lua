@@ -1,0 +1,58 @@
+-- Looks at a part of what a bulk action sent back: counts what has ended since, and says what the rest waits for.
+-- ARGV: now, the action's id, where to go on ("0" at the beginning), how many at about.
+-- Returns {where to go on next ("0": this was the last part), how many have ended, then in turns a reason and how many
+--   wait for it: a state, "paused QUEUE", "limit NAME" or "turn QUEUE"}.
+-- An entry leaves the hash in the step that counts it, so several processes may do this at the same time.
+local UNDECIDED = 60000000 -- whoever noted an entry and has not sent it back for so long has died
+local id, cursor, most = ARGV[2], ARGV[3], ARGV[4]
+local key, followed = 'taskqueue:bulk:' .. id, 'taskqueue:bulk:' .. id .. ':followed'
+write_even_when_full()
+if redis.call('EXISTS', key) == 0 then
+  redis.call('DEL', followed)
+  redis.call('SREM', 'taskqueue:bulks:followed', id)
+  return {'0', 0}
+end
+
+local function failed_again(task, since, cause)
+  local at = number_of(redis.call('ZSCORE', 'taskqueue:failed', task) or '')
+  if at and at > since then
+    return redis.call('HGET', 'taskqueue:cause-of', task) == cause and 'failed_same' or 'failed_other'
+  end
+  return now - since > UNDECIDED and 'never_sent' or nil
+end
+
+-- How a task ended, or nil and what it waits for.
+local function outcome(task, noted)
+  local since, cause = string.match(noted, '^(%d+):(.*)$')
+  local v = fields(task, 'state', 'origin', 'line')
+  local state = v and v[1]
+  if not since or not state then return 'removed' end
+  if state == 'failed' then return failed_again(task, tonumber(since), cause), 'pending' end
+  if ENDED[state] then return state end
+  if state ~= 'pending' then return nil, state end
+  if redis.call('HEXISTS', PAUSED, v[2] or '') == 1 then return nil, 'paused ' .. v[2] end
+  local limit = string.match(v[3] or '', '^[^|]*|([^|]*)|[^|]*$')
+  if limit then return nil, limit == '' and 'turn ' .. (v[2] or '') or 'limit ' .. limit end
+  return nil, 'pending'
+end
+
+local page = redis.call('HSCAN', followed, cursor, 'COUNT', most)
+local waiting, ended = {}, 0
+for at = 1, #page[2], 2 do
+  local task = page[2][at]
+  local result, reason = outcome(task, page[2][at + 1])
+  if result then
+    redis.call('HDEL', followed, task)
+    if result ~= 'never_sent' then redis.call('HINCRBY', key, 'ended:' .. result, 1) end
+    ended = ended + 1
+  else
+    waiting[reason] = (waiting[reason] or 0) + 1
+  end
+end
+if redis.call('EXISTS', followed) == 0 then redis.call('SREM', 'taskqueue:bulks:followed', id) end
+local answer = {page[1], ended}
+for reason, count_ in pairs(waiting) do
+  answer[#answer + 1] = reason
+  answer[#answer + 1] = count_
+end
+return answer
