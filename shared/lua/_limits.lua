@@ -64,16 +64,19 @@ local function keep_tokens(limit)
   redis.call('PEXPIRE', bucket_key(limit.name), num(math.ceil(limit.burst / limit.rate / 1000) + 1000))
 end
 
--- A task starts: it takes a slot and a token of each of its limits.
+-- A task starts: it takes a slot and a token of each of its limits. Returns the commands that this took.
 local function take_part(id, names)
+  local sent = 0
   for _, name in ipairs(names) do
     local limit = limit_of(name)
+    if limit then sent = sent + 3 end
     if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end
     if limit and limit.tokens then
       limit.tokens = limit.tokens - 1
       keep_tokens(limit)
     end
   end
+  return sent
 end
 
 -- Wakes a worker of each queue in which tasks wait for this limit.
@@ -126,17 +129,6 @@ local function enter_line(id, queue, group, tenant, score)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   if group == '' then redis.call('SADD', FAIR, queue)
   else redis.call('ZADD', DUE, 'NX', NOW, group) end
-end
-
--- Whose turn it is in the lines of a limit; nil when nobody stands there.
-local function first_in_line(queue, group)
-  while true do
-    local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
-    if not tenant then return nil end
-    local first = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
-    if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
-    redis.call('ZREM', turns_key(queue, group), tenant)
-  end
 end
 
 local function turn_taken(queue, group, tenant)

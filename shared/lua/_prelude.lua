@@ -264,11 +264,19 @@ local function note_replay(id, meta, cause, attempt)
   if meta or cause ~= '' then redis.call('HSET', job_key(id), 'meta', replayed(meta, cause, attempt)) end
 end
 
+-- A list that a record keeps in JSON; empty where nobody can read it, and where it is longer than any that the API takes:
+-- who writes to Redis by hand must not keep it busy. `most` is in bytes.
+local function list_of(text, most)
+  if not text or #text > most then return {} end
+  local readable, list = pcall(cjson.decode, text)
+  return readable and type(list) == 'table' and list or {}
+end
+
+local MOST_TAGS = 16
 local function tags_of(text)
-  local readable, list = pcall(cjson.decode, text or '[]')
   local tags = {}
-  for _, tag in ipairs(readable and type(list) == 'table' and list or {}) do
-    if type(tag) == 'string' then tags[#tags + 1] = tag end
+  for _, tag in ipairs(list_of(text, 16384)) do
+    if type(tag) == 'string' and #tags < MOST_TAGS then tags[#tags + 1] = tag end
   end
   return tags
 end
@@ -305,7 +313,7 @@ local function park_foreign(queue, ids)
     end
   end
   if #parked > 0 then redis.call('ZADD', key, 'NX', unpack(parked)) end
-  return 3 + looked
+  return 3 + 2 * looked
 end
 
 -- Removes every trace of a task from every structure that could hold it.

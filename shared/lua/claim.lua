@@ -15,6 +15,13 @@ local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes',
 if not limited then NAMES[17], NAMES[16] = nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
+
+-- About how many commands this claim may still send. Where they are used up, it answers with what it has and asks to be
+-- sent again: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
+local patience = 2000
+local PLAIN, TIED, ASIDE, BY_AGE, ENDED_HERE, OWED_EACH = 2, 10, 10, 12, 25, 30
+local function spend(commands) patience = patience - commands end
+
 write_even_when_full()
 
 -- What a task is told of the tasks that it waited for: {id, state, result (as RQ has it) or error} of each parent, and the
@@ -26,6 +33,7 @@ local function heritage(id)
   if v[1] then
     told.parents = {}
     for at, parent in ipairs(parents_of(v[1])) do
+      spend(2)
       local state, found = state_of(parent[1]), ''
       if state == 'completed' then
         local last = redis.pcall('XREVRANGE', 'rq:results:' .. parent[1], '+', '-', 'COUNT', 1)
@@ -75,6 +83,7 @@ end
 
 -- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
 local function set_aside(id, queue, v)
+  spend(ENDED_HERE)
   unreadable[#unreadable + 1] = id
   if v and not (v[1] or v[2] or v[3]) then
     redis.call('ZREM', TASKS, id)
@@ -90,6 +99,7 @@ local function set_aside(id, queue, v)
 end
 
 local function expire(id, queue, tied)
+  spend(ENDED_HERE)
   redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
   redis.call('ZREM', DEADLINES, id)
   enter_ended(id, 'expired', queue)
@@ -101,7 +111,10 @@ end
 local function may_start(id, queue)
   local batch = redis.call('HGET', job_key(id), 'batch')
   local why = batch and stopped(batch)
-  if why then cancel_waiting(id, 'pending', queue, why) end
+  if why then
+    spend(ENDED_HERE)
+    cancel_waiting(id, 'pending', queue, why)
+  end
   return not why
 end
 
@@ -112,6 +125,7 @@ local function begin(id, queue, v, score)
   local attempt = math.max(0, math.floor(number_of(v[4]) or 0)) + 1
   redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
     'attempt', attempt, 'token', token)
+  spend((v[15] and TIED or PLAIN) + (v[14] and 3 or 0))
   if v[11] then redis.call('ZREM', DEADLINES, id) end
   if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
   if v[15] then moved(id, 'pending', 'running') end
@@ -131,11 +145,6 @@ end
 
 local looked_at = {}
 
--- How much is looked at: 1 for a ticket that leads nowhere, 20 for a task that has to stand aside, or is looked at by its
--- age. Where it is used up, the claim answers with what it has and asks to be sent again: some 8 ms of Redis.
-local patience = 5000
-local ASIDE = 20
-
 -- Who takes turns with others in the line of a limit. A receiver that does not answer holds up its own deliveries most.
 local function tenant_of(id, v)
   return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
@@ -143,14 +152,14 @@ end
 
 -- The line that a task from the list belongs into instead of being started: that of a limit, or that of its tenant.
 local function line_for(id, v)
-  if v[17] then return '', v[17] end
+  if v[17] and v[17] ~= '' then return '', v[17] end
   local names = limit_names(v[2], v[16])
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
     return limit, tenant_of(id, v)
   end
-  take_part(id, names)
+  spend(take_part(id, names))
 end
 
 -- A task whose turn it is, out of the list: it is started unless it cannot be or has to stand aside.
@@ -162,7 +171,7 @@ local function take_one(id, queue, score)
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
   if not group then return begin(id, queue, v, score) end
-  patience = patience - ASIDE
+  spend(ASIDE)
   enter_line(id, queue, group, tenant, score)
 end
 
@@ -172,7 +181,7 @@ local function park_strangers(queue, ids, scores)
   for i, id in ipairs(ids) do
     if not scores[i] and not taken[id] then strange[#strange + 1] = id end
   end
-  patience = patience - park_foreign(queue, strange)
+  spend(park_foreign(queue, strange))
 end
 
 -- Starts up to `most` of them; returns how many it started and how many were stale or had to stand aside. What is living
@@ -207,7 +216,7 @@ local function take_from_list(queue, n)
       empty[queue] = true
       return
     end
-    patience = patience - #ids
+    spend(0.4 * #ids) -- an entry that leads nowhere costs no command, but not nothing
     local scores = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids))
     park_strangers(queue, ids, scores)
     redis.call('LTRIM', list, #ids, -1)
@@ -218,7 +227,8 @@ local function take_from_list(queue, n)
 end
 
 -- What ended tasks owe to others is dealt with before anything new is begun: about a millisecond's worth.
-local owing = redis.call('EXISTS', OWED) == 1 and pay(200) > 0
+local owing = redis.call('EXISTS', OWED) == 1 and pay(40)
+if owing then spend(owing * OWED_EACH) end
 
 local queues, next_token = {}, nil
 for at = 7, #ARGV, 2 do
@@ -236,23 +246,35 @@ end
 -- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
 -- the list and in each line that may move goes first. Nobody is overtaken because somebody else is limited.
 -- Limits whose lines are all in queues that are paused or somebody else's are looked past, a millisecond's worth of them.
-local MOST_LINES, MOST_LOOKS = 32, 1000
+local MOST_LINES, MOST_LOOKS = 32, 500
 local found = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
 local due, elsewhere = {}, {}
 
 local function has_line_here(name)
-  for _, queue in ipairs(queues) do
-    if redis.call('EXISTS', turns_key(queue.name, name)) == 1 then return true end
-  end
-  return false
+  local here = {}
+  for at, queue in ipairs(queues) do here[at] = turns_key(queue.name, name) end
+  return #here > 0 and redis.call('EXISTS', unpack(here)) > 0
 end
 
+spend(#found)
 for _, name in ipairs(found) do
   if #due == MOST_LINES then break end
   table.insert(has_line_here(name) and due or elsewhere, name)
 end
 local has_tenants = {}
 for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
+
+-- Whose turn it is in the lines of a limit; nil when nobody stands there.
+local function first_in_line(queue, group)
+  while patience > 0 do
+    spend(3)
+    local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
+    if not tenant then return nil end
+    local first = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
+    if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
+    redis.call('ZREM', turns_key(queue, group), tenant)
+  end
+end
 
 local function first_in_list(queue)
   while patience > 0 do
@@ -262,7 +284,7 @@ local function first_in_list(queue)
     if score and not taken[id] then return {id = id, score = score, tenant = ''} end
     park_strangers(queue, {id}, {score})
     redis.call('LPOP', 'rq:queue:' .. queue)
-    patience = patience - 1
+    spend(3)
   end
 end
 
@@ -270,7 +292,7 @@ end
 local function first_of_tenants(queue)
   redis.call('ZADD', turns_key(queue, ''), 'NX', NOW, '')
   while patience > 0 do
-    patience = patience - 1
+    spend(5)
     local names = redis.call('ZRANGE', turns_key(queue, ''), 0, 1)
     if not names[2] then
       redis.call('DEL', turns_key(queue, ''))
@@ -311,7 +333,7 @@ local function take_from_line(first, queue)
     looked_at[limit] = true
     return enter_line(id, queue, limit, tenant_of(id, v), first.score)
   end
-  take_part(id, names)
+  spend(take_part(id, names))
   begin(id, queue, v, first.score)
 end
 
@@ -334,7 +356,7 @@ local function take_by_age(queue, n)
       end
     end
     if not best then return end
-    patience = patience - ASIDE
+    spend(BY_AGE)
     firsts[from] = nil
     if best.group then
       take_from_line(best, queue)
@@ -348,9 +370,9 @@ end
 
 local function has_lines(queue)
   if has_tenants[queue] then return true end
-  for _, group in ipairs(due) do
-    if redis.call('EXISTS', turns_key(queue, group)) == 1 then return true end
-  end
+  local lines = {}
+  for at, group in ipairs(due) do lines[at] = turns_key(queue, group) end
+  return #lines > 0 and redis.call('EXISTS', unpack(lines)) > 0
 end
 
 local function take(queue, n)
@@ -370,15 +392,13 @@ if #tasks > 0 then
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
-local more = patience <= 0 or (owing and redis.call('EXISTS', OWED) == 1)
+local more = patience <= 0 or (owing and owing > 0 and redis.call('EXISTS', OWED) == 1)
 
 -- When the lines of each limit that was looked at are worth looking at again; whether one of ours is so at once.
 local function settle_limit(name)
-  local limit, waiting = limit_of(name), false
-  for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
-    if redis.call('EXISTS', turns_key(string.sub(key, 10), name)) == 1 then waiting = true end
-  end
-  if not waiting then
+  local limit, lines = limit_of(name), {}
+  for at, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do lines[at] = turns_key(string.sub(key, 10), name) end
+  if #lines == 0 or redis.call('EXISTS', unpack(lines)) == 0 then
     redis.call('ZREM', DUE, name)
     return false
   end

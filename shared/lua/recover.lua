@@ -18,14 +18,16 @@ end
 
 -- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on. Foreign
 -- jobs among them are parked.
+local sent = 0
 for _ = 1, 20 do
   local front = redis.call('LRANGE', list, 0, most - 1)
   if #front == 0 then break end
   local scores, stale = redis.call('ZMSCORE', pend, unpack(front)), 0
   while stale < #front and not scores[stale + 1] do stale = stale + 1 end
-  park_foreign(queue, {unpack(front, 1, stale)})
+  sent = sent + park_foreign(queue, {unpack(front, 1, stale)})
   if stale > 0 then redis.call('LTRIM', list, stale, -1) end
   if stale < #front then break end
+  if sent > 1000 then return 0 end -- the next round goes on
 end
 
 local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)

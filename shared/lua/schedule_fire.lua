@@ -10,7 +10,6 @@ local key = schedule_key(name)
 local v = redis.call('HMGET', key, 'revision', 'due', 'paused', 'last_task')
 if v[1] ~= ARGV[5] or v[2] ~= due or v[3] then return 'changed' end
 
-local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
 local function unended(id)
   local state = id and fields(id, 'state')
   return state and state[1] and not ENDED[state[1]]

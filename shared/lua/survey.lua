@@ -73,7 +73,7 @@ local function standing_aside(id, queue)
   local v = fields(id, 'line')
   local line = v and v[1] or ''
   local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
-  if not group or redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id) then
+  if not group or group .. tenant == '' or redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id) then
     leave_line(id, queue)
     found('in_two')
     return nil
@@ -125,8 +125,6 @@ local function list(id, v)
     found('unlisted')
   end
 end
-
-local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 
 local function inspect(id)
   local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data', 'limit_key',

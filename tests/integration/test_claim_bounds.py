@@ -13,6 +13,7 @@ from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.limits import Limit, Limits
 from shared.redis_client import text
+from shared.scripts import UNLOCKED
 from shared.tasks import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, Store
 
@@ -42,16 +43,32 @@ def test_a_slot_of_a_record_that_is_gone_is_free_when_its_lease_is_over(store: S
 # --- tenants ---
 
 
+@pytest.mark.parametrize("field", ["fair_key", "limit_key"])
+def test_a_key_emptied_by_hand_is_none(store: Store, field: str) -> None:
+    [first, emptied, last] = store.submit(3)
+    store.redis.sadd(keys.FAIR, "high")  # so that claims look for tenants at all
+    store.redis.hset(keys.rq_job(emptied), field, "")
+    assert store.claim(3) == [first, emptied, last]
+
+
+def test_a_task_in_the_line_of_no_tenant_comes_home(store: Store) -> None:
+    [lost] = store.submit(fair_key="a")
+    store.redis.delete(keys.line("normal||a"), keys.turns("normal|"))
+    store.redis.hset(keys.rq_job(lost), mapping={"fair_key": "", "line": "normal||"})
+    store.scripts.survey(["high", "normal"], LEASE, 100, UNLOCKED)
+    assert store.claim() == [lost]
+
+
 def test_tenants_who_have_gone_cost_a_claim_no_more_than_it_may(store: Store) -> None:
     """The names of tenants without tasks stay in the turns; a claim looks at some of them and asks to come again."""
     store.submit(fair_key="living")
-    gone = {f"gone-{number}": number for number in range(12_000)}
+    gone = {f"gone-{number}": number for number in range(3_000)}
     store.redis.zadd(keys.turns("normal|"), gone)
     looks = 0
     while not (claimed := _claim(store, 1))[3]:
         assert claimed[2] == 1, "it asks to come again"
         looks += 1
-        assert store.redis.zcard(keys.turns("normal|")) >= len(gone) - 5001 * looks
+        assert store.redis.zcard(keys.turns("normal|")) >= len(gone) - 2001 * looks
         assert looks < 10
     assert looks >= 1
 
@@ -66,11 +83,11 @@ def test_a_limit_on_many_that_wait_already_costs_a_claim_no_more_than_it_may(sto
     claimed = _claim(store, 10)
     assert [text(row[0]) for row in claimed[3]] == [first]
     assert claimed[2] == 1, "it asks to come again"
-    assert 200 <= store.redis.zcard(keys.aside("normal")) <= 260
+    assert 120 <= store.redis.zcard(keys.aside("normal")) <= 260
     looks = 0
     while _claim(store, 10)[2] == 1:
         looks += 1
-    assert looks < 15
+    assert looks < 25
     assert store.redis.zcard(keys.aside("normal")) == 2999
 
 

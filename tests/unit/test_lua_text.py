@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+from shutil import which
+
+import pytest
+
 from shared.lua_text import lean
+from shared.scripts import source
+from tests.harness import ROOT
 
 SHARED = """
 -- uses needless() in words only
@@ -47,3 +55,18 @@ def test_everything_that_is_no_function_stays_in_its_order() -> None:
 
 def test_a_function_named_in_a_comment_is_not_needed_for_it() -> None:
     assert "local function half" not in lean(SHARED, "-- half of it\nreturn 1")
+
+
+SCRIPTS = sorted(path.stem for path in (ROOT / "shared" / "lua").glob("[a-z]*.lua"))
+
+
+@pytest.mark.skipif(which("luacheck") is None, reason="luacheck is not installed")
+def test_no_script_defines_a_name_twice_or_uses_one_that_is_nowhere(tmp_path: Path) -> None:
+    """Linked with what it needs: what another part declared must not be declared again, which would hide it."""
+    for name in SCRIPTS:
+        (tmp_path / f"{name}.lua").write_text(source(name))
+    # Parts share constants that not every script uses (2xx), and inner names may be those of shared functions (431).
+    options = ["--std", "lua51", "--globals", "redis", "cjson", "KEYS", "ARGV", "put_away", "--ignore", "2..", "431"]
+    command = ["luacheck", "--no-max-line-length", "--no-color", "--quiet", *options, "--", str(tmp_path)]
+    linted = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert linted.returncode == 0, linted.stdout
