@@ -259,6 +259,9 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
 
 
 def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
+    if about.body and not (request.content_type or request.content_length):
+        # What is missing says more than that nothing has a media type.
+        _checked(about.body, {}, limits)
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
     if about.idempotent:

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from flask import g
 from pydantic import ValidationError
 
 from gateway import errors, wording
 from gateway.catalogue import Catalogue
+from gateway.door import actor
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.batches import BatchItemBody
@@ -158,6 +160,8 @@ def _unique(body: NewTaskBody) -> Unique | None:
         key=body.unique_key,
         until=until if isinstance(until, str) else timedelta(seconds=until),
         on_conflict=body.on_conflict,
+        client=g.get("client", ""),
+        by=actor(),
     )
 
 

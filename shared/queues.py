@@ -329,6 +329,8 @@ def _terms(task: NewTask) -> str:
         terms["unique"] = f"{task.type}:{task.unique.key}"
         terms["until"] = until if isinstance(until, str) else str(to_us(until) // 1000)
         terms["conflict"] = task.unique.on_conflict
+        if task.unique.client:
+            terms["client"], terms["by"] = task.unique.client, task.unique.by
     if task.limit_key:
         terms["limit"] = task.limit_key
     if task.fair_key:

@@ -116,11 +116,16 @@ class Conflict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
-    """No two tasks of one type hold one key: from its submission until the task starts or ends, or for a time."""
+    """No two tasks of one type hold one key: from its submission until the task starts or ends, or for a time.
+
+    `client` is who submits it, where callers have names, and `by` the same with the key that was used.
+    """
 
     key: str
     until: Literal["start", "end"] | timedelta = "end"
     on_conflict: Conflict = Conflict.REFUSE
+    client: str = ""
+    by: str = ""
 
 
 class On(StrEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from shared.errors import SettingsError
 from shared.local.server_binary import ServerBinary, Version
+
+log = logging.getLogger(__name__)
 
 # From this version on the append-only data is a folder of several files; an older server does not see it, starts
 # empty, and says nothing.
@@ -36,11 +39,24 @@ class DataFolder:
         self._written_by_file = self.path / "written-by.json"
 
     def create(self) -> None:
-        """Makes the folder, for this user only."""
+        """Makes the folder, for this user only; closes one of ours to others. Raises SettingsError."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"DATA_DIR: {self.path} cannot be made: {error.strerror}") from error
+        if self.path.stat().st_mode & 0o077:
+            self._close()
+
+    def _close(self) -> None:
+        """Closes the folder to others, who could read all tasks; refuses one of other files, not ours to close."""
+        remedy = f"run chmod 700 {self.path}, or set DATA_DIR to another folder"
+        if any(self.path.iterdir()) and not self._password_file.exists():
+            raise SettingsError(f"DATA_DIR: {self.path} is open to other users, and holds other files: {remedy}")
+        try:
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise SettingsError(f"DATA_DIR: {self.path} is open to other users: {remedy} ({error.strerror})") from error
+        log.warning("the data folder was open to other users; its mode is 700 now", extra={"folder": str(self.path)})
 
     def lock(self, patience: timedelta) -> int:
         """A descriptor that keeps others out for as long as any process has it open.

@@ -3,8 +3,8 @@
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it lets go of that ("start", "end" or milliseconds),
---   `conflict` what to do when another holds it: "refuse", "existing" or "replace"; `limit` and `fair` its limit_key and
---   fair_key).
+--   `conflict` what to do when another holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers have
+--   names, whose it is, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
 --   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
 --   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with
 --   `webhook` (see `_hooks.lua`).
@@ -260,9 +260,14 @@ local function refused(terms, holder, state)
 end
 
 -- The one that makes way may be a parent of the new one, or of a parent: those are looked at again.
-local function replace(holder, key, ties)
+local function replace(holder, id, terms, ties)
+  local key = terms.unique
   enqueue_all()
   write_batches()
+  if terms.client and terms.client ~= redis.call('HGET', job_key(holder), 'unique_client') then
+    redis.pcall('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', terms.by, 'what', 'replaced task',
+      'about', holder, 'detail', 'by task ' .. id .. ' with the unique_key of another client')
+  end
   cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
   redis.call('DEL', 'taskqueue:unique-for:' .. key)
   if ties and ties.parents then look_at_parents(ties) end
@@ -278,9 +283,10 @@ local function store_unique(at, id, queue, terms, ties)
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
   if not fits then return 'full' end
-  if holder then replace(holder, terms.unique, ties) end
+  if holder then replace(holder, id, terms, ties) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
+  if terms.client then redis.call('HSET', job_key(id), 'unique_client', terms.client) end
   return store_at(at, ties, terms)
 end
 

@@ -128,6 +128,32 @@ def test_what_a_host_inside_answers_is_not_shown(system: System, receiver: Recei
     assert "secret" not in str(dead)
 
 
+@contextmanager
+def saying(words: bytes) -> Iterator[int]:
+    """A server that speaks something else than HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as each:
+                        each.recv(1 << 16)
+                        each.sendall(words)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(system: System) -> None:
+    system.start_worker()
+    with saying(b"secret-of-an-inner-host ready\r\n") as port:
+        hook = Webhook(url=f"http://127.0.0.1:{port}/", retry={"max_retries": 0})
+        dead = delivered(system, system.submit("echo", "1", webhook=hook))
+    assert "did not answer as a web server does (BadStatusLine)" in str(dead.summary.error)
+    assert "secret-of-an-inner-host" not in str(dead)
+
+
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
 def test_an_answer_that_drips_in_is_not_waited_for(before: bytes) -> None:
     with dripping(before) as port:

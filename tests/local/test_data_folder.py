@@ -45,6 +45,24 @@ def test_only_the_owner_may_read_the_secrets(folder: DataFolder) -> None:
     assert {mode(path) for path in holders} == {0o600}
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["with data", "empty"])
+def test_a_folder_that_others_can_read_is_closed(tmp_path: Path, ours: bool) -> None:
+    folder = DataFolder(tmp_path)
+    if ours:
+        folder.password()
+    tmp_path.chmod(0o755)
+    folder.create()
+    assert mode(folder.path) == 0o700
+
+
+def test_a_folder_of_other_things_that_others_can_read_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "report.txt").write_text("of somebody")
+    tmp_path.chmod(0o755)
+    with pytest.raises(SettingsError, match="is open to other users, and holds other files: run chmod 700"):
+        DataFolder(tmp_path).create()
+    assert mode(tmp_path) == 0o755
+
+
 def test_configuration_quotes_its_values(folder: DataFolder) -> None:
     folder.configure({"save": "", "dir": '/a folder/with "quotes"'})
     assert folder.config_file.read_text() == 'save ""\ndir "/a folder/with \\"quotes\\""\n'

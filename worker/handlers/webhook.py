@@ -81,7 +81,11 @@ def deliver(
         answer = post(target, addresses, body, signed, within=end - time.monotonic())
     except NotAllowed as error:
         raise GiveUp(f"{news.url} must not be called: {error}") from error
-    except (OSError, http.client.HTTPException) as error:
+    except http.client.HTTPException as error:
+        # Its text is what the host said, and a host inside says nothing that the sender of a task should read. The
+        # traceback would show it, too.
+        raise DeliveryFailed(f"{news.url} did not answer as a web server does ({type(error).__name__})") from None
+    except OSError as error:
         raise DeliveryFailed(f"{news.url} did not answer: {type(error).__name__}: {error}") from error
     _judge(news.url, answer)
     return {"status": answer.status, "address": answer.address, "seconds": answer.seconds}

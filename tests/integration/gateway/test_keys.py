@@ -294,6 +294,23 @@ def test_what_is_changed_through_the_api_is_on_the_audit_record_with_who_did_it(
     assert {each.who for each in entries} == {f"admin-client by API key {key.id}"}
 
 
+def test_replacing_the_task_of_another_client_is_too_and_replacing_ones_own_is_not(guarded: Gateway) -> None:
+    def sent(scope: Scope) -> str:
+        body = {"type": "process", "data": 1, "unique_key": "customer-7", "on_conflict": "replace"}
+        answer = guarded.http.post("/tasks", json=body, headers=of(scope))
+        assert answer.status_code == 202, answer.text
+        return str(answer.get_json()["task_id"])
+
+    sent(Scope.ADMIN)
+    replaced = sent(Scope.ADMIN)
+    assert Audit(guarded.redis).page(10)[0] == []
+    by = sent(Scope.SUBMIT)
+    [entry], _ = Audit(guarded.redis).page(10)
+    assert (entry.what, entry.about) == ("replaced task", replaced)
+    assert entry.who == f"submit-client by API key {KEYS[Scope.SUBMIT][0].id}"
+    assert by in entry.detail
+
+
 def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
     headers = of(Scope.ADMIN)
 

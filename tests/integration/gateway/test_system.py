@@ -91,6 +91,13 @@ def test_pausing_needs_a_reason(http: FlaskClient, body: dict[str, Any]) -> None
     problem(http.post("/queues/high/pause", json=body), 422, "invalid-request")
 
 
+def test_pausing_without_a_body_says_what_the_body_needs(http: FlaskClient) -> None:
+    refused = problem(http.post("/queues/high/pause"), 422, "invalid-request")
+    assert "reason: is required" in refused["detail"]
+    assert "type: is required" in problem(http.post("/tasks"), 422, "invalid-request")["detail"]
+    problem(http.post("/queues/high/pause", data="reason=x", content_type="text/plain"), 415, "unsupported-media-type")
+
+
 def test_queues_are_listed_by_weight_and_the_default_one_is_marked(gateway: Gateway) -> None:
     gateway.submit()
     items = gateway.http.get("/queues").get_json()["items"]
