@@ -22,6 +22,7 @@ from shared.local.processes import describe_exit, dies_with_us
 from shared.local.service_log import LineCutter, ServiceLog
 
 _POLL = 0.05
+_SLOW_POLL = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SUPERVISOR = "taskqueue"
@@ -47,7 +48,9 @@ class Service:
 class Timing:
     """How patient the supervisor is."""
 
-    start: timedelta = timedelta(seconds=60)
+    # Between lines that say which service is still waited for at the start.
+    remind: timedelta = timedelta(seconds=10)
+    immediate_restarts: int = 3
     first_restart: timedelta = timedelta(seconds=1)
     last_restart: timedelta = timedelta(seconds=30)
     # A service that ran this long had a fault of the moment, not one that comes back at each start.
@@ -127,13 +130,12 @@ class Supervisor:
                 self._log.line(SUPERVISOR, news)
 
     async def _await_ready(self) -> None:
-        try:
-            async with asyncio.timeout(self._timing.start.total_seconds()):
-                for runner in self._runners:
-                    await runner.ready.wait()
-        except TimeoutError:
-            late = ", ".join(runner.service.name for runner in self._runners if not runner.ready.is_set())
-            raise ServiceDidNotStart(f"not ready after {self._timing.start.total_seconds():g} s: {late}") from None
+        """Waits for as long as the services live: one that dies before it is ready ends `live` with an error."""
+        started_at = asyncio.get_running_loop().time()
+        for runner in self._runners:
+            while not await _within(runner.ready.wait(), self._timing.remind):
+                waited = asyncio.get_running_loop().time() - started_at
+                self._log.line(runner.service.name, f"runs but is not ready after {waited:.0f} s; still waiting")
 
     async def _stop_in_order(self, lives: Mapping[_Runner, asyncio.Task[None]]) -> None:
         for group in self._groups:
@@ -153,7 +155,7 @@ class _Runner:
         self._hurry = hurry
         self._log = log
         self._timing = timing
-        self._delay = timing.first_restart
+        self._restarts = 0
         self._worked = False
 
     async def live(self) -> None:
@@ -175,7 +177,7 @@ class _Runner:
             await _within(_end_of(process), unless=self.stop)
             if self.stop.is_set():
                 await self._shut_down(process)
-            self._reset_delay_after(asyncio.get_running_loop().time() - started_at)
+            self._forget_restarts_after(asyncio.get_running_loop().time() - started_at)
         finally:
             _kill_group(process)
             await self._dismiss(companions)
@@ -208,25 +210,35 @@ class _Runner:
         self._log.line(self.service.name, "did not stop in time and is killed")
 
     async def _pause(self, status: int, asked: bool) -> None:
-        """The wait before a restart, which grows from one to the next.
+        """Waits before a restart: not for the first ones, then longer from one to the next.
 
-        A service that had become ready and ends in order did so because somebody asked it to, as by draining a worker
-        from the dashboard: no fault, so the next one follows soon.
+        A service that had become ready and ends in order did so because it was asked to, as by draining a worker from
+        the dashboard: no fault, so it does not count.
         """
-        delay = self._timing.first_restart if asked else self._delay
+        delay = self._timing.first_restart if asked else self._delay()
         what = "ended in order, as it was asked to" if asked else describe_exit(status)
-        self._log.line(self.service.name, f"{what}; starting it again in {delay.total_seconds():g} s")
+        when = f"in {delay.total_seconds():g} s" if delay else "now"
+        self._log.line(self.service.name, f"{what}; starting it again {when}")
         await _within(self.stop.wait(), delay)
         if not asked:
-            self._delay = min(delay * 2, self._timing.last_restart)
+            self._restarts += 1
 
-    def _reset_delay_after(self, seconds: float) -> None:
+    def _delay(self) -> timedelta:
+        late = self._restarts - self._timing.immediate_restarts
+        if late < 0:
+            return timedelta()
+        # Beyond 20 doublings every pause is the longest one.
+        return min(self._timing.first_restart * (1 << min(late, 20)), self._timing.last_restart)
+
+    def _forget_restarts_after(self, seconds: float) -> None:
         if seconds >= self._timing.settled.total_seconds():
-            self._delay = self._timing.first_restart
+            self._restarts = 0
 
     async def _await_ready(self) -> None:
+        pause = _POLL
         while not await _answers_ok(self.service.ready_url):
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(pause)
+            pause = min(1.1 * pause, _SLOW_POLL)  # each of them may be a line in the log
         if self.ready.is_set():
             self._log.line(self.service.name, "is ready again")
         self._worked = True

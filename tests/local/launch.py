@@ -12,7 +12,7 @@ from shared.local.supervisor import SUPERVISOR, Service, ServiceDidNotStart, Sup
 from tests.local.stand_in import PORT_VARIABLES
 
 TIMING = Timing(
-    start=timedelta(seconds=20),
+    remind=timedelta(milliseconds=100),
     first_restart=timedelta(milliseconds=50),
     nudge=timedelta(milliseconds=100),
     nudges=5,

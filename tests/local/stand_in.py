@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import FrameType
@@ -70,13 +71,16 @@ def main(name: str) -> None:
     """Behaves as the environment says.
 
     `FAULTY` names the part that dies at once, `STUBBORN` the one that lingers, `LEAVES_A_CHILD` the one whose child
-    does not notice the end of its parent.
+    does not notice the end of its parent, `WAITS_FOR` the one that is not ready before a file is there.
     """
     if os.environ.get("FAULTY") == name:
         print(f"{name} cannot find its slippers")
         sys.exit(3)
     if os.environ.get("LEAVES_A_CHILD") == name:
         subprocess.Popen(["sleep", "60"])
+    part, _, gate = os.environ.get("WAITS_FOR", "").partition(":")
+    while part == name and not Path(gate).exists():
+        time.sleep(0.02)
     stubbornness = int(os.environ.get("STUBBORNNESS", "2")) if os.environ.get("STUBBORN") == name else 1
     port = int(os.environ[PORT_VARIABLES[name]])
     StandIn(name, port, Path(os.environ["JOURNAL"]), stubbornness).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -98,17 +99,29 @@ def test_service_that_dies_is_started_again(start: Start, journal: Path) -> None
     supervisor.await_output("all ready")
     os.kill(pid_of(journal, "worker"), signal.SIGKILL)
     supervisor.await_output("worker    | is ready again")
-    assert "worker    | was killed by SIGKILL; starting it again in 0.05 s" in supervisor.output
+    assert "worker    | was killed by SIGKILL; starting it again now" in supervisor.output
     assert events(journal).count("gateway started") == 1
 
 
-def test_pause_before_a_restart_grows(start: Start, journal: Path) -> None:
+def test_the_first_restarts_are_immediate_and_then_the_pause_grows(start: Start, journal: Path) -> None:
     supervisor = start()
     supervisor.await_output("all ready")
-    for restarts in (1, 2):
+    for restarts in range(1, 6):
         os.kill(pid_of(journal, "worker"), signal.SIGKILL)
         supervisor.await_output("is ready again", times=restarts)
-    assert "starting it again in 0.1 s" in supervisor.output
+    pauses = re.findall(r"was killed by SIGKILL; starting it again (.*)", supervisor.output)
+    assert pauses == ["now", "now", "now", "in 0.05 s", "in 0.1 s"]
+
+
+def test_a_service_is_waited_for_as_long_as_it_lives_and_the_log_says_so(start: Start, journal: Path) -> None:
+    gate = journal.with_name("gate")
+    supervisor = start(WAITS_FOR=f"worker:{gate}")
+    supervisor.await_output("worker    | runs but is not ready after", times=3)
+    assert "all ready" not in supervisor.output
+    gate.touch()
+    supervisor.await_output("all ready")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.await_end() == 0
 
 
 def test_a_service_that_was_asked_to_end_is_started_again_without_a_growing_pause(start: Start, journal: Path) -> None:
