@@ -58,6 +58,30 @@ def test_compose_reads_the_file_and_what_is_laid_over_it(over: list[str]) -> Non
     assert not done.stderr, "no warnings"
 
 
+def test_containers_are_called_as_the_guide_says_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    shutil.copytree(compose_file.DEFAULTS, tmp_path / "shared" / "compose")
+    shutil.copy(ROOT / "docker-compose.yml", tmp_path)
+    assert json.loads(compose_file.read(folder=tmp_path).stdout)["name"] == "task-queue"
+    assert "docker logs task-queue-worker-1" in README
+
+
+def test_the_logs_of_every_part_go_to_the_collector_of_the_example() -> None:
+    folder = ROOT / "examples" / "logs"
+    files = ["docker-compose.yml", "examples/logs/docker-compose.logs.yml"]
+    assert f"docker compose -f {files[0]} -f {files[1]} --profile grafana up" in (folder / "README.md").read_text()
+    done = compose_file.read(files)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, "no warnings"
+    there = json.loads(done.stdout)["services"]
+    collector = yaml.safe_load((folder / "fluent-bit.yaml").read_text())["pipeline"]["inputs"][0]
+    [port] = there["fluent-bit"]["ports"]
+    assert (port["host_ip"], port["target"]) == ("127.0.0.1", collector["port"])
+    for part in PARTS:
+        assert there[part]["logging"]["driver"] == "fluentd"
+        assert there[part]["logging"]["options"]["fluentd-address"] == f"127.0.0.1:{port['published']}"
+        assert there[part]["logging"]["options"]["fluentd-async"] == "true", "or nothing starts without the collector"
+
+
 @pytest.mark.parametrize("missing", PASSWORDS)
 def test_without_a_password_nothing_starts_and_the_message_says_how_to_get_one(missing: str) -> None:
     done = compose_file.read(environment={name: value for name, value in PASSWORDS.items() if name != missing})

@@ -1,0 +1,1 @@
+"""Examples, each in a folder with a README.md."""
