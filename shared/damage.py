@@ -40,6 +40,7 @@ SINGLE: Mapping[str, str] = {
     **{keys.ended(state): "zset" for state in TaskState if state.ended},
     keys.BELL: "list",
     keys.LOCK_FENCES: "hash",
+    keys.REAPER: "hash",
     keys.AUDIT: "stream",
     keys.DASHBOARD_SECRET: "string",
     keys.SUBMISSION_CHECK: "string",

@@ -161,6 +161,9 @@ OWED = "taskqueue:owed"
 LEASES = "taskqueue:leases"
 """zset, owner: claim, extend, report, release, reap. Running tasks by the end of their lease."""
 
+REAPER = "taskqueue:reaper"
+"""hash, owner: reap. When ended leases were last looked for, and what does not count of the time since they ended."""
+
 DEADLINES = "taskqueue:deadlines"
 """zset, owner: submit, claim, report, expire. Waiting tasks that must have started by a moment, by that moment."""
 

@@ -332,9 +332,14 @@ class Scripts:
         moved, lateness, due = self.call("promote", queue, limit, permit.lock, permit.token)
         return moved, int(lateness), int(float(due)) if due else None
 
-    def reap(self, limit: int, max_crashes: int, permit: Permit = UNLOCKED) -> list[Reaped]:
-        """Ends attempts whose lease ran out."""
-        reply = self.call("reap", limit, max_crashes, permit.lock, permit.token)
+    def reap(
+        self, limit: int, max_crashes: int, permit: Permit = UNLOCKED, lease_us: int = 0, patience_us: int = 0
+    ) -> list[Reaped]:
+        """Ends attempts whose lease ran out.
+
+        A call later than `patience_us` after the last one gives all leases another `lease_us`: Redis was away.
+        """
+        reply = self.call("reap", limit, max_crashes, permit.lock, permit.token, lease_us, patience_us)
         return [Reaped(*map(_text_or_number, row)) for row in reply]
 
     def expire(self, limit: int, permit: Permit = UNLOCKED) -> int:

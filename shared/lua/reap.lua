@@ -1,5 +1,6 @@
 -- Ends attempts whose lease ran out: their worker died, froze, or lost its way to Redis.
--- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES), lock and token of the caller.
+-- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES), lock and token of the caller, lease and
+--   patience in microseconds: a call that comes later than that after the last one means an outage (0: nothing does).
 -- A task known to have begun is charged with a crash. One that its worker may only have held is not: otherwise a task
 -- that kills workers would drag its honest neighbours into the dead letters. It is marked as a suspect (losses), and
 -- a suspect's next start is noted before it happens, so a killer is charged from its second time on.
@@ -11,6 +12,25 @@ write_even_when_full()
 local MAX_LOSSES = 20
 local stamp = iso(now)
 local answer = {}
+
+-- While Redis was away (or its clock was set forward) no worker could extend a lease. So time between two calls beyond the
+-- patience does not count, and for one lease after such an outage every lease has another life. In outages that follow
+-- closely on each other that comes once: the leases of the dead end all the same.
+local function outages(lease, patience)
+  if patience == 0 then return 0 end
+  local REAPER = 'taskqueue:reaper'
+  local v = redis.call('HMGET', REAPER, 'beat', 'credit', 'until')
+  local beat, credit, ends = number_of(v[1]) or 0, number_of(v[2]) or 0, number_of(v[3]) or 0
+  local gap = now - beat
+  if gap > patience then
+    if beat > ends then credit = lease end
+    credit, ends = credit + gap - patience, now + lease
+  elseif now > ends or ends > now + lease then
+    credit, ends = 0, 0
+  end
+  redis.call('HSET', REAPER, 'beat', NOW, 'credit', num(credit), 'until', num(ends))
+  return credit
+end
 
 local function record(v, why)
   return cjson.encode({
@@ -76,6 +96,7 @@ local function reap(id)
 end
 
 -- Latest first, because each goes to the front of its queue.
-local ids = redis.call('ZRANGEBYSCORE', LEASES, '-inf', NOW, 'LIMIT', 0, limit)
+local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))
+local ids = redis.call('ZRANGEBYSCORE', LEASES, '-inf', over, 'LIMIT', 0, limit)
 for at = #ids, 1, -1 do reap(ids[at]) end
 return answer

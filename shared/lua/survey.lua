@@ -88,7 +88,7 @@ local function check_score(id, state, queue, score, due)
   if state == 'scheduled' or state == 'retrying' then
     if due == score or not due and score then return end
     enter_due(id, state, queue, due or now)
-  elseif score then return
+  elseif score and not (state == 'running' and score > now + 100 * lease) then return  -- the clock was set back
   elseif state == 'pending' then
     if redis.call('ZADD', index_key(state, queue), 'XX', 'CH', NOW, id) == 0 then return end
   elseif state == 'running' then

@@ -27,7 +27,7 @@ STAYS = (
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
     keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.BELL, keys.STANDING, keys.TYPES,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
-    keys.RECOVERY_CURSOR, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES,
+    keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (

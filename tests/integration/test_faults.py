@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -178,6 +179,48 @@ def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: Sys
     assert scrape(ports[0], 5)["taskqueue_leases_lost_total", ()] == 1
     assert other.poll() is None
     assert frozen.poll() is None
+
+
+def stopped(redis: EmbeddedRedis, seconds: float) -> None:
+    assert redis.pid
+    os.kill(redis.pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(redis.pid, signal.SIGCONT)
+
+
+def away(redis: EmbeddedRedis, seconds: float) -> None:
+    redis.kill()
+    time.sleep(seconds)
+    redis.start()
+
+
+@pytest.mark.parametrize("outage", [stopped, away], ids=lambda each: each.__name__)
+def test_an_outage_of_redis_is_charged_to_no_task(
+    own_redis: EmbeddedRedis, tmp_path: Path, outage: Callable[[EmbeddedRedis, float], None]
+) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        worker = system.start_worker(WORKER_EXECUTORS="4")
+        system.start_housekeeper()
+        ids = system.submit_many([("slowly", '{"seconds": 6}')] * 4)
+        for _ in range(3):
+            wait_until(lambda: client.zcount(keys.LEASES, *soon(client)) == 4, "all run, and were noted to have begun")
+            outage(own_redis, 4.5)
+        for each in ids:
+            done = system.ended(each)
+            assert done.summary.state is TaskState.COMPLETED
+            assert done.summary.crashes == 0, system.logs()
+            assert Outcome.LOST not in [attempt.outcome for attempt in done.attempts]
+        assert worker.poll() is None
+
+
+def soon(client: Redis) -> tuple[float, float]:
+    """Ends of leases that were extended half a second ago or longer, and hold for two seconds more."""
+    seconds, us = client.time()
+    now = seconds * 1_000_000 + us
+    return now + 2_000_000, now + 2_500_000
 
 
 def test_suspects_that_wait_do_not_keep_a_worker_from_letting_go_of_what_runs(

@@ -16,7 +16,7 @@ from shared.clock import to_us
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
 from shared.redis_client import text
-from shared.scripts import CONFIRMING, digest, source
+from shared.scripts import CONFIRMING, UNLOCKED, digest, source
 from shared.tasks import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
@@ -293,6 +293,77 @@ def test_a_task_whose_workers_keep_dying_is_dead_lettered_as_poison(store: Store
     assert detail.summary.error is not None
     assert detail.summary.error.type == "PoisonTask"
     assert len(detail.attempts) == 3
+
+
+PATIENCE = 3 * SECOND
+
+
+def reap(store: Store, after: int) -> list[str]:
+    """What housekeeping ends that looks so much later (in microseconds)."""
+    store.clock.advance(timedelta(microseconds=after))
+    return [each.id for each in store.scripts.reap(10, 3, lease_us=LEASE, patience_us=PATIENCE)]
+
+
+@pytest.fixture
+def kept(store: Store) -> Store:
+    """A store whose leases have been looked after for a while."""
+    for _ in range(LEASE // SECOND + 2):
+        reap(store, SECOND)
+    return store
+
+
+def test_before_leases_were_ever_looked_after_none_is_judged(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    assert reap(store, 5 * LEASE) == []
+    assert [reap(store, SECOND) for _ in range(LEASE // SECOND + 1)][-1] == [task_id]
+
+
+def test_an_outage_ends_no_lease_of_a_worker_that_comes_back(kept: Store) -> None:
+    [task_id] = kept.submit()
+    for n in range(6):
+        kept.claim(token=f"t{n}")
+        kept.extend(task_id, token=f"t{n}", begun="1")
+        for away in (LEASE + SECOND, 100 * LEASE):
+            assert reap(kept, away) == []
+            assert reap(kept, LEASE - SECOND) == [], "it has a whole lease to come back"
+            assert kept.extend(task_id, token=f"t{n}") == 0
+            assert [reap(kept, SECOND) for _ in range(5)] == [[]] * 5
+            assert kept.extend(task_id, token=f"t{n}") == 0
+        assert kept.report(task_id, "interrupted", token=f"t{n}") == 1
+    summary = kept.records.get(task_id).summary
+    assert (summary.state, summary.crashes) == (TaskState.PENDING, 0)
+
+
+def test_a_worker_that_died_in_an_outage_loses_its_lease_one_lease_later(kept: Store) -> None:
+    [task_id] = kept.submit()
+    kept.claim()
+    assert reap(kept, 2 * LEASE) == []
+    assert [reap(kept, SECOND) for _ in range(LEASE // SECOND + 1)][-1] == [task_id]
+
+
+def test_without_an_outage_a_lease_ends_when_it_is_over(kept: Store) -> None:
+    [task_id] = kept.submit()
+    kept.claim()
+    assert [reap(kept, PATIENCE) for _ in range(3)] == [[], [], []]
+    assert reap(kept, SECOND) == [task_id]
+
+
+def test_outages_that_follow_each_other_keep_no_lease_alive_for_ever(kept: Store) -> None:
+    [task_id] = kept.submit()
+    kept.claim()
+    ended = [reap(kept, 2 * PATIENCE) for _ in range(12)]
+    assert [] in ended
+    assert [task_id] in ended
+
+
+def test_a_clock_set_back_makes_no_lease_last_longer_than_the_walk_over_all_takes(kept: Store) -> None:
+    [task_id] = kept.submit()
+    kept.claim()
+    reap(kept, -3600 * SECOND)
+    kept.scripts.survey(list(WEIGHTS), LEASE, 1000, UNLOCKED)
+    assert reap(kept, SECOND) == []
+    assert [reap(kept, SECOND) for _ in range(LEASE // SECOND - 1)][-1] == [task_id]
 
 
 def test_what_is_given_back_keeps_its_place_and_costs_no_attempt(store: Store) -> None:

@@ -109,6 +109,7 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing
             queues,
             _seconds(settings.housekeeper_timeout_interval),
             settings.max_crashes,
+            settings.lease(),
             tracing,
         ),
         Recovery(

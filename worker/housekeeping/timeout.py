@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
+from shared.clock import to_us
 from shared.limits import Limits
 from shared.locks import HeldLock
 from shared.scripts import Reaped, Scripts
@@ -34,14 +35,18 @@ class Timeout:
         queues: Sequence[str],
         interval: timedelta,
         max_crashes: int,
+        lease: timedelta,
         tracing: Tracing,
     ) -> None:
+        """`lease` is that of the workers, of which a third may pass, and three intervals, until an outage is seen."""
         self.scripts = scripts
         self.workers = workers
         self.share = DeliveryShare(Limits(scripts), workers)
         self.queues = queues
         self.interval = interval
         self.max_crashes = max_crashes
+        self.lease_us = to_us(lease)
+        self.patience_us = to_us(max(lease / 3, 3 * interval))
         self.tracing = tracing
 
     def run(self, held: HeldLock) -> Round:
@@ -51,7 +56,7 @@ class Timeout:
         return ended
 
     def _reap(self, held: HeldLock) -> int:
-        reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit)
+        reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit, self.lease_us, self.patience_us)
         for each in reaped:
             traceparent = read_traceparent(each.meta)
             _log(each, traceparent)
