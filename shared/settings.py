@@ -193,7 +193,7 @@ class Settings(BaseModel):
     )
     housekeeper_leader_lease: Seconds = _at(
         "housekeeper.distributed_execution.leader_lease",
-        60,
+        10,
         "Longest time without a leader after one died.",
         ge=1,
     )

@@ -6,6 +6,7 @@ import os
 import time
 
 from shared.locks import LockDesk
+from shared.settings import Settings
 from shared.tasks import TaskState
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
@@ -50,6 +51,24 @@ def test_a_leader_that_ends_in_order_is_followed_at_once(cluster: Cluster) -> No
     began = time.monotonic()
     wait_until(cluster.leader, "another leads", 2.5)
     assert time.monotonic() - began < 2
+
+
+def test_a_leader_that_is_killed_is_followed_within_ten_seconds_by_default(system: System) -> None:
+    shipped = Settings()
+    members = Cluster(
+        system,
+        2,
+        HOUSEKEEPER_LEADER_LEASE=f"{shipped.housekeeper_leader_lease:g}",
+        HOUSEKEEPER_METRICS_INTERVAL=f"{shipped.housekeeper_metrics_interval:g}",
+    )
+    members.start()
+    try:
+        leader = wait_until(members.leader, "one leads")
+        leader.kill()
+        # What is above ten seconds is the time that a busy machine takes to show it.
+        wait_until(members.leader, "the other leads", 13)
+    finally:
+        members.close()
 
 
 def test_a_leader_asked_to_step_down_shows_nothing_from_then_on(system: System, cluster: Cluster) -> None:
