@@ -18,6 +18,7 @@ from typing import Self
 import redis
 
 from shared.errors import TaskQueueError
+from shared.local.append_only_repair import repair
 from shared.local.data_folder import DataFolder, write_secret
 from shared.local.ports import LOOPBACK, free_port
 from shared.local.processes import describe_exit, dies_with_us
@@ -59,6 +60,8 @@ class EmbeddedRedis:
         self._options = dict(options or {})
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
+        self.repaired: str | None = None
+        """What had to be done to the data before the last start, in words."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -101,6 +104,7 @@ class EmbeddedRedis:
         self.port = self.port or free_port(self.host)
         lock = self.folder.lock(timedelta(seconds=3))
         try:
+            self.repaired = repair(self.folder.path)
             self.folder.configure(self._configuration())
             self._process = self._spawn(lock)
         finally:
@@ -133,7 +137,8 @@ class EmbeddedRedis:
             return None
         end = describe_exit(self._process.returncode)
         self.launch()
-        return f"Redis {end}; starting it again (its log: {self.folder.log_file})"
+        repaired = f"; {self.repaired}" if self.repaired else ""
+        return f"Redis {end}; starting it again (its log: {self.folder.log_file}){repaired}"
 
     def _started(self) -> bool:
         """Whether it started; `False` if somebody else was quicker to take a port that was free a moment ago."""

@@ -88,4 +88,5 @@ def _port(settings: Settings) -> int:
 
 def _describe(redis: EmbeddedRedis, *, wanted: int) -> str:
     moved = f" ({wanted} was taken)" if wanted not in (0, redis.port) else ""
-    return f"{LOOPBACK}:{redis.port}{moved}, {redis.server}, data in {redis.folder.path}"
+    repaired = f"; {redis.repaired}" if redis.repaired else ""
+    return f"{LOOPBACK}:{redis.port}{moved}, {redis.server}, data in {redis.folder.path}{repaired}"

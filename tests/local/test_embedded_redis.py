@@ -139,6 +139,29 @@ def test_dead_server_is_revived_with_its_data(server: EmbeddedRedis, client: red
     assert client.get("kept") == b"1"
 
 
+@pytest.mark.parametrize("cut", [0, 5], ids=["whole commands", "in the middle of a command"])
+def test_zeros_that_a_power_loss_left_are_cut_off_and_a_copy_is_kept(
+    server: EmbeddedRedis, client: redis.Redis, cut: int
+) -> None:
+    client.mset({f"key-{number}": "value" for number in range(100)})
+    client.set("last", 1)
+    os.kill(running_pid(server), signal.SIGKILL)
+    eventually("the server has died", lambda: not server.running)
+    [file] = server.folder.path.glob("appendonlydir/*.incr.aof")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) - cut] + bytes(100_000))
+    assert "zero bytes, as after a power loss" in (server.revive() or "")
+    server.start()
+    eventually("the server answers", lambda: redis_answers(client))
+    assert client.get("key-99") == b"value"
+    assert client.get("last") == (None if cut else b"1")
+    [copy] = server.folder.path.glob("*.damaged-*")
+    assert copy.stat().st_size == len(whole) - cut + 100_000
+    assert server.repaired
+    server.restart()
+    assert not server.repaired
+
+
 def test_living_server_is_left_alone(server: EmbeddedRedis) -> None:
     assert server.revive() is None
 
