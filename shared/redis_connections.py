@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,13 @@ _NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", 
 """What a server answers that is not, or not any more, the primary; or that is busy with a script of somebody's."""
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
+_LISTENS = 60.0
 _SENTINEL_REST = 5.0
 """Seconds for which a sentinel that did not answer is not asked."""
+_REPLACED, _REPLACING = "+switch-master", "+failover-state-wait-promotion"
+"""What a sentinel publishes: there is another master; a replica was told to become the master."""
+_REPLACING_TAKES = 10.0
+"""Seconds for which a master that is being replaced is left alone: most changes take two."""
 
 
 class Refusing(ConnectionError):
@@ -163,6 +169,8 @@ class _ThroughSentinels(_Guarded):
         role = self.ask("ROLE")[0]
         if role not in (b"master", "master"):
             raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, and it is a replica still")
+        if self._sentinels.is_replacing(self.host, self.port):
+            raise Refusing(f"the sentinels are replacing the master, {self.host}:{self.port}")
         super().before_use()
         self._settled = self._sentinels.master = (self.host, self.port)
 
@@ -211,8 +219,10 @@ class Sentinels:
     One that was cut off from the others goes on naming a master that they have replaced. So all are asked, and the
     one with the latest decision is believed. One that does not answer is left out for a while, as long as another does.
 
-    A replaced master that was only cut off still answers those who are connected to it, for seconds. So the sentinels
-    are asked every second too, in a thread, and connections to a master that they have replaced move on.
+    A replaced master that was only cut off, or replaced by hand, still answers those who are connected to it, for
+    seconds. So a thread for each sentinel listens to what it publishes: from the moment in which a replica is told to
+    become the master nothing is sent to the old one, and connections move on when the sentinels name the new one. They
+    are asked every second too, for those that cannot be heard.
     """
 
     def __init__(self, service: str, clients: Sequence[Redis]) -> None:
@@ -220,6 +230,7 @@ class Sentinels:
         self.master: tuple[str, int] | None = None
         self._decision = -1
         self._silent_since = dict.fromkeys(clients, -_SENTINEL_REST)
+        self._replacing: tuple[tuple[str, int], float] | None = None
         self._watchers: dict[int, threading.Thread] = {}
         """By process: a child that was forked off has this object and none of its parent's threads."""
 
@@ -228,8 +239,36 @@ class Sentinels:
         watcher = threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True)
         if self._watchers.setdefault(os.getpid(), watcher) is watcher:
             watcher.start()
+            for client in self._silent_since:
+                threading.Thread(target=self._listen, args=(client,), name="sentinel's events", daemon=True).start()
         _, host, port = self._latest()
         return host, port
+
+    def is_replacing(self, host: str, port: int) -> bool:
+        """Whether a replica was told to take the place of this master, which nobody names as the master yet."""
+        replacing = self._replacing
+        return replacing is not None and replacing[0] == (host, port) and time.monotonic() < replacing[1]
+
+    def _listen(self, client: Redis) -> None:
+        """Follows what one sentinel publishes, for as long as this process lives."""
+        while True:
+            with suppress(RedisError, OSError), client.pubsub(ignore_subscribe_messages=True) as events:
+                events.subscribe(_REPLACED, _REPLACING)
+                while True:
+                    if event := events.get_message(timeout=_LISTENS):
+                        self.on_event(event["channel"].decode(), event["data"].decode())
+            time.sleep(_SENTINEL_INTERVAL)
+
+    def on_event(self, event: str, said: str) -> None:
+        """Reads `NAME OLD-HOST OLD-PORT HOST PORT`, or `slave REPLICA HOST PORT @ NAME OLD-HOST OLD-PORT`."""
+        words = said.rpartition("@ ")[2].split()
+        if words[:1] != [self.service] or len(words) != (5 if event == _REPLACED else 3):
+            return
+        if event == _REPLACED:
+            self.master, self._replacing = (words[3], int(words[4])), None
+        else:
+            self._replacing = (words[1], int(words[2])), time.monotonic() + _REPLACING_TAKES
+            self.master = None
 
     def _watch(self) -> None:
         while True:
@@ -304,6 +343,7 @@ def _sentinels(address: Address) -> Sentinels:
             password=address.sentinel_password,
             socket_timeout=_SENTINEL_PATIENCE,
             socket_connect_timeout=_SENTINEL_PATIENCE,
+            socket_keepalive=True,
             protocol=2,
             **tls,
         )
