@@ -56,6 +56,10 @@ class InvalidJSON(TaskQueueError):
     """The text is not strict JSON."""
 
 
+class LockTaken(TaskQueueError):
+    """The lock is held by somebody else."""
+
+
 class LockLost(TaskQueueError):
     """The lock of this step has ended, or somebody else has taken it."""
 

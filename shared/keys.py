@@ -407,15 +407,16 @@ def bulk_ids(action_id: str) -> str:
 
 
 def lock(name: str) -> str:
-    """hash, owner: the lock scripts; until the lock ends. Token, owner, fence, acquired_at, until, rests, barred.
+    """hash, owner: the lock scripts; until the lock ends.
 
-    Named after a housekeeping job. Without a token nobody holds it: it rests, or its last holder is barred from it.
+    Token, owner, thread, fence, acquired_at, until, rests, barred. Named after a housekeeping job, or `task.NAME` when
+    a handler takes it. Without a token nobody holds it: it rests, or its last holder is barred from it.
     """
     return f"taskqueue:housekeeper:lock:{name}"
 
 
 LOCK_FENCES = "taskqueue:housekeeper:fences"
-"""hash, owner: lock_acquire; for ever. The last fencing number of every lock; so also the list of all locks."""
+"""hash, owner: lock_acquire; for ever. The last fencing number of every lock; so also their list: at most 1,000."""
 
 SCHEDULES = "taskqueue:schedules"
 """zset, owner: the schedule scripts; for ever. Names of all schedules, all with score 0: so by name."""

@@ -13,7 +13,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -38,6 +38,12 @@ RENEWALS = 3
 """Renewals in one life of a lock: two may fail before the trust is used up."""
 
 
+ENDING = 2.0
+"""Seconds for which the end of a renewal is waited for: as long as a command to Redis may take."""
+
+HANDLERS = "task."
+"""How the names of locks begin that handlers take; the others are housekeeping's."""
+
 UNANSWERED = (RedisError, OSError, StoreUnavailable)
 """What asking for a lock, or renewing one, raises when Redis is away, or holds data of another version."""
 
@@ -50,12 +56,16 @@ class OnError(StrEnum):
 
 
 class Taken(StrEnum):
-    """How trying to take a lock ended. Resting: its last round is too recent; barred: it was taken from this owner."""
+    """How trying to take a lock ended.
+
+    Resting: its last round is too recent; barred: it was taken from this owner; full: there are too many names.
+    """
 
     ACQUIRED = "acquired"
     BUSY = "busy"
     RESTING = "resting"
     BARRED = "barred"
+    FULL = "full"
     ERROR = "error"
 
 
@@ -274,26 +284,32 @@ class RedisLocks:
         if was_lost:
             return False
         try:
-            return self.scripts.lock_release(held.permit)
+            released = self.scripts.lock_release(held.permit)
         except UNANSWERED as error:
             log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
             return False
+        log.debug("Released distributed lock %s by instance %s", held.name, self.owner)
+        return released
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(ENDING)
 
     def _try(self, lock: Lock) -> tuple[Taken, RedisLock | None]:
         sent_at = self.monotonic()
         try:
             result, token = self.scripts.lock_acquire(
-                lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least
+                lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least, threading.get_native_id()
             )
         except UNANSWERED as error:
             self._note(False, f"locks cannot be had, Redis does not answer: {error}")
             return Taken.ERROR, None
         self._note(True, "locks can be had again")
+        if result is Taken.FULL:
+            log.error("lock %s was not taken: there are as many names of locks as there may be", lock.name)
         if result is not Taken.ACQUIRED:
             return result, None
         held = RedisLock(self, lock, token, 0.0, 0.0, sent_at)
@@ -370,7 +386,10 @@ BAR = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockInfo:
-    """A lock as it is now. `fence` is the number of its last holder, also when nobody holds it."""
+    """A lock as it is now. `fence` is the number of its last holder, also when nobody holds it.
+
+    `thread_id` is the thread that took it, as the system of its owner numbers threads.
+    """
 
     name: str
     token: str | None
@@ -378,6 +397,7 @@ class LockInfo:
     fence: int | None
     acquired_at: datetime | None
     remaining: timedelta
+    thread_id: int | None = None
 
     @property
     def locked(self) -> bool:
@@ -423,8 +443,8 @@ class LockDesk:
         return whom
 
 
-def _read(row: tuple[str, str, str, str, str, str]) -> LockInfo:
-    name, token, owner, fence, acquired_at, left = row
+def _read(row: Sequence[str]) -> LockInfo:
+    name, token, owner, fence, acquired_at, left, thread = row
     since = whole_or_none(acquired_at)
     return LockInfo(
         name=name,
@@ -433,4 +453,5 @@ def _read(row: tuple[str, str, str, str, str, str]) -> LockInfo:
         fence=whole_or_none(fence),
         acquired_at=None if since is None else instant(since),
         remaining=timedelta(microseconds=int(left)),
+        thread_id=whole_or_none(thread),
     )

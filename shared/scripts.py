@@ -416,10 +416,10 @@ class Scripts:
     # --- locks ---
 
     def lock_acquire(
-        self, name: str, nonce: str, owner: str, at_most: timedelta, at_least: timedelta
+        self, name: str, nonce: str, owner: str, at_most: timedelta, at_least: timedelta, thread: int = 0
     ) -> tuple[Taken, str]:
         """Whether the lock was taken, and its token then (else who is in the way)."""
-        result, token, *_ = self.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least))
+        result, token, *_ = self.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least), thread)
         return Taken(text(result)), text(token)
 
     def lock_extend(self, wanted: Sequence[tuple[Permit, timedelta]]) -> list[bool]:
@@ -436,10 +436,9 @@ class Scripts:
         what, whom = self.call("lock_force", name, token, by, reason, to_us(bar))
         return what == b"unlocked", text(whom)
 
-    def lock_read(self, *names: str) -> list[tuple[str, str, str, str, str, str]]:
+    def lock_read(self, *names: str) -> list[Sequence[str]]:
         """Locks as `lock_read.lua` shows them; all that ever were when none is named."""
-        rows = self.call("lock_read", *names)
-        return [(_text_or_number(row[0]), *map(_text_or_number, row[1:])) for row in rows]
+        return [tuple(map(_text_or_number, row)) for row in self.call("lock_read", *names)]
 
     # --- schedules ---
 

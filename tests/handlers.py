@@ -17,7 +17,16 @@ from typing import Any
 
 from redis import Redis
 
-from worker import GiveUp, RetryLater, TaskCancelled, current_task, report_progress, task
+from worker import (
+    GiveUp,
+    RetryLater,
+    TaskCancelled,
+    current_task,
+    execute_with_lock,
+    lock,
+    report_progress,
+    task,
+)
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +91,22 @@ def step(file: str, kind: str, seconds: float = 0.002) -> str:
 def fail(message: str = "no luck") -> None:
     """Fails every time."""
     raise RuntimeError(message)
+
+
+@task("under-lock")
+def under_lock(name: str, seconds: float = 0, wait: float = 0, at_most: float = 30) -> dict[str, Any]:
+    """Holds a lock for so long; its fencing number, and the threads that are there afterwards."""
+    with lock(name, wait=wait, at_most=at_most) as held:
+        time.sleep(seconds)
+        held.check()
+        term = held.term
+    return {"term": term, "threads": [each.name for each in threading.enumerate()]}
+
+
+@task("skipped-if-locked")
+def skipped_if_locked(name: str) -> str | None:
+    """What ran under a lock; None when it was taken."""
+    return execute_with_lock(name, lambda: "ran")
 
 
 @task("sealed")

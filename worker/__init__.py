@@ -8,6 +8,7 @@ def greet(name: str) -> str:
 """
 
 from worker.handlers.context import current_task, report_progress
+from worker.handlers.locking import execute_with_lock, lock
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 
@@ -17,6 +18,8 @@ __all__ = [
     "TaskCancelled",
     "TimeLimitExceeded",
     "current_task",
+    "execute_with_lock",
+    "lock",
     "report_progress",
     "task",
 ]

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -31,7 +32,7 @@ from shared.telemetry import Tracing
 from shared.traceparent import TRACEPARENT, trace_id, unsampled
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
-from worker.handlers import registry
+from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.family import read_family
 from worker.handlers.registry import Handler, HandlerError
@@ -195,6 +196,7 @@ class Executor:
             traceparent=self.traceparent,
             family=read_family(assignment.family),
             send_progress=self._send_progress,
+            open_locks=partial(locking.in_redis, f"task {assignment.id.decode()}"),
         )
 
     def _finish(self, coroutine: Any) -> Any:

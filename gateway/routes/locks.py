@@ -22,11 +22,14 @@ class LockView(View):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
-    name: str = Field(description="The housekeeping job that it protects; `metrics` is the leader's.")
+    name: str = Field(
+        description="The housekeeping job that it protects (`metrics` is the leader's); a handler's begins with task."
+    )
     lock_key: str = Field(description="Its key in Redis.")
     locked: bool
     remaining_time: int = Field(description="Milliseconds until it ends, unless its holder renews it.")
-    owner: str | None = Field(description="The housekeeper that holds it.")
+    owner: str | None = Field(description="The housekeeper, or the task, that holds it.")
+    thread_id: int | None = Field(description="The thread of its owner that took it.")
     fencing_token: str | None = Field(description="What an emergency unlock must name; new for every holder.")
     fencing_number: int | None = Field(description="Grows with every holder; the last one's when nobody holds it.")
     acquired_at: datetime | None
@@ -70,7 +73,7 @@ class LockRoutes:
 
     @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
     def all(self) -> Reply:
-        """Lists the locks of housekeeping: who holds each, since when, and for how long."""
+        """Lists the locks of housekeeping and of handlers: who holds each, since when, and for how long."""
         return Reply(content=LockList(items=[_view(each) for each in self.desk.all()]))
 
     @endpoint(
@@ -127,6 +130,7 @@ def _view(lock: LockInfo) -> LockView:
         locked=lock.locked,
         remaining_time=lock.remaining // timedelta(milliseconds=1),
         owner=lock.owner,
+        thread_id=lock.thread_id,
         fencing_token=lock.token,
         fencing_number=lock.fence,
         acquired_at=lock.acquired_at,

@@ -229,6 +229,7 @@ class Lock:
     owner: str | None = None
     fencing_token: str | None = None
     fencing_number: int | None = None
+    thread_id: int | None = None
     acquired_at: datetime | None = None
 
 

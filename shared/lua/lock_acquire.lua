@@ -1,7 +1,8 @@
 -- Takes a lock that nobody holds. Sent again with the same nonce it gives the same answer: a lost answer is harmless.
 -- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, rest in microseconds (for how long after
---   this moment nobody else gets it, even if it is released sooner).
--- Returns {"acquired", token, microseconds of life} or {"busy" | "resting" | "barred", owner}.
+--   this moment nobody else gets it, even if it is released sooner), thread of the owner.
+-- Returns {"acquired", token, microseconds of life} or {"busy" | "resting" | "barred", owner}, or {"full", ""} for a new
+-- name when there are as many as there may be: the fencing number of each is kept for ever.
 -- The token is the fencing number and the nonce. The number only grows, also after Redis came back from an older
 -- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
 local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -18,11 +19,12 @@ if (number_of(v[2]) or 0) > now then
   if v[5] == owner then return {'barred', ''} end
 end
 
+if redis.call('HLEN', FENCES) >= 1000 and redis.call('HEXISTS', FENCES, lock) == 0 then return {'full', ''} end
 local fence = math.max((number_of(redis.call('HGET', FENCES, lock)) or 0) + 1, math.floor(now / 1000))
 local token = num(fence) .. ':' .. nonce
 redis.call('HSET', FENCES, lock, num(fence))
 redis.call('DEL', key)
 redis.call('HSET', key, 'token', token, 'owner', owner, 'fence', num(fence), 'acquired_at', NOW,
-  'until', num(now + life), 'rests', num(now + rest))
+  'until', num(now + life), 'rests', num(now + rest), 'thread', ARGV[7])
 redis.call('PEXPIRE', key, num(math.ceil(life / 1000) + 1))
 return {'acquired', token, num(life)}

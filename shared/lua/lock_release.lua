@@ -8,7 +8,7 @@ if rests <= now then
   redis.call('DEL', key)
   return 1
 end
-redis.call('HDEL', key, 'token', 'owner', 'fence', 'acquired_at')
+redis.call('HDEL', key, 'token', 'owner', 'fence', 'acquired_at', 'thread')
 redis.call('HSET', key, 'until', num(rests))
 redis.call('PEXPIRE', key, num(math.ceil((rests - now) / 1000) + 1))
 return 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from shared.locks import Locks, NoLocks
 from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
 
 _NOWHERE: Callable[[float, str], None] = lambda fraction, message: None  # noqa: E731
@@ -22,6 +24,7 @@ class CurrentTask:
     traceparent: str | None = None
     family: Family = field(default=NONE, repr=False)
     send_progress: Callable[[float, str], None] = field(default=_NOWHERE, repr=False)
+    open_locks: Callable[[], AbstractContextManager[Locks]] = field(default=lambda: nullcontext(NoLocks()), repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:

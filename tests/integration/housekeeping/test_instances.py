@@ -30,6 +30,7 @@ def test_one_leads_and_shows_the_gauges_and_all_say_who_they_are(system: System,
     logs = system.logs()
     assert f"Instance {leader.name} elected as metrics leader" in logs
     assert "Acquired distributed lock timeout by instance hk-" in logs
+    assert "Released distributed lock timeout by instance hk-" in logs
     assert "Skipping task recovery - already running on another instance" in logs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -55,6 +56,7 @@ def test_a_held_lock_is_shown(http: FlaskClient, locks: RedisLocks) -> None:
         "lockKey": "taskqueue:housekeeper:lock:timeout",
         "locked": True,
         "owner": "hk-1",
+        "threadId": threading.get_native_id(),
         "fencingToken": held.permit.token,
         "fencingNumber": held.term,
     }
