@@ -6,16 +6,22 @@
 -- The token is the fencing number and the nonce. The number only grows, also after Redis came back from an older
 -- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
 local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+-- A moment further away than anybody asks for is from before Redis' clock was set back, and holds nobody up.
+local function holds(moment, span)
+  local left = (number_of(moment) or 0) - now
+  return left > 0 and left <= 10 * span
+end
+
 local key, FENCES = 'taskqueue:housekeeper:lock:' .. lock, 'taskqueue:housekeeper:fences'
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'rests', 'barred')
-if (number_of(v[2]) or 0) > now then
+if holds(v[2], math.max(life, rest)) then
   local token = v[1] or ''
   if token ~= '' and string.sub(token, -#nonce) == nonce then
     return {'acquired', token, num(tonumber(v[2]) - now)}
   end
   if token ~= '' then return {'busy', v[3] or ''} end
-  if (number_of(v[4]) or 0) > now then return {'resting', ''} end
+  if holds(v[4], rest) then return {'resting', ''} end
   if v[5] == owner then return {'barred', ''} end
 end
 

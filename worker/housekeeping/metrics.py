@@ -19,6 +19,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import TaskState
 from shared.workers import WorkerInfo, Workers
+from worker.housekeeping.clock_watch import ClockWatch
 from worker.housekeeping.jobs import Round
 from worker.housekeeping.store_gauges import store_gauges
 from worker.housekeeping.turns import Leadership
@@ -49,6 +50,7 @@ class Metrics:
         self.workers = workers
         self.interval = interval
         self.measured: Measured | None = None
+        self.clock = ClockWatch()
 
     def run(self, held: HeldLock) -> Round:
         began = time.monotonic()
@@ -59,7 +61,13 @@ class Metrics:
 
     def _measure(self) -> Iterator[Metric]:
         overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()
-        now = instant(self.scripts.now_us())
+        now_us = self.scripts.now_us()
+        now = instant(now_us)
+        yield GaugeMetricFamily(
+            "taskqueue_redis_clock_behind_seconds",
+            "For how long what was scheduled is late because Redis' clock was set back.",
+            self.clock.behind(now_us),
+        )
         yield from _twins(
             "tasks_in_dlq_total",
             "taskqueue_dead_letters",

@@ -213,6 +213,27 @@ def test_a_minimum_hold_outlasts_the_release(machine: Machine) -> None:
     assert machine.instance("hk-2").acquire(lock)
 
 
+@pytest.mark.parametrize("given_back", [True, False])
+def test_a_clock_of_redis_set_back_keeps_no_lock_taken(machine: Machine, given_back: bool) -> None:
+    lock = Lock(name="timeout", at_most=LIFE, at_least=timedelta(seconds=0.8))
+    held = machine.instance("hk-1").acquire(lock)
+    assert held is not None
+    if given_back:
+        held.release()
+    machine.clock.advance(timedelta(hours=-1))
+    assert machine.instance("hk-2").acquire(lock)
+    with pytest.raises(StepRefused):
+        machine.scripts.expire(10, held.permit)
+
+
+def test_a_holder_that_renews_outlasts_a_clock_of_redis_set_back(machine: Machine) -> None:
+    held = machine.instance("hk-1").acquire(LOCK)
+    assert held is not None
+    machine.clock.advance(timedelta(hours=-1))
+    assert held.extend()
+    assert machine.instance("hk-2").acquire(LOCK) is None
+
+
 def test_a_lock_that_is_given_back_while_another_waits_is_taken_by_it(redis_client: Redis) -> None:
     scripts = Scripts(redis_client)
     first = RedisLocks(scripts, "hk-1").acquire(LOCK)
