@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from dashboard.users import Users
 from shared import listening
 from shared.first_contact import exit_if_unusable
-from shared.redis_client import connect
 from shared.serving import Served, refuse_open_door
 from shared.settings import Settings
 
@@ -59,6 +58,6 @@ class Dashboard(Served):
         """Builds the app in the process that serves it."""
         from dashboard.app import create_app
 
-        app = create_app(self.settings, connect(self.settings.store_url, name="dashboard"), self.users)
+        app = create_app(self.settings, self.connect("dashboard"), self.users)
         app.extensions["background"].start()
         return app

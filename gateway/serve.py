@@ -35,7 +35,6 @@ from shared import listening
 from shared.api_keys import Keyring
 from shared.errors import SettingsError
 from shared.first_contact import exit_if_unusable
-from shared.redis_client import connect
 from shared.serving import Served, memory_folder, refuse_open_door
 from shared.settings import Settings, exit_with
 
@@ -107,7 +106,7 @@ class Gateway(Served):
         from gateway.app import create_app
         from gateway.metrics import Metrics
 
-        redis = connect(self.settings.store_url, name="gateway")
+        redis = self.connect("gateway")
         metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
         return create_app(self.settings, redis, metrics=metrics, waiters=WAITERS)
 

@@ -30,18 +30,27 @@ from shared.redis_connections import ForeignFormat, Refusing, make_pool
 
 
 def connect(
-    url: str, *, timeout: float = 0.9, retries: int = 1, name: str | None = None, check_format: bool = True
+    url: str,
+    *,
+    timeout: float = 0.9,
+    retries: int = 1,
+    name: str | None = None,
+    check_format: bool = True,
+    max_connections: int = 0,
 ) -> Redis:
     """A client whose every wait ends.
 
     `timeout` bounds connecting and each answer in seconds; with `retries` a command takes at most
     `timeout * (retries + 1)`. A blocking command needs a client whose timeout is longer than its own. With
-    `check_format=False` it talks to a server whatever the format of its data is. Raises ValueError when nobody can
-    read the address.
+    `check_format=False` it talks to a server whatever the format of its data is. With `max_connections` a command waits
+    for a free connection as for an answer. Raises ValueError when nobody can read the address.
     """
     # Only broken connections are worth a second try; a time-out has used up the caller's patience already.
     retry = Retry(NoBackoff(), retries, supported_errors=(ConnectionError,))
-    return Redis.from_pool(make_pool(url, timeout=timeout, retry=retry, name=name, check_format=check_format))
+    pool = make_pool(
+        url, timeout=timeout, retry=retry, name=name, check_format=check_format, max_connections=max_connections
+    )
+    return Redis.from_pool(pool)
 
 
 def text(value: object) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import Redis
 from redis.connection import (
+    BlockingConnectionPool,
     Connection,
     ConnectionPool,
     SSLConnection,
@@ -213,6 +214,9 @@ _KINDS = {
 }
 
 
+_SENTINEL_KINDS = {Connection: _SentinelPlain, SSLConnection: _SentinelTls}
+
+
 class Sentinels:
     """The sentinels of one service.
 
@@ -306,7 +310,9 @@ class Sentinels:
         return int(epoch), host.decode(), int(port)
 
 
-def make_pool(url: str, *, timeout: float, retry: Retry, name: str | None, check_format: bool) -> ConnectionPool:
+def make_pool(
+    url: str, *, timeout: float, retry: Retry, name: str | None, check_format: bool, max_connections: int = 0
+) -> ConnectionPool:
     """A pool of our connections to an address. Raises ValueError when nobody can read the address."""
     address = read_address(url)
     options = parse_url(address.url)
@@ -317,17 +323,17 @@ def make_pool(url: str, *, timeout: float, retry: Retry, name: str | None, check
         "retry": retry,
         "client_name": name,
         "protocol": 2,
-        "driver_info": None,  # CLIENT SETINFO: Redis 7.0 knows no such right, and refuses an ACL file that names it
         "check_format": check_format,
     }
     if kind is not UnixDomainSocketConnection:
         common["socket_keepalive"] = True
-    if not address.sentinels:
-        return ConnectionPool(connection_class=_KINDS[kind], **{**common, **options})
-    options |= {"host": "", "sentinels": _sentinels(address)}
-    return ConnectionPool(
-        connection_class=_SentinelTls if kind is SSLConnection else _SentinelPlain, **{**common, **options}
-    )
+    kinds: Mapping[type, type[_Guarded]] = _SENTINEL_KINDS if address.sentinels else _KINDS
+    common["connection_class"] = kinds[kind]
+    if address.sentinels:
+        options |= {"host": "", "sentinels": _sentinels(address)}
+    if max_connections:
+        return BlockingConnectionPool(max_connections, timeout, **{**common, **options})
+    return ConnectionPool(**{**common, **options})
 
 
 @cache

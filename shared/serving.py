@@ -12,10 +12,13 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from shared import listening
+from shared.redis_client import connect
 from shared.settings import Settings, exit_with
 
 if TYPE_CHECKING:
     import socket
+
+    from redis import Redis
 
 
 def refuse_open_door(settings: Settings, *, missing: str, remedy: str) -> None:
@@ -35,6 +38,17 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.settings = settings
         self.listener = listener
         super().__init__()
+
+    def connect(self, name: str) -> Redis:
+        """Returns a client of Redis as the settings want it, for the process that serves."""
+        settings = self.settings
+        return connect(
+            settings.store_url,
+            timeout=settings.redis_timeout,
+            retries=settings.redis_retries,
+            max_connections=settings.redis_max_connections,
+            name=name,
+        )
 
     def configure(self, **options: Any) -> None:
         """Tells gunicorn what is the same for every app, and what this one wants."""

@@ -60,6 +60,29 @@ class Settings(BaseModel):
         "redis.ca_file", "", "Authorities that may have signed Redis' certificate; empty: the system's."
     )
     redis_cert_file: str = _at("redis.cert_file", "", "Certificate to show to Redis, if it asks for one.")
+    redis_timeout: Seconds = _at(
+        "redis.timeout",
+        0.9,
+        "How long gateway and dashboard wait for a connection to Redis and for each answer; housekeepers and workers "
+        "wait 2 s at least, a worker at most a fifth of a lease.",
+        ge=0.7,
+        le=60,
+    )
+    redis_retries: int = _at(
+        "redis.retries",
+        1,
+        "How often gateway, dashboard and housekeepers send a command to Redis again whose connection broke.",
+        ge=0,
+        le=10,
+    )
+    redis_max_connections: int = _at(
+        "redis.max_connections",
+        0,
+        "Most connections to Redis of one process of the gateway or dashboard; a request waits for a free one as for "
+        "an answer. 0: one for each thread that needs one.",
+        ge=0,
+        le=10_000,
+    )
     submit_replicas: int = _at(
         "redis.submit_replicas",
         0,

@@ -207,7 +207,7 @@ def main() -> int:
 def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, tuple[Listener, ...]]:
     """The engine and what wakes it: the bell that announces tasks, and orders to this worker."""
     # An answer must come well within a lease, or the lease ends while we wait for it.
-    answer_within = min(2.0, settings.lease_time / 5)
+    answer_within = min(max(2.0, settings.redis_timeout), settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
     # Only connecting is waited for, and that takes less than the margin that leases have.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")

@@ -183,7 +183,9 @@ def main() -> int:
     announce(settings)
     room_for_files()
     exit_if_unusable(settings.store_url)
-    parts = build(settings, Scripts(connect(settings.store_url, timeout=2.0, name="housekeeper")))
+    timeout = max(2.0, settings.redis_timeout)
+    redis = connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper")
+    parts = build(settings, Scripts(redis))
     probe = _probe(settings, parts)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
