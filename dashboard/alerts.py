@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from dashboard.present import duration
 from dashboard.snapshot import Snapshot
+from shared.queues import QueueInfo
 from shared.tasks import TaskState
 
 LATE = timedelta(seconds=10)
@@ -118,14 +119,28 @@ def _queues(now: Snapshot) -> Iterator[Alert]:
             reason = queue.paused.get("reason") or "no reason given"
             waiting = f"{queue.pending:,} task{'s' if queue.pending != 1 else ''} in it"
             yield Alert("warning", f"Queue {queue.name} is paused, with {waiting}", f"{reason}.", "/queues")
-        elif queue.oldest_at and now.now() - queue.oldest_at > WAITING_LONG:
-            wait = duration(now.now() - queue.oldest_at)
-            yield Alert(
-                "warning",
-                f"The oldest task in {queue.name} has waited {wait}",
-                "Start more workers, or look at what they are busy with.",
-                "/queues",
-            )
+        else:
+            yield from _waits(queue, now)
+
+
+def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
+    """Tasks that wait for long: for a worker, or held back, which more workers would not change."""
+    ready, oldest = queue.oldest_ready_at, queue.oldest_at
+    if ready and now.now() - ready > WAITING_LONG:
+        yield Alert(
+            "warning",
+            f"The oldest task in {queue.name} has waited {duration(now.now() - ready)}",
+            "Start more workers, or look at what they are busy with.",
+            "/queues",
+        )
+    if queue.aside and oldest and oldest != ready and now.now() - oldest > WAITING_LONG:
+        held = "1 task is" if queue.aside == 1 else f"{queue.aside:,} tasks are"
+        yield Alert(
+            "warning",
+            f"{held} held back in {queue.name}, the oldest for {duration(now.now() - oldest)}",
+            "A limit is reached, or it is other tenants' turn: more workers do not help. See what the limits allow.",
+            "/limits",
+        )
 
 
 def _dead_letters(now: Snapshot) -> Iterator[Alert]:

@@ -1,7 +1,7 @@
 """A task's life as bars on one line of time: when it waited, ran and paused, and what its handler did. Pure.
 
-Most tasks wait much longer than they run. Where waiting takes more than its share it is drawn shorter than it was, all
-of it in the same proportion, so that one still sees what happened while the task ran.
+Most tasks wait much longer than they run. Where waiting takes more than half, running and waiting share the line as the
+square roots of how long they took: one still sees what happened while the task ran, and what took longer is longer.
 """
 
 from __future__ import annotations
@@ -142,8 +142,10 @@ class Scale:
         whole = max((waited + ran).total_seconds(), 1e-6)
         quick = slow = 100 / whole
         if self.shortened:
-            quick = 100 * (1 - SHARE_OF_WAITING) / ran.total_seconds()
-            slow = 100 * SHARE_OF_WAITING / waited.total_seconds()
+            running_root, waiting_root = ran.total_seconds() ** 0.5, waited.total_seconds() ** 0.5
+            share = running_root / (running_root + waiting_root)
+            quick = 100 * share / ran.total_seconds()
+            slow = 100 * (1 - share) / waited.total_seconds()
         self.at = dict.fromkeys(moments[:1], 0.0)
         for earlier, later, running in steps:
             self.at[later] = self.at[earlier] + (later - earlier).total_seconds() * (quick if running else slow)

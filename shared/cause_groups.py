@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseGroup:
-    """Dead letters of one cause; `message` is that of the latest, `pattern` what all their messages share."""
+    """Dead letters of one cause; `message` is that of the latest, `pattern` what all their messages share.
+
+    `first_at` is when the cause was first seen, also if that dead letter has been retried since.
+    """
 
     key: str
     count: int

@@ -241,6 +241,11 @@ def cause(fingerprint: str) -> str:
     return f"taskqueue:cause:{fingerprint}"
 
 
+def first_seen(fingerprint: str) -> str:
+    """string, owner: as `CAUSES`; 30 days after the last dead letter of a cause. When the first one of it died."""
+    return f"taskqueue:first-seen:{fingerprint}"
+
+
 CAUSE_OF = "taskqueue:cause-of"
 """hash, owner: as `CAUSES`. Each dead letter's cause, kept apart from the record, which may be damaged."""
 

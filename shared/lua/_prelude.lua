@@ -119,6 +119,8 @@ local function cause_of(id)
     word(error.pattern)), 1, 16)
 end
 
+local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a cause
+
 local function count_cause(cause)
   local key = 'taskqueue:cause:' .. cause
   local left = redis.call('ZCARD', key)
@@ -140,6 +142,8 @@ local function join_cause(id)
   redis.call('HSET', 'taskqueue:cause-of', id, cause)
   redis.call('ZADD', 'taskqueue:cause:' .. cause, NOW, id)
   count_cause(cause)
+  redis.call('SET', 'taskqueue:first-seen:' .. cause, NOW, 'NX')
+  redis.call('EXPIRE', 'taskqueue:first-seen:' .. cause, FIRST_SEEN_KEPT)
 end
 
 -- A unique key is held by one task until that task starts or ends, or for a time, whatever becomes of the task. The

@@ -145,6 +145,29 @@ def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
     assert "retried with other data" in page.locator("main").inner_text()
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 700)], ids=["wide", "narrow"])
+def test_why_edited_data_is_refused_is_in_sight(site: Site, size: tuple[int, int]) -> None:
+    [dead] = bury(site.system, ["no " * 200], task_type="echo", data=json.dumps({"data": ["x"] * 400}))
+    site.system.start_worker()
+    page = site.open(f"/tasks/{dead}", viewport={"width": size[0], "height": size[1]})
+    page.get_by_role("button", name="Edit and retry").click()
+    page.get_by_label("Data, as JSON").fill('{"data": ')
+    page.get_by_role("button", name="Retry with this data").click()
+    problem = page.get_by_role("alert")
+    problem.wait_for()
+    assert "JSON" in problem.inner_text()
+    assert _is_in_sight(page, "#problem")
+    assert _is_in_sight(page, "#edited")
+    assert page.get_by_label("Data, as JSON").input_value().strip() == '{"data":'
+    site.system.dead_letters.requeue(dead)
+    page.locator("h1 .state", has_text="completed").wait_for()
+
+
+def _is_in_sight(page: Page, selector: str) -> bool:
+    inside = "box => box.top >= 0 && box.top < innerHeight && box.left >= 0 && box.right <= innerWidth"
+    return bool(page.evaluate(f"({inside})(document.querySelector('{selector}').getBoundingClientRect())"))
+
+
 def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> None:
     bury(site.system, [f"order {n} is unknown" for n in range(500)], task_type="echo", data='{"data": 1}')
     page = site.open("/dead-letters")
@@ -161,8 +184,9 @@ def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> No
     page.wait_for_timeout(500)
     assert site.system.records.counts()[TaskState.FAILED] == left
     page.get_by_role("button", name="Go on").click()
-    page.get_by_text("500 of 500 done").wait_for()
-    page.locator(".state", has_text="finished").wait_for()
+    page.get_by_text("500 of 500 sent back").wait_for()
+    page.get_by_text("500 not ended: 500 in their queues").wait_for()
+    page.locator(".state", has_text="following").wait_for()
     assert site.system.records.counts()[TaskState.PENDING] == 500
 
 

@@ -71,6 +71,20 @@ def test_other_types_errors_and_places_are_other_causes(system: System) -> None:
     assert CauseGroups(system.scripts).page(0, 50)[1] == 4
 
 
+def test_when_a_cause_was_first_seen_survives_a_retry(system: System) -> None:
+    ids = bury(system, ["1 bad", "2 bad"])
+    [group], _ = CauseGroups(system.scripts).page(0, 50)
+    for each in ids:
+        system.dead_letters.requeue(each)
+        system.queues.cancel(each, "so that it does not fail once more")
+    assert CauseGroups(system.scripts).page(0, 50) == ([], 0)
+    bury(system, ["3 bad"])
+    [again], _ = CauseGroups(system.scripts).page(0, 50)
+    assert (again.key, again.first_at) == (group.key, group.first_at)
+    assert again.last_at > group.last_at
+    assert 29 * 86_400 < int(system.redis.ttl(keys.first_seen(group.key))) <= 30 * 86_400
+
+
 def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     ids = bury(system, [f"{n} bad" for n in range(10)])
     system.dead_letters.requeue(ids[0])

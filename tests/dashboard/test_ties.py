@@ -111,6 +111,18 @@ def test_a_batch_shows_its_progress_and_its_tasks(browser: Browser, system: Syst
     assert f'href="/batches/{batch_id}"' in browser.text(f"/tasks/{ids[7]}")
 
 
+def test_the_bar_of_a_batch_says_how_its_tasks_ended(browser: Browser, system: System) -> None:
+    Batches(system.scripts).open("batch", BatchTerms())
+    for index in range(4):
+        bury(system, ["no"], batch=BatchPlace(batch_id="batch", index=index))
+    Batches(system.scripts).close("batch")
+    for page in (browser.text("/batches"), browser.text("/batches/batch")):
+        assert 's-failed">ended' in page
+        [bar] = re.findall('<svg class="stack-bar".*?</svg>', page, re.DOTALL)
+        assert 'aria-label="0 completed, 4 failed, of 4"' in bar
+        assert re.findall('<rect class="(.*?)" x="(.*?)" y="0" width="(.*?)"', bar) == [("bad", "0", "100.0")]
+
+
 def test_a_batch_can_be_cancelled_and_its_failures_retried_by_people(browser: Browser, system: System) -> None:
     batch_id, ids = fill(system, 3)
     assert "None of its tasks starts" in browser.post(f"/batches/{batch_id}/cancel").text

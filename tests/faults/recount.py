@@ -33,6 +33,7 @@ STAYS = (
 PASSES = (
     keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.handed("*"), keys.order("*"), keys.control("*"),
     keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"), keys.bucket("*"),
+    keys.first_seen("*"),
 )  # fmt: skip
 """Keys that Redis removes by itself."""
 

@@ -100,9 +100,22 @@ def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
     assert fall is not None
     assert fall.shortened
     _, wait, run, call, _ = fall.bars
-    assert (wait.left, wait.width) == (0, 50)
-    assert (run.left, run.width) == (50, 50)
-    assert (call.left, call.width, call.tone) == (55, 25, "bad")
+    # The square roots of an hour and of a second are 60 and 1.
+    assert (wait.left, wait.width) == (0, 98.361)
+    assert (run.left, run.width) == (98.361, 1.639)
+    assert (call.left, call.width, call.tone) == (98.525, 0.82, "bad")
+
+
+@pytest.mark.parametrize("waited", [0.5, 2, 13, 86_400])
+@pytest.mark.parametrize("ran", [0.0001, 1, 60])
+def test_what_took_longer_is_drawn_longer(waited: float, ran: float) -> None:
+    fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, waited, waited + ran), ended=waited + ran), at(99_999))
+    assert fall is not None
+    _, wait, run, _ = fall.bars
+    assert (wait.width > run.width) == (waited > ran)
+    assert wait.width + run.width == pytest.approx(100, abs=0.01)
+    if waited == 13 and ran == 0.0001:
+        assert run.width < 0.5
 
 
 @pytest.mark.parametrize("days", [1 / 1728, 9e8, -9e8])

@@ -1,0 +1,30 @@
+"""What the overview asks people to do about tasks that wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from shared import keys
+from shared.limits import Limit, Limits
+from tests.dashboard.conftest import Browser
+from tests.harness import System, wait_until
+
+SIX_MINUTES = int(timedelta(minutes=6).total_seconds() * 1_000_000)
+
+
+def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser, system: System) -> None:
+    system.start_worker(WORKER_QUEUES="normal")
+    Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
+    ids = system.submit_many([("slowly", '{"seconds": 300}')] * 3)
+    old = system.scripts.now_us() - SIX_MINUTES
+    wait_until(lambda: system.redis.zcard(keys.aside("normal")) == 2, "the limit holds the others back")
+    system.redis.zadd(keys.aside("normal"), dict.fromkeys(ids[1:], old))
+    page = browser.text("/")
+    assert "2 tasks are held back in normal, the oldest for 6 min" in page
+    assert "Start more workers" not in page
+    waiting = system.submit("noop", queue="low")
+    system.redis.zadd(keys.pending("low"), {waiting: old})
+    browser.app.extensions["queries"].forget()
+    page = browser.text("/")
+    assert "The oldest task in low has waited 6 min" in page
+    assert "Start more workers" in page
