@@ -8,7 +8,7 @@ import sys
 
 from dashboard.serve import serve
 from dashboard.users import print_user
-from shared import logs
+from shared import foreign_names, logs
 from shared.collector import announce
 from shared.settings import load_or_exit
 
@@ -20,6 +20,7 @@ def main() -> None:
     settings = load_or_exit()
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure("dashboard", settings.log_level, settings.log_format, instance=instance)
+    foreign_names.warn()
     announce(settings)
     return serve(settings)
 

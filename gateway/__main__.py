@@ -6,7 +6,7 @@ import os
 import socket
 
 from gateway.serve import serve
-from shared import logs
+from shared import foreign_names, logs
 from shared.collector import announce
 from shared.settings import load_or_exit
 
@@ -16,6 +16,7 @@ def main() -> None:
     settings = load_or_exit()
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure("gateway", settings.log_level, settings.log_format, instance=instance)
+    foreign_names.warn()
     announce(settings)
     serve(settings)
 

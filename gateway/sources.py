@@ -7,6 +7,7 @@ the parts asks for `/metrics?parts=gateway`, which leaves the others out, or eve
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -33,6 +34,9 @@ _FRESH = 1.0
 _SUMMED = frozenset({"taskqueue_executors", "taskqueue_executor_memory_bytes", "taskqueue_held_tasks"})
 """Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
 _AGE = "taskqueue_housekeeping_last_success_age_seconds"
+_OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_")
+"""What says something of one housekeeper: merged it would not say of which, so it gets the label `instance_id`."""
+_INFO = re.compile(r'^taskqueue_housekeeper_info\{instance_id="([^"\\]*)"\}', re.MULTILINE)
 PREFIXES = (
     "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "taskqueue_",
 )  # fmt: skip
@@ -91,13 +95,23 @@ class _Merged(Collector):
 
     def _families(self) -> Iterator[Metric]:
         for text in self.texts:
+            named = _INFO.search(text)
             try:
-                yield from (family for family in text_string_to_metric_families(text) if self._wanted(family.name))
+                for family in text_string_to_metric_families(text):
+                    if self._wanted(family.name):
+                        yield _of_instance(family, named[1]) if named else family
             except ValueError:
                 continue
 
     def _wanted(self, name: str) -> bool:
         return name.startswith(PREFIXES) and name not in self.ours and not name.endswith("_created")
+
+
+def _of_instance(family: Metric, instance: str) -> Metric:
+    """A family of a housekeeper's page, with its name in each series that would lose it."""
+    if family.name.startswith(_OF_INSTANCE):
+        family.samples = [each._replace(labels={**each.labels, "instance_id": instance}) for each in family.samples]
+    return family
 
 
 def _add_up(family: Metric) -> None:

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
-from shared import keys, logs
+from shared import foreign_names, keys, logs
 from shared.collector import announce
 from shared.errors import TaskQueueError
 from shared.first_contact import exit_if_unusable
@@ -168,6 +168,7 @@ def main() -> int:
     settings = load_or_exit()
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure("worker", settings.log_level, settings.log_format, instance=name)
+    foreign_names.warn()
     announce(settings)
     room_for_files()
     exit_if_unusable(settings.store_url)

@@ -121,6 +121,7 @@ RARELY = {
     "taskqueue_housekeeper_leader_term",
     "taskqueue_housekeeping_skips",
     "taskqueue_lock_hold_seconds",
+    "taskqueue_lock_stops",
     "taskqueue_lock_wait_seconds",
     "taskqueue_schedule_lateness_seconds",
     "taskqueue_schedules",

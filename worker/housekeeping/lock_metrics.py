@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from shared.locks import Taken
+from shared.locks import LOCK_NAMES, Taken
 
 
 class LockMetrics(Collector):
@@ -22,10 +22,10 @@ class LockMetrics(Collector):
         self.holds: Counter[str] = Counter()
         self.wait_seconds: dict[str, float] = {}
         self.hold_seconds: dict[str, float] = {}
-        self.renewal_failures: Counter[str] = Counter()
-        self.losses: Counter[str] = Counter()
-        self.refusals: Counter[str] = Counter()
-        self.stops: Counter[str] = Counter()
+        # From the beginning at 0, or Prometheus would not see the first of each as an increase.
+        self.renewal_failures, self.losses, self.refusals, self.stops = (
+            Counter(dict.fromkeys(LOCK_NAMES, 0)) for _ in range(4)
+        )
 
     def tried(self, name: str, result: Taken, seconds: float) -> None:
         with self._lock:

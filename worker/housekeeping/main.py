@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from shared import logs
+from shared import foreign_names, logs
 from shared.collector import announce
 from shared.errors import StoreUnavailable
 from shared.first_contact import exit_if_unusable
@@ -180,6 +180,7 @@ def main() -> int:
     """`python -m worker.housekeeping`."""
     settings = load_or_exit()
     logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
+    foreign_names.warn()
     announce(settings)
     room_for_files()
     exit_if_unusable(settings.store_url)

@@ -269,6 +269,15 @@ class Part(http.server.BaseHTTPRequestHandler):
         "/odd": "no metrics { at all",
     }
 
+    _RUNS = "taskqueue_housekeeping_runs_total"
+    for _name, _leads, _lost, _runs in (("hk-1", 1, 0, 2), ("hk-2", 0, 4, 3)):
+        pages[f"/{_name}"] = (
+            f'# TYPE taskqueue_housekeeper_info gauge\ntaskqueue_housekeeper_info{{instance_id="{_name}"}} 1\n'
+            f"# TYPE taskqueue_housekeeper_leader gauge\ntaskqueue_housekeeper_leader {_leads}\n"
+            f'# TYPE taskqueue_lock_lost_total counter\ntaskqueue_lock_lost_total{{lock="ttl"}} {_lost}\n'
+            f'# TYPE {_RUNS} counter\n{_RUNS}{{name="ttl"}} {_runs}\n'
+        )
+
     def do_GET(self) -> None:
         body = self.pages[self.path.partition("?")[0]].encode()
         self.send_response(200)
@@ -307,6 +316,16 @@ def test_metrics_of_other_parts_are_shown_and_added_up(make_gateway: MakeGateway
         assert [name for name in found if name.startswith("task_submissions_total")] == [
             'task_submissions_total{priority="normal",type="process"}'
         ]
+
+
+def test_what_is_said_of_one_housekeeper_keeps_its_instance(make_gateway: MakeGateway) -> None:
+    with parts() as address:
+        gateway = make_gateway(metrics_sources=(f"{address}/hk-1", f"{address}/hk-2"))
+        found = series(gateway.http.get("/metrics").text)
+        assert found['taskqueue_housekeeper_leader{instance_id="hk-1"}'] == 1
+        assert found['taskqueue_housekeeper_leader{instance_id="hk-2"}'] == 0
+        assert found['taskqueue_lock_lost_total{instance_id="hk-2",lock="ttl"}'] == 4
+        assert found['taskqueue_housekeeping_runs_total{name="ttl"}'] == 5, "what they do together is added up"
 
 
 def test_every_address_of_a_name_is_asked_and_a_prometheus_gets_our_own_metrics_alone(
