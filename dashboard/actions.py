@@ -257,13 +257,14 @@ class Actions:
 
     def _check(self, task_type: str, data: Any) -> None:
         """Raises Refused when the data does not fit the schema that workers published for its type."""
-        found = next((each for each in self.types.all() if each.name == task_type), None)
-        if found is None:
-            return
-        validator = _validator(found.schema)
-        mistakes = [f"{_path(each)}: {each.message[:300]}" for each in validator(data)]
-        if mistakes:
-            raise Refused(f"the data does not fit the type {task_type}: {'; '.join(mistakes[:5])}")
+        self.types.refresh()
+        offer = self.types.find(task_type)
+        versions = [found for each in (offer.versions if offer else ()) if (found := self.types.version(each))]
+        wrong = [
+            [f"{_path(each)}: {each.message[:300]}" for each in _validator(found.schema)(data)] for found in versions
+        ]
+        if wrong and all(wrong):
+            raise Refused(f"the data does not fit the type {task_type}: {'; '.join(wrong[0][:5])}")
 
 
 def _demand_own(task_type: str) -> None:

@@ -26,7 +26,7 @@ from shared.queues import QueueInfo, Queues
 from shared.readable import whole_or_none
 from shared.records import Filter, Records
 from shared.redis_client import text, translated
-from shared.task_types import TaskTypes
+from shared.task_types import TaskTypes, absence
 from shared.tasks import TaskState, TaskSummary
 from shared.workers import WorkerInfo, Workers
 
@@ -60,7 +60,8 @@ class Snapshot:
     unreadable_workers: Sequence[str]
     """Names of those that live and whose record nobody can read."""
     recent: Sequence[TaskSummary]
-    types: Sequence[str]
+    types: Mapping[str, str]
+    """The known types, each with a sentence about its absence: empty while a live worker has it."""
     minutes: Mapping[int, Mapping[str, int]]
     """What happened in each of the last sixty minutes, the oldest first."""
     info: Mapping[str, Any]
@@ -160,7 +161,7 @@ class Lookout:
             lost_workers=register.lost,
             unreadable_workers=register.unreadable,
             recent=self.records.page(Filter(), limit=RECENT).items,
-            types=[each.name for each in self.types.all()],
+            types=self._types(),
             minutes=minutes,
             info=self._info(),
             overdue=overdue,
@@ -168,6 +169,12 @@ class Lookout:
             damaged=damaged,
             leader=self.locks.get(LEADER),
         )
+
+    def _types(self) -> dict[str, str]:
+        self.types.refresh()
+        offers = filter(None, map(self.types.find, self.types.names()))
+        now = self.types.now
+        return {offer.name: absence(offer, now) if offer.is_gone(now) else "" for offer in offers}
 
     def _lateness(self, now_us: int) -> tuple[timedelta, timedelta]:
         due = [key(name) for name in self.queues.weights for key in (keys.scheduled, keys.retrying)]

@@ -81,13 +81,29 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
     if not takers:
         return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
-    if task.type not in now.types:
-        return f"No worker has registered the type {task.type}: name the module with its handler in TASK_MODULES."
+    held_back = _without_worker(found, now) or _aside(found)
+    return held_back or _in_line(task.queue, position, len(takers), all(worker.running for worker in takers))
+
+
+def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
+    kind = found.summary.type
+    if kind not in now.types:
+        return f"No worker has registered the type {kind}: name the module with its handler in TASK_MODULES."
+    if absent := now.types[kind]:
+        return f"It waits for a worker that has its type: {absent}. Start one whose TASK_MODULES name its module."
+    if found.aside_for != "worker":
+        return None
+    if found.refusal:
+        return f"It waits for a worker with another version of {kind}, since its data was refused: {found.refusal}."
+    return f"It waits for a worker that has its type, {kind}: those that have it are busy."
+
+
+def _aside(found: TaskDetail) -> str | None:
     if found.aside_for:
         return f"It waits for its limit, {found.aside_for}: see Limits for how many run under it and when the next may."
     if found.aside_for == "":
-        return f"It waits for the turn of {found.fair_key}: within {task.queue} tenants take turns."
-    return _in_line(task.queue, position, len(takers), all(worker.running for worker in takers))
+        return f"It waits for the turn of {found.fair_key}: within {found.summary.queue} tenants take turns."
+    return None
 
 
 def _in_line(queue: str, position: int | None, takers: int, all_busy: bool) -> str:
@@ -135,6 +151,7 @@ def waiting_for(reason: str) -> str:
         "blocked": "waiting for other tasks",
         "paused": f"in queue {name}, which is paused",
         "limit": f"held back by the limit {name}",
+        "worker": f"waiting for a worker that can run {name}",
         "turn": f"waiting for their tenant's turn in {name}",
     }.get(kind, kind)
 

@@ -112,7 +112,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
     workers = Workers(redis, settings.lease())
-    catalogue = Catalogue(TaskTypes(redis))
+    catalogue = Catalogue(TaskTypes(redis), refuse_without_worker=settings.refuse_without_worker)
     policy = settings.retry_policy
     context = _limits(settings).context
     intake = Submissions(catalogue, metrics, tracing, settings.default_priority, context)

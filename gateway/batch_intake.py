@@ -82,13 +82,14 @@ class BatchIntake:
         with self.submissions.tracing.storing(len(tasks)):
             stored = self.queues.submit(tasks)
         self.submissions.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
-        return [_said(task, each) for task, each in zip(tasks, stored, strict=True)]
+        warnings = {each: self.submissions.catalogue.warnings(each) for each in {task.type for task in tasks}}
+        return [_said(task, each, warnings[task.type]) for task, each in zip(tasks, stored, strict=True)]
 
 
-def _said(task: NewTask, stored: Submitted) -> Item:
+def _said(task: NewTask, stored: Submitted, warnings: Sequence[str]) -> Item:
     if refusal := refusal_of(task, stored):
         return {"problem": problem(refusal)}
-    return {"task_id": stored.id, "status": stored.state}
+    return {"task_id": stored.id, "status": stored.state} | ({"warnings": list(warnings)} if warnings else {})
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""The task types as the gateway checks against them: what workers published, with a compiled validator each."""
+"""The task types as the gateway checks against them: what workers published, with a compiled validator each.
+
+During an update workers have different versions of a type: a task is taken when any of them takes it.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ import jsonschema_rs
 
 from gateway import errors, wording
 from gateway.errors import Refusal
-from shared.task_types import TaskType, TaskTypes
+from shared.task_types import Offer, TaskType, TaskTypes, absence
 from shared.tasks import WEBHOOK_TYPE
 
 FRESH = 1.0
 """Seconds for which what was read is believed."""
 NO_TYPES = "no worker has registered its task types yet: start one (python -m worker)"
 MOST_ERRORS = 20
+MOST_COMPILED = 20_000
+"""Versions that are kept compiled: no update leaves more behind."""
 _SHOWN = 300
 
 
@@ -31,91 +36,150 @@ class Validator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedType:
-    """A published type and the means to check its data."""
+class CheckedVersion:
+    """A version of a type and the means to check its data."""
 
     type: TaskType
     validator: Validator | None
 
-    def check(self, data: Any) -> None:
-        """Raises Refusal naming each place in the data that does not fit the type's schema."""
-        if self.validator is None:
-            raise Refusal(
-                errors.NO_TYPES, f"the schema that workers published for {self.type.name!r} cannot be used: see the log"
-            )
-        if not self.validator.is_valid(data):
-            raise errors.invalid(list(self._mistakes(data)))
 
-    def _mistakes(self, data: Any) -> Iterator[dict[str, str]]:
-        found = self.validator.iter_errors(data) if self.validator else iter(())
-        for _, mistake in zip(range(MOST_ERRORS), found, strict=False):
-            yield errors.field_error(("data", *mistake.instance_path), _text(mistake, self.type.schema))
+@dataclass(frozen=True, slots=True)
+class CheckedType:
+    """A type with those of its versions that tasks may run under, the newest first."""
+
+    offer: Offer
+    versions: tuple[CheckedVersion, ...]
+
+    def check(self, data: Any) -> None:
+        """Raises Refusal unless a version takes the data; it names each place that does not fit the newest one."""
+        usable = [each for each in self.versions if each.validator]
+        if not usable:
+            raise Refusal(
+                errors.NO_TYPES,
+                f"the schema that workers published for {self.offer.name!r} cannot be used: see the log",
+            )
+        if not any(each.validator.is_valid(data) for each in usable if each.validator):
+            raise errors.invalid(list(_mistakes(usable[0], data)))
+
+
+def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
+    found = version.validator.iter_errors(data) if version.validator else iter(())
+    for _, mistake in zip(range(MOST_ERRORS), found, strict=False):
+        yield errors.field_error(("data", *mistake.instance_path), _text(mistake, version.type.schema))
 
 
 class Catalogue:
-    """The published types, read again about once a second, and once for a request that names one that is not there."""
+    """The published types, read again about once a second, and once for a request that does not fit what is known.
 
-    def __init__(self, types: TaskTypes, clock: Callable[[], float] = time.monotonic) -> None:
+    Schemas are compiled when the first task of their type comes.
+    """
+
+    def __init__(
+        self, types: TaskTypes, clock: Callable[[], float] = time.monotonic, *, refuse_without_worker: bool = False
+    ) -> None:
         self.types = types
         self.clock = clock
-        self.lock = threading.Lock()
-        self.known: Mapping[str, CheckedType] = {}
+        self.refuse_without_worker = refuse_without_worker
+        self.lock = threading.RLock()
+        self.checked: dict[str, CheckedType] = {}
+        self.compiled: dict[str, CheckedVersion] = {}
         self.read_at = -FRESH
 
-    def find(self, name: str, since: float | None = None) -> CheckedType:
-        """The type of this name. Raises Refusal when there is none, with those there are.
+    def check(self, name: str, data: Any, since: float | None = None) -> None:
+        """Raises Refusal when there is no such type, no version of it takes the data, or no worker is to run it.
 
-        Whoever asks for many names says since when he asks, by our clock: what was read later than that answers for all
-        that are missing. Nobody can submit a webhook's delivery: it would be signed as ours.
+        A caller that checks many tasks says since when it does, by our clock: what was read later than that answers for
+        all that do not fit. Nobody can submit a webhook's delivery: it would be signed as ours.
         """
-        if name == WEBHOOK_TYPE:
-            raise self._unknown(name)
         self._keep_fresh()
-        found = self.known.get(name)
-        if found is None and (since is None or self.read_at < since):
-            self._read()
-            found = self.known.get(name)
+        try:
+            self._find(name).check(data)
+        except Refusal:
+            if name == WEBHOOK_TYPE or (since is not None and self.read_at >= since):
+                raise
+            self._read_again(self.read_at)
+            self._find(name).check(data)
+
+    def _find(self, name: str) -> CheckedType:
+        found = self._known(name) if name != WEBHOOK_TYPE else None
         if found is None:
             raise self._unknown(name)
+        if self.refuse_without_worker and found.offer.is_gone(self.types.now):
+            raise Refusal(
+                errors.NO_WORKER,
+                f"{absence(found.offer, self.types.now)}: start a worker with it, or unset REFUSE_WITHOUT_WORKER",
+                headers={"Retry-After": "5"},
+            )
         return found
 
-    def all(self) -> Sequence[TaskType]:
-        """Every published type by name."""
+    def _known(self, name: str) -> CheckedType | None:
+        found = self.checked.get(name)
+        if found is None and (offer := self.types.find(name)):
+            found = self.checked[name] = CheckedType(offer, tuple(filter(None, map(self._compiled, offer.versions))))
+        return found
+
+    def _compiled(self, version: str) -> CheckedVersion | None:
+        found = self.compiled.get(version)
+        if found is None and (published := self.types.version(version)):
+            found = self.compiled[version] = CheckedVersion(published, _validator(published))
+        return found
+
+    def names(self) -> list[str]:
+        """Every known name; that of webhooks' deliveries is not for others."""
         self._keep_fresh()
-        return [checked.type for name, checked in self.known.items() if name != WEBHOOK_TYPE]
+        return [each for each in self.types.names() if each != WEBHOOK_TYPE]
+
+    def offers(self) -> Iterator[tuple[TaskType, Offer]]:
+        """Yields the newest version of every type by name, and who runs it."""
+        self._keep_fresh()
+        for each in self.types.known():
+            offer = self.types.find(each.name)
+            if offer and each.name != WEBHOOK_TYPE:
+                yield each, offer
 
     def get(self, name: str) -> TaskType | None:
-        """The type of this name as last read, for showing a task."""
+        """The newest version of a type as last read, for showing a task."""
         self._keep_fresh()
-        found = self.known.get(name)
-        return found.type if found else None
+        return self.types.newest(name)
+
+    def offer(self, name: str) -> Offer | None:
+        """Who runs a type, as last read."""
+        self._keep_fresh()
+        return self.types.find(name)
+
+    def warnings(self, name: str) -> list[str]:
+        """What whoever submits a task of this type should know; as last read."""
+        offer = self.types.find(name)
+        return [absence(offer, self.types.now)] if offer and offer.is_gone(self.types.now) else []
 
     def _keep_fresh(self) -> None:
         # One thread reads; the others go on with what is known.
-        if self.clock() - self.read_at >= FRESH and self.lock.acquire(blocking=not self.known):
+        if self.clock() - self.read_at >= FRESH and self.lock.acquire(blocking=self.read_at < 0):
             try:
                 if self.clock() - self.read_at >= FRESH:
                     self._read()
             finally:
                 self.lock.release()
 
+    def _read_again(self, before: float) -> None:
+        with self.lock:
+            if self.read_at == before:
+                self._read()
+
     def _read(self) -> None:
-        before, now = self.known, self.clock()
-        self.known = {each.name: _checked(each, before.get(each.name)) for each in self.types.all()}
+        now = self.clock()
+        self.types.refresh()
+        self.checked = {}
+        if len(self.compiled) > MOST_COMPILED:
+            self.compiled = {}
         self.read_at = now
 
     def _unknown(self, name: str) -> Refusal:
-        known = [each.name for each in self.all()]
+        known = self.names()
         if not known:
             return Refusal(errors.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
         detail = f"{wording.shown(name)} is no task type that a worker offers: known are {wording.choices(known)}"
         return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
-
-
-def _checked(published: TaskType, before: CheckedType | None) -> CheckedType:
-    if before is not None and before.type == published:
-        return before
-    return CheckedType(published, _validator(published))
 
 
 def _validator(published: TaskType) -> Validator | None:

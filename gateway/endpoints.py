@@ -40,7 +40,7 @@ JSON = "application/json"
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Says that an answer is that of the first request with the same Idempotency-Key."""
-_CHECKS = (errors.INVALID, errors.UNKNOWN_TYPE, errors.NO_TYPES)
+_CHECKS = (errors.INVALID, errors.UNKNOWN_TYPE, errors.NO_TYPES, errors.NO_WORKER)
 """Refusals that come from looking at a request alone, before anything is asked of its key."""
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -157,12 +157,20 @@ NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
 )
 
+NO_WORKER = Kind(
+    "no-worker",
+    503,
+    "No worker",
+    "No live worker has this task type, and the gateway is set to refuse such tasks (REFUSE_WITHOUT_WORKER).",
+)
+
 KINDS = {
     kind.slug: kind
     for kind in (
         BAD_REQUEST, INVALID_JSON, NO_SUCH_PATH, NOT_FOUND, METHOD, NOT_ACCEPTABLE, CONFLICT, LOCK_CHANGED, NOT_UNIQUE,
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
-        CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
+        CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
+        NO_WORKER, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
         BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, TOO_SLOW, CROWDED, ASKED_TOO_OFTEN,
     )
 }  # fmt: skip

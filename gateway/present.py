@@ -11,7 +11,7 @@ from gateway import schemas
 from shared.batches import Batch
 from shared.queues import QueueInfo
 from shared.retry import RetryPolicy
-from shared.task_types import TaskType
+from shared.task_types import Offer, TaskType
 from shared.tasks import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
 from shared.workers import WorkerInfo
 
@@ -21,7 +21,9 @@ def task(summary: TaskSummary) -> schemas.TaskView:
     return schemas.TaskView(**_summary(summary, with_traceback=False))
 
 
-def detail(found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] = ()) -> schemas.TaskDetailView:
+def detail(
+    found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
+) -> schemas.TaskDetailView:
     """A task with everything; `policy` is the one that its type has; `told` are its deliveries."""
     return schemas.TaskDetailView(
         **_summary(found.summary, with_traceback=True),
@@ -35,6 +37,8 @@ def detail(found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] =
         limit_key=found.limit_key,
         fair_key=found.fair_key,
         aside_for=found.aside_for,
+        refusal=found.refusal,
+        warnings=list(warnings),
         trace_parent=found.meta.get("traceparent"),
         depends_on=[schemas.DependencyView(task_id=each.task_id, on=each.on) for each in found.parents],
         on_parent_failure=found.on_parent_failure if found.parents else None,
@@ -130,8 +134,8 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
     )
 
 
-def task_type(published: TaskType, policy: RetryPolicy) -> schemas.TypeView:
-    """A task type; `policy` is the general one."""
+def task_type(published: TaskType, offer: Offer, policy: RetryPolicy) -> schemas.TypeView:
+    """A task type and who runs it; `policy` is the general one."""
     effective = policy.override(published.retry)
     return schemas.TypeView(
         name=published.name,
@@ -139,6 +143,10 @@ def task_type(published: TaskType, policy: RetryPolicy) -> schemas.TypeView:
         data_schema=dict(published.schema),
         timeout_seconds=published.timeout,
         retry=schemas.RetryPolicyView(**asdict(effective)),
+        live=offer.live,
+        versions=len(offer.versions),
+        last_seen_at=offer.last_seen_at,
+        last_seen_on=offer.host,
     )
 
 

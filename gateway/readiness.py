@@ -40,7 +40,7 @@ class Readiness:
             return [str(outcome)]
         if outcome:
             raise outcome
-        return [] if self.catalogue.all() else [NO_TYPES]
+        return [] if self.catalogue.names() else [NO_TYPES]
 
     def _ask(self) -> StoreUnavailable | None:
         try:

@@ -59,7 +59,7 @@ class Submissions:
 
         `find` gives the ids of tasks that it names by their place in a batch.
         """
-        self.catalogue.find(body.type).check(body.data)
+        self.catalogue.check(body.type, body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, None, parents)
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
@@ -76,7 +76,7 @@ class Submissions:
         except ValidationError as error:
             mistakes = wording.explain(error, BatchItemBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
-        self.catalogue.find(body.type, since).check(body.data)
+        self.catalogue.check(body.type, body.data, since)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, task_id, parents, batch)
         if not self.tracing.on:

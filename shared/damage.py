@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 SINGLE: Mapping[str, str] = {
     **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"),
     **dict.fromkeys(
-        (keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.CAUSE_OF, keys.PAUSED, keys.TYPES, keys.RECOVERY_CURSOR),
+        (
+            keys.UNIQUE,
+            keys.LIMITS,
+            keys.LIMITS_DECLARED,
+            keys.CAUSE_OF,
+            keys.PAUSED,
+            keys.TYPES,
+            keys.RECOVERY_CURSOR,
+            keys.TYPES_OF,
+            keys.TYPE_VERSIONS,
+        ),
         "hash",
     ),
     **dict.fromkeys(
@@ -35,7 +45,8 @@ SINGLE: Mapping[str, str] = {
         (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.STANDING, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS), "zset"
     ),
     **dict.fromkeys(
-        (keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED, keys.REASSIGNED), "zset"
+        (keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED, keys.REASSIGNED, keys.TYPE_SETS),
+        "zset",
     ),
     **{keys.ended(state): "zset" for state in TaskState if state.ended},
     keys.BELL: "list",

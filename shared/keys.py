@@ -16,10 +16,11 @@ def rq_job(task_id: str) -> str:
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
     cancel, sent_back, unique, unique_until, unique_client (who sent it, where callers have names), limit_key,
-    fair_key, line (where it stands aside), and one `attempt:N` per attempt (JSON). Of a task that is tied to others
-    also links, children (how many), one `child:N` for each of these, parents (JSON), on_parent_failure, waits,
-    batch, batch_index, after_batch; of one whose end is told outside webhook (JSON), told (which end) and
-    deliveries (how many), and of each of these delivery_of and receiver (whose it is).
+    fair_key, line (where it stands aside), refused (by which versions of the type), refusal (why), and one
+    `attempt:N` per attempt (JSON). Of a task that is tied to others also links, children (how many), one `child:N`
+    for each of these, parents (JSON), on_parent_failure, waits, batch, batch_index, after_batch; of one whose end is
+    told outside webhook (JSON), told (which end) and deliveries (how many), and of each of these delivery_of and
+    receiver (whose it is).
     RQ's that we rely on: status, data, origin, description (the type), timeout, meta, created_at, enqueued_at,
     started_at, ended_at, worker_name.
     """
@@ -200,7 +201,8 @@ LIMITS_DECLARED = "taskqueue:limits:declared"
 LIMITS_DUE = "taskqueue:limits:due"
 """zset, owner: submit, claim, the limit scripts. Limits that tasks wait for, by when a look is worth it.
 
-+inf: when a slot is freed.
++inf: when a slot is freed. `worker:TYPE#VERSIONS`: what waits for a worker with the type, in a version that is none of
+those.
 """
 
 
@@ -296,7 +298,7 @@ def bell(queue: str) -> str:
 
 
 def control(worker: str) -> str:
-    """list, owner: cancel, workers; an hour. Orders to one worker: `cancel ID`, `drain`."""
+    """list, owner: cancel, workers; an hour. Orders to one worker: `cancel ID`, `drain`, `look` (work for it)."""
     return f"taskqueue:control:{worker}"
 
 
@@ -330,8 +332,26 @@ SUBMISSION_CHECK = "taskqueue:submission-check"
 PAUSED = "taskqueue:paused"
 """hash, owner: queues; for ever. Paused queues: name to JSON with reason and time."""
 
+TYPE_SETS = "taskqueue:types:sets"
+"""zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
+
+By the last heartbeat of a worker that has them.
+"""
+
+
+def type_set(digest: str) -> str:
+    """hash, owner: as `TYPE_SETS`. The types of one set: name to version; @first (when published) and @host."""
+    return f"taskqueue:types:set:{digest}"
+
+
+TYPE_VERSIONS = "taskqueue:types:versions"
+"""hash, owner: as `TYPE_SETS`. Versions in these sets: digest to JSON with the name and the schema of the data."""
+
+TYPES_OF = "taskqueue:types:of"
+"""hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""
+
 TYPES = "taskqueue:types"
-"""hash, owner: workers; for ever. Registered task types: name to JSON with the schema of their data."""
+"""hash, owner: workers of earlier versions; TYPE_RETENTION. The types that these have: name to JSON."""
 
 WORKERS = "taskqueue:workers"
 """zset, owner: workers. Live workers by their last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""

@@ -164,10 +164,10 @@ class Limits:
         """
         stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
         stored |= {check_name(name): _stored(limit, source="settings") for name, limit in settings.items()}
-        if not stored:
-            return {}
+        names, others = list(stored), dict[str, str]()
         with translated():
-            others = self.scripts.limit_declare(stored, first)
+            for at in range(0, len(names), 500):
+                others |= self.scripts.limit_declare({name: stored[name] for name in names[at : at + 500]}, first)
         return {name: _limit_of(_readable(said.encode())) for name, said in others.items()}
 
     def share(self, name: str, limit: Limit | None) -> None:

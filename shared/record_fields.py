@@ -139,6 +139,8 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
         aside_for=_group(fields.get("line")),
+        refused_by=tuple(text(fields["refused"]).split(".")) if "refused" in fields else (),
+        refusal=text(fields["refusal"]) if "refusal" in fields else None,
         webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("its deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
@@ -183,8 +185,9 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
 
 
 def _group(line: bytes | None) -> str | None:
-    """A line is named queue|limit|tenant."""
-    return line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
+    """A line is named queue|limit|tenant; that of a type is `worker:TYPE#VERSIONS` in place of a limit."""
+    group = line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
+    return "worker" if group and group.startswith("worker:") else group
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:

@@ -119,10 +119,13 @@ _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause
     **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
     **dict.fromkeys(("page", "batch_page", "bulk_take"), ("_paging",)),
 }  # fmt: skip
+_PARTS |= {name: (*_PARTS[name], "_limits") for name in ("release", "reap")}
 _PARTS |= {
-    name: (*_PARTS[name], "_limits")
-    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "release", "reap", "survey")
+    name: (*_PARTS[name], "_limits", "_types", "_worker_lines")
+    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "survey")
 }
+_PARTS |= {"refused": ("_hooks", "_links", "_limits", "_types"), "types_waiting": ("_limits", "_types")}
+_PARTS |= dict.fromkeys(("announce", "types_publish", "types_read", "types_prune"), ("_types",))
 """Scripts that have more in front of them than the prelude."""
 
 _STEPS = {
@@ -147,6 +150,10 @@ def _nonce() -> str:
 
 def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
     return SentBack(text(state), bool(done), text(stopped))
+
+
+def _us(moment: bytes) -> int:
+    return int(float(moment))
 
 
 def _text_or_number(value: Any) -> Any:
@@ -489,10 +496,19 @@ class Scripts:
         return [tuple(row) for row in self.call("limit_read", *names)]
 
     def announce(
-        self, worker: str, rq_life: int, doing: str, task_id: str, queues: str, rq_fields: str, kept: int
-    ) -> None:
-        """Records a worker's heartbeat, as `announce.lua` takes it."""
-        self.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept)
+        self,
+        worker: str,
+        rq_life: int,
+        doing: str,
+        task_id: str,
+        queues: str,
+        rq_fields: str,
+        kept: int,
+        types: str,
+        host: str,
+    ) -> bool:
+        """Records a worker's heartbeat, as `announce.lua` takes it; False when Redis lacks its set of task types."""
+        return bool(self.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host))
 
     def workers_lost(
         self, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str, int]]
@@ -500,6 +516,30 @@ class Scripts:
         """Moves silent workers, each with its last heartbeat, to the lost ones; returns the names of those moved."""
         pairs = [part for pair in silent for part in pair]
         return [text(each) for each in self.call("workers_lost", kept_us, most, json.dumps(list(queues)), *pairs)]
+
+    # --- task types ---
+
+    def types_publish(self, digest: str, host: str, last: bool, entries: Iterable[tuple[str, str, str]]) -> None:
+        """Stores a part of a set of task types: name, version and entry of each."""
+        self.call("types_publish", digest, host, "1" if last else "", *(part for entry in entries for part in entry))
+
+    def types_read(self) -> tuple[int, bool, list[tuple[str, tuple[int, int, str, bool]]]]:
+        """Now (µs), whether workers without sets live, and per set what `types_read.lua` shows."""
+        now, unnamed, *rows = self.call("types_read")
+        sets = [(text(each[0]), (_us(each[1]), _us(each[2]), text(each[3]), bool(each[4]))) for each in rows]
+        return int(now), bool(unnamed), sets
+
+    def types_waiting(self) -> list[tuple[str, int, int]]:
+        """Types whose tasks wait for a worker that can run them: how many, and since when (µs)."""
+        return [(text(each[0]), int(each[1]), _us(each[2])) for each in self.call("types_waiting")]
+
+    def refused(self, limit: int, permit: Permit = UNLOCKED) -> int:
+        """Fails pending tasks whose data every live version of their type has refused; how many."""
+        return int(self.call("refused", permit.lock, permit.token, limit))
+
+    def types_prune(self, keep_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
+        """Forgets types that no worker has had for `keep_us`; how many."""
+        return int(self.call("types_prune", permit.lock, permit.token, keep_us, limit))
 
     def audit(self, keep: int, who: str, what: str, about: str, detail: str) -> None:
         """Adds an entry to the record of what people did, which keeps about so many."""

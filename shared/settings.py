@@ -156,6 +156,17 @@ class Settings(BaseModel):
     max_result_bytes: int = _at(
         "limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20
     )
+    refuse_without_worker: bool = _at(
+        "gateway.refuse_without_worker",
+        False,
+        "Refuses tasks of a type that no live worker has; otherwise they are accepted with a warning, and wait.",
+    )
+    type_retention: Seconds = _at(
+        "limits.type_retention",
+        7 * 86400,
+        "How long a task type is known after the last worker that has it was heard of.",
+        ge=60,
+    )
     max_log_bytes: int = _at("limits.log_bytes", 16384, "Log lines kept per attempt, the last ones.", ge=0, le=1 << 20)
     max_delay: Seconds = _at("limits.delay", 366 * 86400, "Furthest future a task may be submitted for.")
 

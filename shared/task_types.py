@@ -1,24 +1,40 @@
 """The registered task types: workers publish them, the gateway checks against them.
 
 The gateway never imports a handler. It knows a type by its name and by the JSON Schema of its data, which a worker
-made from the handler's signature.
+made from the handler's signature. During an update workers have different versions of a type, so a version is the
+digest of what was published for it, and a worker names the set of versions that it has by one digest more: what Redis
+and the readers have already is sent to neither again (`lua/_types.lua`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shared import keys
+from shared.clock import instant
+from shared.damage import without_damage
 from shared.limits import Limit
 from shared.readable import UNREADABLE, as_declared
-from shared.redis_client import raw, translated
+from shared.redis_client import raw, text, translated
 from shared.retry import RetryPolicy
+from shared.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
+
+T = TypeVar("T")
+RECENT = timedelta(minutes=1)
+"""A worker that was heard of so lately may only be restarting."""
+_PER_CALL = 500
+_UNNAMED = ""
+"""The set of workers of earlier versions, which publish their types without a digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,41 +51,207 @@ class TaskType:
     retry: Mapping[str, float] = field(default_factory=dict)
     limit: Limit | None = None
 
+    @property
+    def entry(self) -> str:
+        """What is published of it, as JSON."""
+        fields = ("name", "schema", "description", "timeout", "retry")
+        return json.dumps({name: getattr(self, name) for name in fields}, sort_keys=True)
 
-def read_type(fields: Mapping[str, Any]) -> TaskType:
-    """A type as `dataclasses.asdict` took it apart."""
-    limit = fields.get("limit")
-    return TaskType(**{**fields, "limit": Limit(**limit) if limit else None})
+
+def version_of(entry: str) -> str:
+    """The version of a type that is published like this."""
+    return hashlib.sha256(entry.encode()).hexdigest()[:16]
+
+
+class TypeSet(NamedTuple):
+    """The types of one worker. `packed` is what `unpack` reads: ten thousand schemas take a megabyte, not fifty."""
+
+    digest: str
+    packed: bytes
+
+
+def pack(types: Iterable[TaskType]) -> TypeSet:
+    """Returns the set of these types."""
+    rows = sorted((each.name, each.entry, each.limit and asdict(each.limit)) for each in types)
+    lines = "\n".join(f"{name} {version_of(entry)}" for name, entry, _ in rows)
+    packed = zlib.compress(json.dumps([row[1:] for row in rows]).encode(), 1)
+    return TypeSet(hashlib.sha256(lines.encode()).hexdigest()[:20], packed)
+
+
+def unpack(packed: bytes) -> Iterator[tuple[TaskType, str]]:
+    """Yields each type of a set, without its schema, and its entry."""
+    for entry, limit in json.loads(zlib.decompress(packed)):
+        fields = {**json.loads(entry), "schema": {}, "limit": Limit(**limit) if limit else None}
+        yield TaskType(**fields), entry
+
+
+class KnownSet(NamedTuple):
+    """A set that some worker has, or had until its last heartbeat at `seen_us`."""
+
+    versions: Mapping[str, str]
+    seen_us: int
+    first_us: int
+    host: str
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Who runs tasks of a type: versions of live workers, the newest first; the last known ones where none lives."""
+
+    name: str
+    versions: tuple[str, ...]
+    live: bool
+    last_seen_at: datetime
+    host: str
+
+    def is_gone(self, now: datetime) -> bool:
+        """Whether no worker has it, and none is likely to be just restarting."""
+        return not self.live and now - self.last_seen_at > RECENT
+
+
+def absence(offer: Offer, now: datetime) -> str:
+    """Says that no live worker has a type, and when one had it."""
+    return f"no live worker has this type; last seen {_ago(now - offer.last_seen_at)} ago on {offer.host or '?'}"
+
+
+def _parts(items: Iterable[T], size: int = _PER_CALL) -> Iterator[list[T]]:
+    left = iter(items)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def _ago(age: timedelta) -> str:
+    seconds = max(0, int(age.total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 class TaskTypes:
-    """The register of types."""
+    """The register of types, read anew with each `refresh`; what has not changed is not sent again."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
+        self.scripts = Scripts(redis)
+        self.now = instant(0)
+        self._sets: dict[str, KnownSet] = {}
+        self._offers: dict[str, Offer | None] = {}
+        self._entries: dict[str, str] = {}
+        self._read: dict[str, TaskType | None] = {}
 
-    def publish(self, types: Iterable[TaskType]) -> None:
-        """Adds types or replaces them by name."""
-        mapping = {each.name: json.dumps(_published(each), sort_keys=True) for each in types}
-        if mapping:
-            with translated():
-                self.redis.hset(keys.TYPES, mapping=mapping)  # type: ignore[arg-type]
+    def publish(self, types: Iterable[TaskType], host: str = "") -> None:
+        """Stores these types as one set."""
+        self.publish_set(pack(types), host)
+
+    def publish_set(self, given: TypeSet, host: str) -> None:
+        """Stores a set, a part at a time; workers and readers believe it from the last part on."""
+        entries = ((each.name, version_of(entry), entry) for each, entry in unpack(given.packed))
+        with translated():
+            for part in _parts(entries):
+                self.scripts.types_publish(given.digest, host, False, part)
+            self.scripts.types_publish(given.digest, host, True, ())
+
+    def refresh(self) -> None:
+        """Reads which workers have which types."""
+        before = self._sets
+        with translated():
+            now_us, unnamed, rows = self.scripts.types_read()
+            new = [digest for digest, _ in rows if digest not in before]
+            contents = dict(zip(new, self._contents(new), strict=True))
+            sets = {
+                digest: KnownSet(contents[digest] if digest in contents else before[digest].versions, *about)
+                for digest, about in rows
+            }
+            if unnamed or _UNNAMED not in before:
+                sets[_UNNAMED] = self._unnamed(now_us, unnamed)
+            else:
+                sets[_UNNAMED] = before[_UNNAMED]._replace(live=False)
+        if contents or unnamed or sets.keys() != before.keys():
+            self._forget(sets)
+        self.now, self._sets, self._offers = instant(now_us), sets, {}
+
+    def _contents(self, digests: Sequence[str]) -> list[dict[str, str]]:
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for digest in digests:
+                pipeline.hgetall(keys.type_set(digest))
+            rows = without_damage(pipeline.execute(raise_on_error=False), {})
+        return [{text(name): text(version) for name, version in row.items() if name[:1] != b"@"} for row in rows]
+
+    def _unnamed(self, now_us: int, live: bool) -> KnownSet:
+        entries = {text(name): text(raw(entry)) for name, entry in self.redis.hgetall(keys.TYPES).items()}
+        versions = {name: version_of(entry) for name, entry in entries.items()}
+        self._entries |= {versions[name]: entry for name, entry in entries.items()}
+        return KnownSet(versions, now_us if live else 0, 0, "", live)
+
+    def _forget(self, sets: Mapping[str, KnownSet]) -> None:
+        """Drops what was read of versions that are in no set any more."""
+        left = {version for each in sets.values() for version in each.versions.values()}
+        self._entries = {version: entry for version, entry in list(self._entries.items()) if version in left}
+        self._read = {version: found for version, found in list(self._read.items()) if version in left}
+
+    def names(self) -> list[str]:
+        """Every known name, sorted."""
+        return sorted({name for each in self._sets.values() for name in each.versions})
+
+    def find(self, name: str) -> Offer | None:
+        """Returns who runs a type, as of the last refresh; None for a type that is not known."""
+        if name not in self._offers:
+            self._offers[name] = self._offer(name)
+        return self._offers[name]
+
+    def _offer(self, name: str) -> Offer | None:
+        having = [each for each in self._sets.values() if name in each.versions]
+        if not having:
+            return None
+        last = max(having, key=lambda each: each.seen_us)
+        live = [each for each in having if each.live]
+        since = last.seen_us - RECENT.total_seconds() * 1_000_000
+        offered = live or [each for each in having if each.seen_us >= since]
+        newest_first = sorted(offered, key=lambda each: -each.first_us)
+        return Offer(
+            name=name,
+            versions=tuple(dict.fromkeys(each.versions[name] for each in newest_first)),
+            live=bool(live),
+            last_seen_at=instant(last.seen_us),
+            host=last.host,
+        )
+
+    def version(self, version: str) -> TaskType | None:
+        """Returns what was published as this version; None where that is gone or cannot be read."""
+        if version not in self._read:
+            if version not in self._entries:
+                self._fetch([version])
+            self._read[version] = _read(self._entries.get(version, ""))
+        return self._read[version]
+
+    def _fetch(self, versions: Sequence[str]) -> None:
+        with translated():
+            for part in _parts(versions):
+                found = self.redis.hmget(keys.TYPE_VERSIONS, part)
+                self._entries |= {each: text(raw(entry)) for each, entry in zip(part, found, strict=True) if entry}
+
+    def newest(self, name: str) -> TaskType | None:
+        """Returns the newest version of a type that can be read."""
+        offer = self.find(name)
+        return next(filter(None, map(self.version, offer.versions)), None) if offer else None
+
+    def known(self) -> list[TaskType]:
+        """Returns the newest version of every type, by name, as of the last refresh."""
+        offers = filter(None, map(self.find, self.names()))
+        self._fetch([offer.versions[0] for offer in offers if offer.versions[0] not in self._entries])
+        return [found for name in self.names() if (found := self.newest(name))]
 
     def all(self) -> list[TaskType]:
-        """Every published type by name; an entry that cannot be read is left out."""
-        with translated():
-            entries = self.redis.hgetall(keys.TYPES)
-        found = (_read(raw(entry)) for entry in entries.values())
-        return sorted((each for each in found if each), key=lambda each: each.name)
+        """Returns the same as of now."""
+        self.refresh()
+        return self.known()
 
 
-def _published(each: TaskType) -> dict[str, Any]:
-    return {name: value for name, value in asdict(each).items() if name != "limit"}
-
-
-def _read(entry: bytes) -> TaskType | None:
+def _read(entry: str) -> TaskType | None:
     try:
-        found = as_declared(TaskType(**json.loads(entry)))
+        found = replace(as_declared(TaskType(**json.loads(entry))), limit=None)
         RetryPolicy().override(found.retry)
     except UNREADABLE:
         return None

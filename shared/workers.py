@@ -29,6 +29,8 @@ LIFE = 60
 """Seconds after its last heartbeat for which RQ's tools show a worker, and one whose record cannot be read counts."""
 LOST_KEPT = timedelta(days=7)
 LOST_MOST = 100
+NO_TYPES = "-"
+"""What a worker that takes no tasks names in place of its set of types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +90,10 @@ class Workers:
         self.scripts = Scripts(redis)
         self.lease = lease.total_seconds()
 
-    def announce(self, info: WorkerInfo) -> None:
-        """Records a heartbeat, which a full Redis takes too."""
+    def announce(self, info: WorkerInfo, types: str = NO_TYPES) -> bool:
+        """Records a heartbeat, which a full Redis takes too; False when Redis lacks the set of types."""
         record = {name: value for name, value in asdict(info).items() if name != "reason"}
-        self.scripts.announce(
+        return self.scripts.announce(
             info.name,
             LIFE,
             json.dumps(record, default=_plain),
@@ -99,6 +101,8 @@ class Workers:
             json.dumps(info.queues),
             json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),
             int(LOST_KEPT.total_seconds()),
+            types,
+            info.host,
         )
 
     def farewell(self, info: WorkerInfo) -> None:
@@ -107,6 +111,7 @@ class Workers:
         with self.redis.pipeline(transaction=False) as pipeline:
             for register in (keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED):
                 pipeline.zrem(register, info.name)
+            pipeline.hdel(keys.TYPES_OF, info.name)
             pipeline.delete(keys.worker(info.name), key)
             pipeline.srem(keys.RQ_WORKERS, key)
             for queue in info.queues:

@@ -18,13 +18,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
+from shared import keys
 from shared.dead_letters import DeadLetters
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.task_types import TaskTypes
 from shared.tasks import NewTask, TaskDetail, TaskState, new_task_id
-from shared.workers import Workers
+from shared.workers import NO_TYPES, Workers
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -132,8 +132,8 @@ class System:
 
     def _announced(self, process: subprocess.Popen[bytes]) -> bool:
         assert process.poll() is None, self.logs()
-        ready = any(info.pid == process.pid and info.executors for info in self.workers.all())
-        return ready and bool(TaskTypes(self.redis).all())
+        name = next((info.name for info in self.workers.all() if info.pid == process.pid and info.executors), None)
+        return name is not None and self.redis.hget(keys.TYPES_OF, name) not in (None, NO_TYPES.encode())
 
     def start_housekeeper(self, **environment: str) -> subprocess.Popen[bytes]:
         return self.start("worker.housekeeping", **environment)

@@ -68,6 +68,8 @@ class Outcome(NamedTuple):
     payload: bytes
     run_us: int
     error_type: str
+    version: str = ""
+    """Which version of the type refused the data."""
 
 
 TIME_LIMIT_SIGNAL = signal.SIGUSR1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from shared.settings import Settings
-from shared.task_types import TaskType, read_type
+from shared.task_types import TaskType, TypeSet, unpack
 from worker import channel
 from worker.executor_process import ExecutorProcess
 
@@ -31,12 +30,14 @@ class Crew:
         self.worker = worker
         self.settings = settings
         self.members: list[ExecutorProcess] = []
-        self.types: dict[str, TaskType] = {}
+        self.types: Mapping[str, TaskType] = {}
+        self.type_set: TypeSet | None = None
         self.hiring = True
         self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
         self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
         self._longest_frame = channel.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
+        self.on_types: Callable[[], object] = lambda: None
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -66,11 +67,23 @@ class Crew:
             self.members.append(member)
             self.on_start(member)
 
-    def greet(self, member: ExecutorProcess, hello: bytes) -> None:
-        """An executor is ready and says which types it knows."""
+    def greet(self, member: ExecutorProcess, hello: TypeSet) -> None:
+        """An executor is ready and says which types it knows.
+
+        The latest word counts: where the code was changed under a worker, executors with the earlier one are replaced.
+        """
         member.ready = True
         self._failed_starts = 0
-        self.types = {fields["name"]: read_type(fields) for fields in json.loads(hello)}
+        if self.type_set and self.type_set.digest == hello.digest:
+            return
+        self.types = {each.name: each for each, _ in unpack(hello.packed)}
+        if self.type_set:
+            log.info("executor %d has other task types than those before it, which are replaced", member.pid)
+            for other in self.members:
+                if other is not member and other.ready and not other.retiring:
+                    other.retire()
+        self.type_set = hello
+        self.on_types()
 
     def lost(self, member: ExecutorProcess) -> None:
         """An executor is dead. Raises CannotStart when several in a row never got ready."""

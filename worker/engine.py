@@ -25,7 +25,7 @@ from worker.crew import Crew
 from worker.executor_process import ExecutorProcess
 from worker.failure_log import FailureLog
 from worker.held import Held
-from worker.link import Link, News
+from worker.link import Link, News, Report
 from worker.liveness import Liveness
 from worker.metrics import WorkerMetrics
 from worker.suspects import Suspects
@@ -77,6 +77,7 @@ class Engine:
         self.selector = selectors.DefaultSelector()
         self.work_likely = True
         self.hungry = False
+        self.types_known = False
         self.draining_since = 0.0
         self.draining_until: float | None = None
         self.outage_since: float | None = None
@@ -206,6 +207,8 @@ class Engine:
             self.watch.cancel(argument)
         elif verb == b"drain":
             self.drain(self.settings.drain_grace)
+        elif verb == b"look":
+            self.work_likely = True  # there is work that not every worker can do
 
     # --- Redis ---
 
@@ -296,8 +299,7 @@ class Engine:
         for held in news.cancelled:
             self.watch.cancel(held.id)
         for report in news.written:
-            self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
-            self.failure_log.add(report)
+            self._on_written(report)
         for held in news.refused:
             self.metrics.leases_lost += held.lose()
             line = "task %s: its lease was lost, so its outcome here was refused"
@@ -305,6 +307,12 @@ class Engine:
         for held in news.damaged:
             line = "task %s: its outcome cannot be written, its record is damaged"
             log.error(line, held.id.decode(), extra=held.log_fields)
+
+    def _on_written(self, report: Report) -> None:
+        self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
+        self.failure_log.add(report)
+        if report.kind == "refused" and not report.version:
+            self.crew.on_types()  # what this worker has published is not what its executors have
 
     def _receive(self, held: Held) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1
@@ -341,6 +349,8 @@ class Engine:
         return room or None
 
     def _room(self) -> int:
+        if not self.types_known:
+            return 0
         ahead = self.watch.pace.ahead()
         free = sum(max(0, self._capacity(executor, ahead)) for executor in self.crew)
         return max(0, free - len(self.ready))

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -28,6 +27,7 @@ from shared.collector import destination_of as collector_of
 from shared.instrumentation import trace_calls, trace_redis
 from shared.settings import Settings, load
 from shared.stop_points import stop_point
+from shared.task_types import pack, version_of
 from shared.telemetry import Tracing
 from shared.traceparent import TRACEPARENT, trace_id, unsampled
 from worker import channel
@@ -80,7 +80,7 @@ class Executor:
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes, or one leaves this process unfit for another."""
-        self._send((channel.HELLO, dump([asdict(handler.published()) for handler in self.handlers.values()])))
+        self._send((channel.HELLO, *pack(handler.published() for handler in self.handlers.values())))
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
@@ -149,7 +149,10 @@ class Executor:
         if error is None:
             outcome = self.outcomes.completed(assignment.number, record, result, run_us)
         else:
-            outcome = self.outcomes.failed(assignment, handler, error, record, run_us, cancelled=self.cancelled)
+            version = version_of(handler.published().entry) if handler and isinstance(error, InvalidData) else ""
+            outcome = self.outcomes.failed(
+                assignment, handler, error, record, run_us, cancelled=self.cancelled, version=version
+            )
         self.spans.end(outcome)
         self.task = None
         return outcome

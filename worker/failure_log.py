@@ -26,6 +26,7 @@ _EVENTS = {
     "poisoned": (logging.ERROR, "dead letter (poison task)"),
     "cancelled": (logging.INFO, "attempt cancelled"),
     "interrupted": (logging.INFO, "attempt interrupted, task returned to its queue"),
+    "refused": (logging.WARNING, "task refused by this version of its type, left to another worker"),
 }
 _OTHER = ("failed", "other types", "other errors")
 

@@ -48,6 +48,7 @@ class Report:
     payload: bytes
     run_seconds: float
     error_type: str
+    version: str = ""
 
 
 @dataclass(slots=True)
@@ -235,7 +236,7 @@ class Link:
                     held.id,
                     held.token,
                     report.kind,
-                    report.delay_us,
+                    report.version if report.kind == "refused" else report.delay_us,
                     report.record,
                     report.error,
                     report.payload,
@@ -308,6 +309,8 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], news: News) -> None
             continue
         if answer == 2:
             report.kind = "cancelled"
+        elif report.kind == "refused" and answer == 1:
+            report.kind = "failed"
         news.written.append(report)
 
 

@@ -59,7 +59,7 @@ class Heartbeat:
     types: TaskTypes
     limits: Limits
     started_at: datetime
-    published: object = None
+    published: str = ""
     busy: bool = False
     completed: int = 0
     said_draining: bool = False
@@ -86,6 +86,10 @@ class Heartbeat:
             # Until the types are known at the gateway nobody can submit anything: look again soon.
             self.nudged.wait((BUSY_HEARTBEAT if self.busy else HEARTBEAT) if self.published else 0.05)
 
+    def renew(self) -> None:
+        """Publishes at once what the executors know now."""
+        self.nudged.set()
+
     def say_draining(self) -> None:
         """Lets everybody know at once."""
         if not self.said_draining:
@@ -100,19 +104,31 @@ class Heartbeat:
         info = self.info()
         self.busy = info.state != "idle" or info.completed != self.completed
         self.completed = info.completed
-        self.workers.announce(info)
-        types = self.engine.crew.types
-        if types:
-            # Every time: Redis may have come back empty. After the sign of life, because a full one does not take it.
-            self.types.publish(types.values())
-            self._declare(types.values())
-            self.published = types
+        crew, draining = self.engine.crew, self.engine.draining_until is not None
+        types, names = crew.types, crew.type_set
+        if names is None or draining:
+            self.workers.announce(info)
+            return
+        if not self.workers.announce(info, names.digest):
+            # Redis is new, came back empty, or forgot a set that was gone for long.
+            self.types.publish_set(names, info.host)
+            self.workers.announce(info, names.digest)
+        self._declare(types.values(), first=self.published != names.digest)
+        self.published = names.digest
+        if not self.engine.types_known:
+            self.engine.types_known = True
+            self.engine.wake()
 
-    def _declare(self, types: Iterable[TaskType]) -> None:
-        """The limits of our handlers and settings; what another version says since we started is told once."""
+    def _declare(self, types: Iterable[TaskType], first: bool) -> None:
+        """The limits of our handlers and settings; what another version says since we started is told once.
+
+        That a type has none is said once: ten thousand of them would say it for ever.
+        """
         # How many webhooks go out at a time is for housekeeping to say, which knows all workers.
         handlers = {f"type:{each.name}": each.limit for each in types if each.name != WEBHOOK_TYPE}
-        others = self.limits.declare(handlers, self.engine.settings.declared_limits(), first=not self.published)
+        if not first:
+            handlers = {name: limit for name, limit in handlers.items() if limit}
+        others = self.limits.declare(handlers, self.engine.settings.declared_limits(), first=first)
         for name, limit in others.items() - self.overruled:
             log.warning("limit %s: a worker that started later declares %s, and that holds", name, limit)
             self.overruled.add((name, limit))
@@ -186,6 +202,7 @@ def main() -> int:
         started_at=datetime.now(UTC),
     )
     engine.hooks.draining = heartbeat.say_draining
+    engine.crew.on_types = heartbeat.renew
     metrics.holdings = heartbeat.holdings
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)

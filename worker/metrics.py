@@ -82,7 +82,7 @@ class WorkerMetrics(Collector):
 
     def ended(self, task_type: str, kind: str, seconds: float, error: str) -> None:
         """One attempt ended, and Redis knows; `kind` is a word of `report.lua`."""
-        if kind == "interrupted":
+        if kind in ("interrupted", "refused"):
             return  # it was given back: neither the task nor the attempt ended
         durations = self.durations.get(task_type)
         if durations is None:

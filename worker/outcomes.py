@@ -114,10 +114,16 @@ class Outcomes:
         record: Mapping[str, Any],
         run_us: int,
         cancelled: bool,
+        version: str | None = None,
     ) -> Outcome:
-        """The attempt raised: another try, the dead letters, or cancelled (only if somebody wished it)."""
+        """The attempt raised: another try, the dead letters, or cancelled (only if somebody wished it).
+
+        One that this worker cannot run at all is refused: `version` is its version of the type, "" when it has none.
+        """
         name, message, trace = causes.class_name(error)[:_LONGEST_NAME], _message(error), self._traceback(error)
         kind, delay_us = ("cancelled", 0) if cancelled else self._verdict(assignment, handler, error)
+        if version is not None and not cancelled and isinstance(error, UnknownTaskType | InvalidData):
+            kind, delay_us = "refused", 0
         history = {
             **record,
             "outcome": _ENDINGS.get(type(error), Ending.FAILED),
@@ -126,10 +132,10 @@ class Outcomes:
         if kind == "retrying":
             history["retry_delay"] = delay_us / 1_000_000
         # Only a dead letter is filed by its cause, so only it pays for finding that out.
-        traits = causes.traits(error, message, self._ours[0]) if kind == "failed" else {}
+        traits = causes.traits(error, message, self._ours[0]) if kind in ("failed", "refused") else {}
         summary = dump({"type": name, "message": message[:300], **traits})
         payload = base64.b64encode(zlib.compress(trace.encode()))
-        return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name)
+        return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name, version or "")
 
     def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
         """What becomes of the task, and the delay before its next attempt in microseconds."""

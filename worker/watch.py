@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.settings import Settings
 from shared.stop_points import stop_point
+from shared.task_types import TypeSet
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 from worker.crew import Crew
@@ -70,7 +71,7 @@ class Watch:
                 if name == channel.OUTCOME:
                     self._on_outcome(executor, channel.Outcome(*fields))
                 elif name == channel.HELLO:
-                    self.crew.greet(executor, fields[0])
+                    self.crew.greet(executor, TypeSet(*fields))
                     self.verdicts.types = self.crew.types
                     self.metrics.know(self.crew.types)
                 else:
@@ -101,6 +102,7 @@ class Watch:
                 outcome.payload,
                 run_seconds,
                 outcome.error_type,
+                outcome.version,
             )
         )
 

@@ -189,7 +189,7 @@ class ScheduleRoutes:
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or changes a schedule. The same again changes nothing, not even its next time."""
-        self.catalogue.find(body.type).check(body.data)
+        self.catalogue.check(body.type, body.data)
         happened = self.timetable.put(_schedule(name, body, self.default_priority))
         return Reply(content=_view(self.timetable.get(name)), status=201 if happened == "created" else 200)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import g
@@ -75,14 +75,14 @@ class Tasks:
             raise refusal
         if stored.stored and not again:
             self.intake.count(task)
-        return _accepted(stored, task.type, task.queue, again)
+        return _accepted(stored, task.type, task.queue, again, self.catalogue.warnings(task.type))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
         """The answer that this request had before, for one that would be refused by now: its type may be gone."""
         stored = self.idempotency.first_task(request)
         if stored is None:
             return None
-        return _accepted(stored, body["type"], self.intake.queue_of(body.get("priority")), again=True)
+        return _accepted(stored, body["type"], self.intake.queue_of(body.get("priority")), again=True, warnings=())
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
         """What became of the task, and whether that is what the first request with the same key was told."""
@@ -122,7 +122,9 @@ class Tasks:
         found = self.records.get(task_id)
         kind = self.catalogue.get(found.summary.type)
         policy = self.policy.override(kind.retry) if kind else self.policy
-        return Reply(content=present.detail(found, policy, self.records.deliveries(found)))
+        waits = not found.summary.state.ended and found.summary.state is not TaskState.RUNNING
+        warnings = self.catalogue.warnings(found.summary.type) if waits else []
+        return Reply(content=present.detail(found, policy, self.records.deliveries(found), warnings))
 
     @endpoint(
         "POST",
@@ -195,9 +197,16 @@ class Tasks:
                 return state
 
 
-def _accepted(stored: Submitted, task_type: str, queue: str, again: bool) -> Reply:
+def _accepted(stored: Submitted, task_type: str, queue: str, again: bool, warnings: Sequence[str]) -> Reply:
     g.task_id = stored.id
-    answer = {"task_id": stored.id, "status": stored.state, "type": task_type, "priority": stored.queue or queue}
+    answer: dict[str, Any] = {
+        "task_id": stored.id,
+        "status": stored.state,
+        "type": task_type,
+        "priority": stored.queue or queue,
+    }
+    if warnings:
+        answer["warnings"] = list(warnings)
     headers = {"Location": f"/tasks/{stored.id}", **(REPLAYED if again else {})}
     return Reply(content=answer, status=200 if stored.existing else 202, headers=headers)
 

@@ -21,7 +21,7 @@ class TypeRoutes:
     )
     def all(self) -> Reply:
         """Lists the task types with the JSON Schema of their data."""
-        items = [present.task_type(each, self.policy) for each in self.catalogue.all()]
+        items = [present.task_type(each, offer, self.policy) for each, offer in self.catalogue.offers()]
         return Reply(content=schemas.TypeList(items=items))
 
     @endpoint(
@@ -33,7 +33,7 @@ class TypeRoutes:
     )
     def one(self, name: str) -> Reply:
         """Shows one task type."""
-        found = self.catalogue.get(name)
-        if found is None:
+        found, offer = self.catalogue.get(name), self.catalogue.offer(name)
+        if found is None or offer is None:
             raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists them")
-        return Reply(content=present.task_type(found, self.policy))
+        return Reply(content=present.task_type(found, offer, self.policy))

@@ -74,6 +74,7 @@ class BatchItem(SparseView):
 
     task_id: str | None = None
     status: TaskState | None = None
+    warnings: list[str] | None = None
     problem: dict[str, Any] | None = None
 
 
@@ -97,6 +98,7 @@ class BatchLine(SparseView):
     index: int | None = None
     task_id: str | None = None
     status: TaskState | None = None
+    warnings: list[str] | None = None
     problem: dict[str, Any] | None = None
     complete: bool | None = None
     accepted: int | None = None

@@ -17,9 +17,9 @@ from gateway.schemas.values import (
     OnParentFailureWord,
     OnWord,
     Priority,
+    SparseView,
     Tag,
     TaskId,
-    View,
     _callable_url,
     _not_too_far,
     _spelled_out,
@@ -152,10 +152,11 @@ class NewTaskBody(Body):
         return changes
 
 
-class TaskAccepted(View):
-    """A task that is kept from now on."""
+class TaskAccepted(SparseView):
+    """A task that is kept from now on. `warnings` say why it may wait for long: no live worker has its type."""
 
     task_id: str
     status: TaskState
     type: str
     priority: str
+    warnings: list[str] | None = None

@@ -103,6 +103,10 @@ class TypeView(View):
     data_schema: dict[str, Any] = Field(description="JSON Schema of `data`.")
     timeout_seconds: float | None
     retry: RetryPolicyView = Field(description="The retry policy of its tasks.")
+    live: bool = Field(description="Whether a live worker has it; its tasks wait while none does.")
+    versions: int = Field(description="How many versions of it workers have; more than one during an update.")
+    last_seen_at: datetime = Field(description="When a worker that has it was last heard of.")
+    last_seen_on: str = Field(description="The host of that worker.")
 
 
 class TypeList(View):

@@ -144,8 +144,13 @@ class TaskDetailView(TaskView):
     limit_key: str | None
     fair_key: str | None
     aside_for: str | None = Field(
-        description="While it stands aside: the limit that it waits for; empty for the turn of its fair_key."
+        description="While it stands aside: the limit that it waits for, `worker` for one that can run it; empty for "
+        "the turn of its fair_key."
     )
+    refusal: str | None = Field(
+        description="Why versions of its type refused its data, while it waits for another one."
+    )
+    warnings: list[str] = Field(description="Why it waits for longer than usual: no live worker has its type.")
     trace_parent: str | None = Field(description="The trace that the submission belongs to.")
     depends_on: list[DependencyView]
     on_parent_failure: OnParentFailure | None = Field(description="null when it depends on nothing.")

@@ -25,6 +25,7 @@ class Accepted:
     type: str
     priority: str
     existing: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from shared.queues import Queues
 from shared.redis_client import raw, text
 from shared.scripts import Scripts
+from shared.task_types import TaskTypes
 from shared.workers import Workers
 
 if TYPE_CHECKING:
@@ -108,10 +109,16 @@ def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings:
 
 
 def _types(redis: Redis) -> Finding:
-    number = redis.hlen(keys.TYPES)
-    if not number:
+    types = TaskTypes(redis)
+    types.refresh()
+    names = types.names()
+    if not names:
         return doubtful("task types", "none is registered: every submission is refused", "start a worker")
-    return fine("task types", f"{number} registered")
+    gone = [name for name in names if (offer := types.find(name)) and not offer.live]
+    if gone:
+        shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+        return doubtful("task types", f"no live worker has {shown}", "start one whose TASK_MODULES name their modules")
+    return fine("task types", f"{len(names)} registered")
 
 
 def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:

@@ -337,7 +337,7 @@ local function requeue_one(id, data, cause, nonce)
   if v[8] and stopped(v[8]) then return {state, 0, v[8]} end
   leave(id, 'failed', queue, '')
   redis.call('HDEL', job_key(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
-    'expires_at', 'due_at')
+    'expires_at', 'due_at', 'refused', 'refusal')
   if data then
     redis.call('HSET', job_key(id), 'data', data)
     redis.call('HINCRBY', job_key(id), 'amended', 1)

@@ -1,7 +1,9 @@
 -- A worker's sign of life, to us and to RQ's tools. A full Redis takes it too: it must not look like one whose workers
 -- have died.
 -- ARGV: now, worker, for how many seconds RQ's tools show it, what it is doing (JSON), the task that it runs ("" for none), its
---   queues (a JSON array), its fields for RQ (a JSON array of names and values in turns), for how many seconds its record is kept.
+--   queues (a JSON array), its fields for RQ (a JSON array of names and values in turns), for how many seconds its record is kept,
+--   the digest of its set of task types ("-" while it takes no tasks), its host.
+-- Returns 1, or 0 when that set has to be published first (see `_types.lua`).
 local worker, life = ARGV[2], ARGV[3]
 local rq = 'rq:worker:' .. worker
 write_even_when_full()
@@ -14,4 +16,10 @@ if ARGV[5] ~= '' then redis.call('HSET', rq, 'current_job', ARGV[5]) else redis.
 redis.call('EXPIRE', rq, life)
 redis.call('SADD', 'rq:workers', rq)
 for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', 'rq:workers:' .. queue, rq) end
+local lost = ARGV[9] ~= '-' and (not is_published(ARGV[9]) or redis.call('EXISTS', 'taskqueue:types:versions') == 0)
+if lost then return 0 end
+redis.call('HSET', TYPES_OF, worker, ARGV[9])
+if ARGV[9] == '-' then return 1 end
+redis.call('ZADD', TYPE_SETS, NOW, ARGV[9])
+redis.call('HSET', type_set(ARGV[9]), '@host', ARGV[10])
 return 1

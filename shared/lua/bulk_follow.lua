@@ -1,7 +1,7 @@
 -- Looks at a part of what a bulk action sent back: counts what has ended since, and says what the rest waits for.
 -- ARGV: now, the action's id, where to go on ("0" at the beginning), how many at about.
 -- Returns {where to go on next ("0": this was the last part), how many have ended, then in turns a reason and how many
---   wait for it: a state, "paused QUEUE", "limit NAME" or "turn QUEUE"}.
+--   wait for it: a state, "paused QUEUE", "limit NAME", "worker TYPE" or "turn QUEUE"}.
 -- An entry leaves the hash in the step that counts it, so several processes may do this at the same time.
 local UNDECIDED = 60000000 -- whoever noted an entry and has not sent it back for so long has died
 local id, cursor, most = ARGV[2], ARGV[3], ARGV[4]
@@ -32,6 +32,8 @@ local function outcome(task, noted)
   if state ~= 'pending' then return nil, state end
   if redis.call('HEXISTS', PAUSED, v[2] or '') == 1 then return nil, 'paused ' .. v[2] end
   local limit = string.match(v[3] or '', '^[^|]*|([^|]*)|[^|]*$')
+  local lacking = string.match(limit or '', '^worker:([^#]*)#')
+  if lacking then return nil, 'worker ' .. lacking end
   if limit then return nil, limit == '' and 'turn ' .. (v[2] or '') or 'limit ' .. limit end
   return nil, 'pending'
 end

@@ -10,9 +10,9 @@
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key'}
--- Without limits and tenants the last two are not asked for.
-if not limited then NAMES[17], NAMES[16] = nil, nil end
+  'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
+-- Where nobody stands in a line the last three are not asked for.
+if not limited then NAMES[18], NAMES[17], NAMES[16] = nil, nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
 
@@ -145,6 +145,15 @@ end
 
 local looked_at = {}
 
+-- Whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
+local own_set = redis.call('HGET', TYPES_OF, worker)
+if own_set == '-' then own_set = false end
+local function lacks(task_type, refused)
+  local version = not own_set or version_of(own_set, task_type)
+  if not version then return is_published(own_set) end
+  return own_set and refused and string.find(refused, version, 1, true)
+end
+
 -- Who takes turns with others in the line of a limit. A receiver that does not answer holds up its own deliveries most.
 local function tenant_of(id, v)
   return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
@@ -162,12 +171,24 @@ local function line_for(id, v)
   spend(take_part(id, names))
 end
 
+-- A task that this worker cannot run makes way for those behind it. True when it did.
+local function make_way(id, queue, v, score)
+  if not lacks(v[2], v[18]) then return false end
+  if string.find(v[2], '[^%w._-]') then -- no type has such a name
+    set_aside(id, queue, v)
+  else
+    spend(ASIDE + wait_for_worker(id, queue, v[2], v[18], tenant_of(id, v), score))
+  end
+  return true
+end
+
 -- A task whose turn it is, out of the list: it is started unless it cannot be or has to stand aside.
 local function take_one(id, queue, score)
   local v = fields(id, unpack(NAMES))
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
   if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
+  if make_way(id, queue, v, score) then return end
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
   if not group then return begin(id, queue, v, score) end
@@ -245,7 +266,8 @@ end
 
 -- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
 -- the list and in each line that may move goes first. Nobody is overtaken because somebody else is limited.
--- Limits whose lines are all in queues that are paused or somebody else's are looked past, a millisecond's worth of them.
+-- Lines that are all in queues that are paused or not this worker's, or that it cannot serve, are looked past, a
+-- millisecond's worth of them.
 local MOST_LINES, MOST_LOOKS = 32, 500
 local found = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
 local due, elsewhere = {}, {}
@@ -259,7 +281,8 @@ end
 spend(#found)
 for _, name in ipairs(found) do
   if #due == MOST_LINES then break end
-  table.insert(has_line_here(name) and due or elsewhere, name)
+  local ours = (not own_set or set_serves(own_set, name)) and has_line_here(name)
+  table.insert(ours and due or elsewhere, name)
 end
 local has_tenants = {}
 for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
@@ -327,6 +350,7 @@ local function take_from_line(first, queue)
   if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
   if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
+  if make_way(id, queue, v, first.score) then return end
   local names = limit_names(v[2], v[16])
   local limit = limit_in_the_way(names)
   if limit then

@@ -4,10 +4,12 @@
 -- Kinds: completed (payload: the result for RQ, base64 of JSON, "" for null), retrying, crashed (a retry counted as a
 --   crash), failed (to the dead letters; payload: the traceback for RQ), poisoned (failed by crashing), cancelled,
 --   interrupted (given back although it had begun; costs the task neither a retry nor a crash; in place of a delay it
---   brings the moment when the task was enqueued).
+--   brings the moment when the task was enqueued), refused (its data does not fit the version of the type that ran it, or
+--   there is none; in place of a delay it brings that version, "" for none). While another live version may take it, the
+--   task waits for a worker that has one, at no cost; otherwise it has failed.
 -- A results key that somebody turned into another type loses its entry and stops nothing.
 -- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because somebody wished
--- it so) or 0 (the lease was lost, nothing written).
+-- it so), 3 (refused, and waiting for another worker) or 0 (the lease was lost, nothing written).
 local worker = ARGV[2]
 write_even_when_full()
 local stamp = iso(now)
@@ -70,11 +72,42 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   ring(1, queue)
 end
 
+-- Notes a refusal. Returns what it is: a failure when no version is left that may take the data.
+local function judge_refusal(id, version, error)
+  local v = fields(id, 'description', 'refused', 'refusal')
+  local task_type, refused = v[1] or '', v[2] or ''
+  if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'refused', error end
+  if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
+  local readable, told = pcall(cjson.decode, error)
+  local why = readable and type(told) == 'table' and type(told.message) == 'string' and told.message or ''
+  if is_served(worker_line(task_type, refused), recent_sets()) then
+    redis.call('HSET', job_key(id), 'refused', refused,
+      'refusal', string.sub((v[3] and v[3] .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
+    return 'refused', error
+  end
+  if v[3] and why ~= '' then
+    told.message = why .. ' (refused before by ' .. v[3] .. ')'
+    error = cjson.encode(told)
+  end
+  redis.call('HDEL', job_key(id), 'refused', 'refusal')
+  return 'failed', error
+end
+
+function kinds.refused(id, queue, attempt, record, payload, error, delay, expires_at)
+  local v = fields(id, 'description', 'refused', 'enqueued_at', 'fair_key')
+  redis.call('HSET', job_key(id), 'state', 'pending', 'token', '')
+  bump(id, 'attempt', attempt, -1)
+  hold_unique_again(id, {start = true})
+  if limited then give_tokens_back(id) end
+  watch_deadline(id, expires_at)
+  wait_for_worker(id, queue, v[1] or '', v[2], v[4] or '', num(microseconds(v[3]) or now))
+end
+
 local CRASHES = {crashed = true, poisoned = true}
-local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending'}
+local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending', refused = 'pending'}
 
 -- A wish to cancel is stronger than another try or the dead letters, but not than a success.
-local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true}
+local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true, refused = true}
 
 local function write(id, token, kind, delay, record, error, payload)
   local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
@@ -85,6 +118,7 @@ local function write(id, token, kind, delay, record, error, payload)
   if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end
   local overruled = v[5] and OVERRULED[kind]
   if overruled then kind = 'cancelled' end
+  if kind == 'refused' then kind, error = judge_refusal(id, delay, error) end
   local queue = v[3]
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
@@ -93,7 +127,7 @@ local function write(id, token, kind, delay, record, error, payload)
   counts[kind] = (counts[kind] or 0) + 1
   if limited then free_slots(id) end
   if v[10] then moved(id, 'running', BECOMES[kind] or kind) end
-  return overruled and 2 or 1
+  return overruled and 2 or kind == 'refused' and 3 or 1
 end
 
 for at = 3, #ARGV, 7 do

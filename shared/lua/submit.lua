@@ -186,10 +186,12 @@ local function count_in_batch(id, state, ties)
   batch.items[#batch.items + 1] = id
 end
 
--- Where others of its limit wait already, or tenants take turns, a task stands in line from the beginning.
+-- Where others of its limit or of its type wait already, or tenants take turns, a task stands in line from the beginning.
 local waiting = {}
 local function group_for(task_type, terms)
-  for _, name in ipairs(limited and limit_names(task_type, terms and terms.limit) or {}) do
+  local names = limited and limit_names(task_type, terms and terms.limit) or {}
+  if limited then names[#names + 1] = worker_line(task_type) end
+  for _, name in ipairs(names) do
     if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', DUE, name) or false end
     if waiting[name] then return name end
   end
@@ -200,7 +202,8 @@ local function put_in_line(id, queue, task_type, terms, score)
   local group = group_for(task_type, terms)
   if not group then return enqueue_later(queue, id, score) end
   enter_line(id, queue, group, terms and terms.fair or '', num(now + created))
-  if group == '' or tonumber(waiting[group]) <= now then ring(1, queue) end
+  if worker_line_parts(group) then call_workers(group)
+  elseif group == '' or tonumber(waiting[group]) <= now then ring(1, queue) end
 end
 
 -- Names and values in turns of what not every record has.

@@ -7,7 +7,7 @@
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
 local LIMITS, DUE, FAIR, own_limit = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair', 'type:' .. task_type
 if redis.call('EXISTS', LIMITS, DUE, FAIR) > 0 and (redis.call('HEXISTS', LIMITS, own_limit) == 1 or
-  redis.call('ZSCORE', DUE, own_limit) or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
+  redis.call('ZSCORE', DUE, own_limit) or redis.call('ZSCORE', DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
 local known = redis.call('HGET', job_key(id), 'state')
 -- Run again with care (see `_careful.lua`), it finds what it had stored when damage stopped it. That is in no line yet,
 -- so it begins anew.
@@ -32,6 +32,14 @@ local function readable(text)
   return known and number_of(order[3]) and number_of(order[5]) and order
 end
 
+-- A worker without a set is of an earlier version; a set that was lost is published again within seconds.
+local function has_type(worker)
+  local set = redis.call('HGET', 'taskqueue:types:of', worker)
+  if not set or set == '-' then return not set end
+  local known = redis.call('HMGET', 'taskqueue:types:set:' .. set, task_type, '@first')
+  return known[1] or not known[2]
+end
+
 local function serves(order)
   for at = 6, #order, 2 do
     if order[at] == queue then return tonumber(order[5]) >= #data end
@@ -48,7 +56,7 @@ local function order_for_it()
     local order = readable(redis.pcall('GET', 'taskqueue:order:' .. worker))
     if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] == 0 then
       redis.call('ZREM', STANDING, worker)
-    elseif serves(order) then
+    elseif serves(order) and has_type(worker) then
       redis.call('ZREM', STANDING, worker)
       return order
     end

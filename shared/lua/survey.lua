@@ -23,7 +23,9 @@ local function forget(id)
   end
   redis.call('ZREM', TASKS, id)
   redis.call('ZREM', DEADLINES, id)
-  for _, name in ipairs(redis.call('HKEYS', 'taskqueue:types')) do redis.call('ZREM', 'taskqueue:tasks:type:' .. name, id) end
+  for _, set in ipairs(redis.call('ZRANGE', TYPE_SETS, 0, -1)) do
+    for _, name in ipairs(redis.call('HKEYS', type_set(set))) do redis.call('ZREM', 'taskqueue:tasks:type:' .. name, id) end
+  end
   found('without_record')
 end
 

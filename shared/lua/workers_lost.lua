@@ -19,6 +19,7 @@ for at = 5, #ARGV, 2 do
   if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
     redis.call('ZREM', WORKERS, name)
     redis.call('ZADD', LOST, seen, name)
+    redis.call('HDEL', 'taskqueue:types:of', name)
     leave_rq(name)
     moved_names[#moved_names + 1] = name
   end

@@ -53,12 +53,24 @@ FIELDS = (
         "after_batch",
         "limit_key",
     ),
-    *("fair_key", "line", "webhook", "told", "deliveries", "delivery_of", "receiver", "sent_back", "unknown field"),
+    *(
+        "fair_key",
+        "line",
+        "webhook",
+        "told",
+        "deliveries",
+        "delivery_of",
+        "receiver",
+        "sent_back",
+        "refused",
+        "refusal",
+        "unknown field",
+    ),
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
-a also and aside beside each end ever every fields for hash how is it many of on one others ours outside owner per
-record rely script stands task that the them these tied to type we where which whose
+a also and aside beside by each end ever every fields for hash how is it many of on one others ours outside owner per
+record rely script stands task that the them these tied to type versions we where which whose why
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

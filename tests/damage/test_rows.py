@@ -53,6 +53,13 @@ def long_span(scene: Scene) -> None:
     record(scene, "completed", **{"attempt:1": json.dumps(attempt)})
 
 
+def odd_type(scene: Scene, entry: str | None) -> None:
+    scene.redis.hset(keys.type_set("odd set"), mapping={"odd": "odd version", "@first": "soon", "@host": b"\xff"})
+    scene.redis.zadd(keys.TYPE_SETS, {"odd set": 1})
+    if entry is not None:
+        scene.redis.hset(keys.TYPE_VERSIONS, "odd version", entry)
+
+
 PLANTS: Mapping[str, Callable[[Scene], object]] = {
     "strange ids among all tasks": lambda scene: strangers(scene, keys.TASKS),
     "strange ids among dead letters": lambda scene: strangers(scene, keys.ended("failed")),
@@ -72,10 +79,11 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
     "deep parents": lambda scene: record(scene, "blocked", parents=DEEP),
     "a deep cause": lambda scene: record(scene, "failed", error=DEEP),
     "a span of ages": long_span,
-    "a type with a number for a name": lambda scene: scene.redis.hset(keys.TYPES, "odd", '{"name": 5, "schema": {}}'),
-    "a type with a list for a schema": lambda scene: scene.redis.hset(
-        keys.TYPES, "odd", '{"name": "odd", "schema": [1]}'
-    ),
+    "a type with a number for a name": lambda scene: odd_type(scene, '{"name": 5, "schema": {}}'),
+    "a type with a list for a schema": lambda scene: odd_type(scene, '{"name": "odd", "schema": [1]}'),
+    "a version of nothing": lambda scene: odd_type(scene, None),
+    "a set of types from no time": lambda scene: scene.redis.zadd(keys.TYPE_SETS, {"nothing": 1e300}),
+    "a worker with a set that is not there": lambda scene: scene.redis.hset(keys.TYPES_OF, WORKER, "nothing"),
     "a limit of too much": lambda scene: scene.redis.hset(
         keys.LIMITS, "key:scarce", f'{{"concurrency": 1.5, "count": {"9" * 400}, "per": 1e-320, "at": NaN}}'
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -356,12 +357,83 @@ def a_parent_with_many_children(store: Store) -> tuple[Any, ...]:
     return (parent, "enough")
 
 
+# --- task types ---
+
+
+def idle(store: Store, workers: int, *types: str) -> None:
+    """So many idle workers, each with a set of its own that has these types."""
+    for number in range(workers):
+        entries = [(name, f"v-{number}-{name}", "{}") for name in types]
+        store.scripts.types_publish(f"set-{number}", "h", True, entries)
+        worker = f"w-{number}" if number else "w"
+        store.scripts.announce(worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
+        store.redis.zadd(keys.STANDING, {worker: number})
+
+
+@worst("claim", 2800)
+def tasks_of_types_that_it_lacks(store: Store) -> tuple[Any, ...]:
+    idle(store, 20, "other")
+    new = [replace(noop(), type=f"type-{number}") for number in range(1000)]
+    store.queues.submit(new)
+    return claim(500)
+
+
+@worst("claim", 2800)
+def behind_lines_that_it_cannot_serve(store: Store) -> tuple[Any, ...]:
+    tasks_of_types_that_it_lacks(store)
+    for _ in range(20):
+        store.scripts.call("claim", *claim(500))
+    return claim(500)
+
+
+@worst("report", 6500)
+def refusals(store: Store) -> tuple[Any, ...]:
+    idle(store, 20, "noop")
+    ids = store.submit(128)
+    store.claim(128)
+    rows = ((each, "t1", "refused", "v-0-noop", "{}", '{"message":"no"}', "") for each in ids)
+    return ("w", *(part for row in rows for part in row))
+
+
+@worst("refused", 2500)
+def refusals_that_are_final(store: Store) -> tuple[Any, ...]:
+    store.scripts.call("report", *refusals(store))
+    store.clock.advance(timedelta(minutes=2))
+    idle(store, 1, "noop")
+    return ("", "", 50)
+
+
+@worst("types_publish", 10)
+def a_part_of_a_large_set(store: Store) -> tuple[Any, ...]:
+    return ("set", "h", "1", *(part for at in range(500) for part in (f"type-{at}", f"v-{at}", "{}")))
+
+
+@worst("types_prune", 60)
+def a_large_set_beside_many(store: Store) -> tuple[Any, ...]:
+    store.scripts.call("types_publish", *a_part_of_a_large_set(store))
+    store.clock.advance(timedelta(days=1))
+    idle(store, 40, "other")
+    return ("", "", 60_000_000, 200)
+
+
+@worst("types_read", 60)
+def many_sets(store: Store) -> tuple[Any, ...]:
+    idle(store, 40, "other")
+    return ()
+
+
+@worst("types_waiting", 4500)
+def many_types_wait(store: Store) -> tuple[Any, ...]:
+    behind_lines_that_it_cannot_serve(store)
+    return ()
+
+
 # --- scripts that do one thing, whatever there is ---
 
 TASK = submit_arguments(noop())
 FEW: dict[str, tuple[Any, ...]] = {
     "amend": ("id", "[]", "", "nonce"),
-    "announce": ("w", 60, "{}", "", '["normal"]', '["state", "idle"]'),
+    "announce": ("w", 60, "{}", "", '["normal"]', '["state", "idle"]', 60, "a set", "host"),
     "audit": (100, "who", "what", "about", "detail"),
     "batch_close": ("b",),
     "batch_discard": ("b",),
@@ -370,6 +442,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "batch_prune": (1, 1, 100, "", ""),
     "batch_work": ("b", "cancel", "enough"),
     "bulk_change": ("a", "paused"),
+    "bulk_follow": ("a", "0", 100),
     "bulk_take": ("a", "who", 1000, 100),
     "causes": ("", 0, 100),
     "discard": ("id", "high", "normal"),
@@ -397,6 +470,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "submission_check": (),
     "submit_once": ("digest", "print", 1000, 0, *TASK),
     "submit_one": (0, *TASK[:-1]),
+    "workers_lost": (1, 100, '["normal"]', "w", 1),
     "submit_one_once": ("digest", "print", 1000, 0, *TASK[:-1]),
 }
 

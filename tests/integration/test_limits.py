@@ -255,8 +255,8 @@ def test_a_worker_whose_limits_do_not_hold_says_so_once(limits: Limits, caplog: 
     older, newer = worker(5), worker(10)
     for _ in range(3):
         for each in (older, newer):
-            each._declare([])
-            each.published = True
+            each._declare([], first=not each.published)
+            each.published = "a set of types"
     found = limits.get("type:slow")
     assert found
     assert found.limit.concurrency == 10

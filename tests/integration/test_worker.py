@@ -129,15 +129,6 @@ def test_a_result_that_cannot_be_kept_is_a_failure_that_says_what_to_change(
     assert task.summary.error.type == error
 
 
-def test_a_type_that_this_worker_lacks_fails_with_the_list_of_what_it_has(system: System) -> None:
-    system.start_worker(MAX_RETRIES="0")
-    task = system.ended(system.submit("nobody_knows_me"))
-    assert task.summary.error is not None
-    assert task.summary.error.type == "UnknownTaskType"
-    assert "calculate" in task.summary.error.message
-    assert "TASK_MODULES" in task.summary.error.message
-
-
 def test_data_that_does_not_fit_is_dead_lettered_naming_the_member(system: System) -> None:
     system.start_worker()
     task = system.ended(system.submit("note", '{"file": 5}'))

@@ -53,8 +53,8 @@ BUGS = {
     ),
     "what is too old is started": Bug(
         "claim",
-        "if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end\n  if v[15] and not may_start(id, queue) then return end\n  local group",
-        "if v[15] and not may_start(id, queue) then return end\n  local group",
+        "if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end\n  if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
+        "if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
     ),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),

@@ -120,7 +120,12 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing
             settings.housekeeper_recovery_walk,
             2 * settings.lease(),
         ),
-        Ttl(scripts, retention(settings), _seconds(settings.housekeeper_ttl_interval)),
+        Ttl(
+            scripts,
+            retention(settings),
+            _seconds(settings.housekeeper_ttl_interval),
+            _seconds(settings.type_retention),
+        ),
     ]
 
 

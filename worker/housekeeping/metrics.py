@@ -88,6 +88,7 @@ class Metrics:
         )
         yield from _of_queues(overview, workers, now)
         yield from self._of_waiting(overview, now)
+        yield from self._of_types(now)
         tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
@@ -113,6 +114,18 @@ class Metrics:
             ("damaged_keys", "Keys set aside in the last week because they held what does not belong there.", damaged),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
+
+    def _of_types(self, now: datetime) -> Iterator[Metric]:
+        count = GaugeMetricFamily(
+            "taskqueue_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
+        )
+        age = GaugeMetricFamily(
+            "taskqueue_tasks_without_worker_age_seconds", "For how long the first of these has waited.", labels=["type"]
+        )
+        for task_type, waiting, since_us in self.scripts.types_waiting():
+            count.add_metric([task_type], waiting)
+            age.add_metric([task_type], _age(instant(since_us), now))
+        yield from (count, age)
 
 
 class SystemGauges(Collector):

@@ -1,4 +1,7 @@
-"""ttl: expires tasks too old to start, and removes what is past its retention; batches when their tasks are gone."""
+"""ttl: expires tasks too old to start, and removes what is past its retention; batches when their tasks are gone.
+
+Also ends tasks that no live version of their type takes, and forgets types that no worker has had for long.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from shared.tasks import TaskState
 from worker.housekeeping.jobs import Round, removed_until_done, until_done
 
 BATCH = 200
+REFUSED = 50
 ROUNDS = 50
 SILENCE = timedelta(hours=1)
 """After which a batch counts as sent, so that what follows it does not wait for a sender who died."""
@@ -25,13 +29,23 @@ class Ttl:
 
     name = "ttl"
 
-    def __init__(self, scripts: Scripts, retention: Mapping[TaskState, timedelta], interval: timedelta) -> None:
+    def __init__(
+        self,
+        scripts: Scripts,
+        retention: Mapping[TaskState, timedelta],
+        interval: timedelta,
+        type_retention: timedelta = timedelta(days=7),
+    ) -> None:
         self.scripts = scripts
         self.retention = retention
+        self.type_retention = type_retention
         self.interval = interval
 
     def run(self, held: HeldLock) -> Round:
         done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
+        done += until_done(held, lambda: self.scripts.refused(REFUSED, held.permit), REFUSED, ROUNDS)
+        keep_types = to_us(self.type_retention)
+        done += until_done(held, lambda: self.scripts.types_prune(keep_types, BATCH, held.permit), BATCH, ROUNDS)
         step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.permit)
         done += until_done(held, step, BATCH, ROUNDS)
         return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)

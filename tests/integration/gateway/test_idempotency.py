@@ -314,7 +314,7 @@ def test_a_repeat_that_is_refused_as_a_whole_leaves_what_is_stored_under_its_key
     gateway = make_gateway(max_queue_length=1)
     body = {"tasks": [NEW, NEW]}
     assert post(gateway.http, body, path="/tasks/batch").get_json()["accepted"] == 1
-    gateway.redis.delete(keys.TYPES)
+    gateway.redis.delete(keys.TYPE_SETS)
     bare = make_gateway(types=(), max_queue_length=1)
     problem(post(bare.http, body, path="/tasks/batch"), 503, "no-task-types")
     gateway.start()
@@ -338,7 +338,7 @@ def test_a_repeat_has_its_answer_also_when_it_would_be_refused_by_now(
     assert first.status_code == 202
     redis = make_gateway().redis
     if gone != "priority":
-        redis.delete(keys.TYPES)
+        redis.delete(keys.TYPE_SETS)
     types = () if gone == "all types" else TYPES[1:] if gone == "type" else TYPES
     later = make_gateway(types=types, queues={"normal": 1} if gone == "priority" else Settings().queues)
     again = post(later.http, body, path=path)

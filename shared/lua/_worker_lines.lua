@@ -1,0 +1,25 @@
+-- Put in front of the scripts that let a task wait for a worker that can run it (see `_types.lua`).
+local called = {}
+
+-- Wakes idle workers that can run what waits in a line, once in a step; those that are busy find it with their next
+-- claim. Returns how many commands that took at most.
+local function call_workers(group)
+  if called[group] then return 0 end
+  called[group] = true
+  local idle = redis.call('ZRANGE', STANDING, 0, 15)
+  for _, worker in ipairs(idle) do
+    local set = redis.call('HGET', TYPES_OF, worker)
+    if set and set ~= '' and set_serves(set, group) then
+      local control = 'taskqueue:control:' .. worker
+      redis.call('RPUSH', control, 'look')
+      redis.call('EXPIRE', control, 3600)
+    end
+  end
+  return 1 + 4 * #idle
+end
+
+local function wait_for_worker(id, queue, task_type, refused, tenant, score)
+  local group = worker_line(task_type, refused)
+  enter_line(id, queue, group, tenant, score)
+  return call_workers(group)
+end

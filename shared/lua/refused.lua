@@ -1,0 +1,70 @@
+-- Fails pending tasks whose data every version of their type has refused that was live in the last minute: the worker that
+-- might have taken it is gone. Forgets lines that nobody stands in any more.
+-- ARGV: now, lock and token of the caller, how many at most. Returns how many failed.
+-- It looks at so many lines, whichever they are; the others have their turn in one of the next rounds.
+local MOST_LINES = 100
+if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+write_even_when_full()
+local most, ended, sets = tonumber(ARGV[4]), 0, recent_sets()
+
+-- A type without a live worker is none of these: its tasks wait.
+local function is_hopeless(group)
+  local task_type, refused = worker_line_parts(group)
+  if not task_type or refused == '' then return false end
+  local lives = false
+  for _, set in ipairs(sets) do
+    if set_serves(set, group) then return false end
+    lives = lives or version_of(set, task_type)
+  end
+  return lives
+end
+
+local function fail(id, queue)
+  local v = fields(id, 'refusal')
+  leave(id, 'pending', queue, '')
+  redis.call('ZREM', DEADLINES, id)
+  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', iso(now), 'error', cjson.encode({
+    type = 'InvalidData', message = 'no live version of its type takes its data: ' .. (v and v[1] or '?')}))
+  redis.call('HDEL', job_key(id), 'refused', 'refusal')
+  enter_ended(id, 'failed', queue)
+  ended = ended + 1
+  moved(id, 'pending', 'failed')
+end
+
+-- The first task that stands in a line and that line's tenant; nil when nobody does.
+local function first_of(queue, group)
+  for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 9)) do
+    local id = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0)[1]
+    if id then return id, tenant end
+    redis.call('ZREM', turns_key(queue, group), tenant)
+  end
+end
+
+local function end_line(queue, group)
+  for _ = ended, most - 1 do
+    local id, tenant = first_of(queue, group)
+    if not id then return end
+    redis.call('ZREM', aside_key(line_name(queue, group, tenant)), id)
+    if redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id) then fail(id, queue) end
+  end
+end
+
+local queues = redis.call('SMEMBERS', 'rq:queues')
+
+local function look_at(group)
+  local hopeless, waits = is_hopeless(group), false
+  for _, key in ipairs(queues) do
+    local queue = string.sub(key, 10)
+    if hopeless then end_line(queue, group) end
+    waits = waits or first_of(queue, group) or redis.call('EXISTS', turns_key(queue, group)) == 1
+  end
+  if not waits then redis.call('ZREM', DUE, group) end
+end
+
+local groups = redis.call('ZRANDMEMBER', DUE, MOST_LINES)
+learn_versions(sets, groups)
+for _, group in ipairs(groups) do
+  if worker_line_parts(group) then look_at(group) end
+end
+count('failed', ended)
+return ended

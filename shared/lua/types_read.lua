@@ -1,0 +1,17 @@
+-- Shows which sets of task types there are; changes nothing. ARGV: now.
+-- Returns {now, 1 when workers of an earlier version live, which name no set, then per set {its digest, when a worker that
+--   has it was last heard of, when it was first published, the host of that worker, 1 while such a worker lives}}.
+local live, answer = {}, {NOW, 0}
+for _, set in ipairs(live_sets()) do
+  live[set] = true
+  if set == '' then answer[2] = 1 end
+end
+local rows = redis.call('ZRANGE', TYPE_SETS, 0, -1, 'WITHSCORES')
+for at = 1, #rows, 2 do
+  local v = redis.call('HMGET', type_set(rows[at]), '@first', '@host')
+  if v[1] then
+    answer[#answer + 1] = {rows[at], num(number_of(rows[at + 1]) or 0), num(number_of(v[1]) or 0), v[2] or '',
+      live[rows[at]] and 1 or 0}
+  end
+end
+return answer

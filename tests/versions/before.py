@@ -1,0 +1,17 @@
+"""The handlers before the update."""
+
+from __future__ import annotations
+
+from worker.handlers.registry import task
+
+
+@task("ship")
+def ship(order: int) -> list[object]:
+    """Sends an order to nobody in particular."""
+    return ["before", order]
+
+
+@task("going")
+def going(order: int) -> list[object]:
+    """Exists before the update only."""
+    return ["going", order]
