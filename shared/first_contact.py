@@ -16,7 +16,8 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from shared.errors import StoreMisfit, StoreUnavailable, WrongFormat
 from shared.redis_address import without_password
-from shared.redis_client import NO_CERTIFICATE, connect, translated
+from shared.redis_client import connect, translated
+from shared.redis_errors import NO_CERTIFICATE
 from shared.settings import exit_with
 
 if TYPE_CHECKING:

@@ -19,8 +19,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from redis.exceptions import RedisError
-
 from shared.clock import instant
 from shared.errors import LockChanged, LockLost, StoreUnavailable
 from shared.readable import whole_or_none
@@ -44,8 +42,12 @@ ENDING = 2.0
 HANDLERS = "task."
 """How the names of locks begin that handlers take; the others are housekeeping's."""
 
-UNANSWERED = (RedisError, OSError, StoreUnavailable)
-"""What asking for a lock, or renewing one, raises when Redis is away, or holds data of another version."""
+
+def unanswered() -> tuple[type[Exception], ...]:
+    """Returns what asking for a lock, or renewing one, raises when Redis is away or holds data of another version."""
+    from redis.exceptions import RedisError  # not before it is needed: see `redis_client.py`
+
+    return RedisError, OSError, StoreUnavailable
 
 
 class OnError(StrEnum):
@@ -285,7 +287,7 @@ class RedisLocks:
             return False
         try:
             released = self.scripts.lock_release(held.permit)
-        except UNANSWERED as error:
+        except unanswered() as error:
             log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
             return False
         log.debug("Released distributed lock %s by instance %s", held.name, self.owner)
@@ -304,7 +306,7 @@ class RedisLocks:
             result, token = self.scripts.lock_acquire(
                 lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least, threading.get_native_id()
             )
-        except UNANSWERED as error:
+        except unanswered() as error:
             self._note(False, f"locks cannot be had, Redis does not answer: {error}")
             return Taken.ERROR, None
         self._note(True, "locks can be had again")
@@ -350,7 +352,7 @@ class RedisLocks:
         while due := self._wait_for_due():
             try:
                 self.extend(due)
-            except UNANSWERED as error:
+            except unanswered() as error:
                 self._try_again_soon(due, error)
 
     def _wait_for_due(self) -> list[RedisLock]:

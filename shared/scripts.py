@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared import append_only_file, damage
+from shared import append_only_file, damage, keys
 from shared.clock import Clock, RedisClock, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
@@ -333,6 +333,17 @@ class Scripts:
         """The state found and what happened: cancelled, requested, ended or unknown."""
         state, happened = self.call_answered("cancel", task_id, reason)
         return text(state), text(happened)
+
+    def due(self, queues: Sequence[str]) -> list[str]:
+        """Returns the queues in which something is to be promoted; also those whose keys cannot be read."""
+        now = self.now_us()
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for queue in queues:
+                for key in (keys.retrying(queue), keys.scheduled(queue)):
+                    pipeline.zrange(key, 0, 0, withscores=True)
+            firsts = pipeline.execute(raise_on_error=False)
+        waiting = [isinstance(first, Exception) or bool(first and first[0][1] <= now) for first in firsts]
+        return [queue for number, queue in enumerate(queues) if any(waiting[2 * number : 2 * number + 2])]
 
     def promote(self, queue: str, limit: int, permit: Permit = UNLOCKED) -> tuple[int, int, int | None]:
         """Moves due tasks: how many, the lateness of the latest (µs), when the next is due (µs)."""

@@ -274,10 +274,22 @@ class _Runner:
 
 
 async def _end_of(process: subprocess.Popen[bytes]) -> None:
-    # Asking again and again is the one way that works alike on every platform and Python version, whoever else
-    # holds the process's pipes open.
+    """Waits for the end of a process: on Linux the kernel tells, elsewhere it is asked for again and again."""
+    with suppress(AttributeError, OSError):
+        await _readable(os.pidfd_open(process.pid))
     while process.poll() is None:
         await asyncio.sleep(_POLL)
+
+
+async def _readable(descriptor: int) -> None:
+    """Waits until a descriptor has something to say, and closes it."""
+    said = asyncio.Event()
+    asyncio.get_running_loop().add_reader(descriptor, said.set)
+    try:
+        await said.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def _within(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from shared.locks import UNANSWERED, HeldLock, Lock, Locks
+from shared.locks import HeldLock, Lock, Locks, unanswered
 from shared.stop_points import stop_point
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Leadership:
             return False
         try:
             return held.extend()
-        except UNANSWERED:
+        except unanswered():
             return held.trusted
 
     def resign(self) -> None:

@@ -40,12 +40,14 @@ class Unlock:
         self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
 
     def run(self, held: HeldLock) -> Round:
-        answers = list(self._pool.map(lambda queue: self._unlock(queue, held), self.queues))
-        errors = {queue: error for queue, (_, error) in zip(self.queues, answers, strict=True) if error}
+        held.check()
+        queues = self.scripts.due(self.queues)  # one question; most of the time the answer is none
+        answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
+        errors = {queue: error for queue, (_, error) in zip(queues, answers, strict=True) if error}
         # A lost lock ends the round of all queues; an error that all queues have is the round's own.
         lost = next((error for error in errors.values() if isinstance(error, LockLost)), None)
-        if lost or len(errors) == len(self.queues):
-            raise lost or errors[self.queues[0]]
+        if errors and (lost or len(errors) == len(self.queues)):
+            raise lost or errors[queues[0]]
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)
         # Claims do this too; it is for the time when nobody claims.

@@ -1,0 +1,73 @@
+"""The driver's errors in our words, which say what to change."""
+
+from __future__ import annotations
+
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    InvalidResponse,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+from shared.errors import DamagedKey, StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
+from shared.redis_connections import ForeignFormat, Refusing
+
+_REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")
+
+
+def translation(error: Exception) -> StoreUnavailable | None:
+    """Returns our error; None for one that is not the driver's, or no trouble of the server but of the command."""
+    if not isinstance(error, RedisError):
+        return None
+    said = str(error)
+    match error:
+        case ForeignFormat():
+            return WrongFormat(said)
+        case AuthenticationError():
+            return StoreMisfit(
+                f"Redis refused the password: {said.rstrip('.')}. Check REDIS_PASSWORD, or the one in REDIS_URL"
+            )
+        case Refusing() | ReadOnlyError() | BusyLoadingError():
+            return StoreRefused(f"Redis does not take writes now: {said}")
+        case ConnectionError() | TimeoutError() | InvalidResponse():
+            return _of_connecting(said)
+        case ResponseError():
+            return _of_answer(error, said)
+    return StoreUnavailable(f"Redis failed: {said}")
+
+
+def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
+    if isinstance(error, OutOfMemoryError) or "OOM" in said:
+        return StoreRefused(f"Redis has reached maxmemory and takes no more data: {said}")
+    if isinstance(error, NoPermissionError) or "NOPERM" in said or "ACL failure" in said:
+        return StoreMisfit(f"the Redis user lacks a right: {said}. shared/redis-acl.conf lists what it needs")
+    if any(word in said for word in _REFUSALS):
+        return StoreRefused(f"Redis does not take writes now: {said}")
+    return DamagedKey() if "WRONGTYPE" in said else None
+
+
+_NO_TLS = "that port does not speak TLS: write redis:// instead of rediss://, or use the port that does"
+NO_CERTIFICATE = "if the server wants a certificate of ours, set REDIS_CERT_FILE and REDIS_KEY_FILE"
+_MISFITS = {
+    "certificate verify failed": "REDIS_CA_FILE must hold the authority that signed the server's certificate, and the "
+    "host in the address must be one that the certificate names",
+    "certificate required": NO_CERTIFICATE,
+    "wrong version number": _NO_TLS,
+    "record layer failure": _NO_TLS,
+    "protocol error": "what listens there does not speak the protocol of Redis",
+}
+"""What the driver and the TLS library say in passing, and what to do about it."""
+
+
+def _of_connecting(said: str) -> StoreUnavailable:
+    heard = said.lower().replace("_", " ")
+    for words, advice in _MISFITS.items():
+        if words in heard:
+            return StoreMisfit(f"Redis cannot be reached this way: {said}. {advice[0].upper()}{advice[1:]}")
+    return StoreUnavailable(f"Redis does not answer: {said}")
