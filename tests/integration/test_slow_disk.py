@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from shared.errors import TaskNotFound
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.server_binary import choose_server
 from shared.redis_client import connect
+from tests.faults.slow_disk import HeldFsync
 from tests.harness import System, free_port, running_system, wait_until
 from tests.integration.redis_modes.load import Callers, start_gateway
-from tests.slow_disk import SUPPORTED, SlowDisk
 
-pytestmark = pytest.mark.skipif(not SUPPORTED, reason="fsyncs are made slow by a means of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="an fsync is held by a means of Linux")
 
-
-@pytest.fixture
-def disk() -> Iterator[SlowDisk]:
-    with SlowDisk(choose_server()) as slow:
-        yield slow
+SLOW = 0.4
 
 
 @pytest.fixture
-def server(disk: SlowDisk, tmp_path: Path) -> Iterator[EmbeddedRedis]:
-    """As it is shipped, but for its disk."""
-    with EmbeddedRedis(data_dir=tmp_path / "data", server=disk.binary) as running:
+def server(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """As it is shipped."""
+    with EmbeddedRedis(data_dir=tmp_path / "data") as running:
         yield running
-        disk.seconds = 0
 
 
 @pytest.fixture
@@ -53,20 +50,27 @@ def stored(system: System, task_id: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seconds", [0.4, 60])
+def more_than(callers: Callers, number: int) -> bool:
+    return len(callers.accepted) > number
+
+
 def test_what_was_accepted_outlives_a_redis_that_is_killed_while_its_disk_is_slow(
-    disk: SlowDisk, server: EmbeddedRedis, slow_system: System, seconds: float
+    server: EmbeddedRedis, slow_system: System
 ) -> None:
     port = free_port()
     start_gateway(slow_system, port)
     with Callers(port, {"type": "noop", "data": None}) as callers:
-        wait_until(lambda: len(callers.accepted) > 20, "the load runs")
-        disk.seconds = seconds
+        for times in (1, 2):
+            wait_until(partial(more_than, callers, 20 * times), "the load goes on")
+            held = HeldFsync(server.pid or 0)
+            wait_until(lambda: postponed(slow_system), "Redis postpones its writes")
+            time.sleep(SLOW)
+            held.let_go()
+        held = HeldFsync(server.pid or 0)
         wait_until(lambda: postponed(slow_system), "Redis postpones its writes")
-        before = len(callers.told)
-        wait_until(lambda: postponed(slow_system) and len(callers.told) > before + 3, "callers were answered meanwhile")
-        server.kill()
-    disk.seconds = 0
+        told = len(callers.told)
+        wait_until(lambda: postponed(slow_system) and len(callers.told) > told + 3, "callers are answered meanwhile")
+        held.kill_server()
     server.start()
     lost = [each for each in callers.accepted if not stored(slow_system, each.task_id)]
     assert set(callers.statuses) <= {202, 503}
