@@ -1,6 +1,7 @@
 -- Moves workers that have fallen silent from the live to the lost, and forgets lost ones after their time.
 -- ARGV: now, how long lost ones are kept in microseconds, how many at most, all queues (a JSON array), then two per
 --   worker: its name, its last heartbeat as the caller saw it. A worker that has sent another one since stays.
+--   After an outage of Redis none is moved for as long as leases have another life (`reap.lua`).
 -- Returns the names of those that were moved.
 local WORKERS, LOST, REASSIGNED = 'taskqueue:workers', 'taskqueue:workers:lost', 'taskqueue:workers:reassigned'
 local FORGOTTEN_AT_ONCE = 200
@@ -14,7 +15,8 @@ local function leave_rq(name)
   for _, queue in ipairs(queues) do redis.call('SREM', 'rq:workers:' .. queue, rq) end
 end
 
-for at = 5, #ARGV, 2 do
+local grace = (number_of(redis.call('HGET', 'taskqueue:reaper', 'until')) or 0) > now
+for at = 5, grace and 0 or #ARGV, 2 do
   local name, seen = ARGV[at], redis.call('ZSCORE', WORKERS, ARGV[at])
   if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
     redis.call('ZREM', WORKERS, name)
