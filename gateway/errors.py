@@ -298,7 +298,10 @@ def _of_http(error: HTTPException) -> Refusal:
 _DETAILS = {
     NO_SUCH_PATH: "nothing lives at this path: GET / lists the addresses there are",
     METHOD: "this address does not know this method: the header Allow lists those it knows",
-    TOO_LARGE: "the body is larger than this server takes: send less, or store the data elsewhere and send its address",
+    TOO_LARGE: (
+        "the body is larger than this server takes: send less, store the data elsewhere and send its address, or raise "
+        "MAX_BODY_BYTES"
+    ),
 }
 
 

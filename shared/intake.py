@@ -123,7 +123,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
         if self._too_large():
-            self._refuse(RequestEntityTooLarge(f"the body is larger than {self.adj.max_body} bytes: send less"))
+            said = f"the body is larger than {self.adj.max_body} bytes: send less, or raise MAX_BODY_BYTES"
+            self._refuse(RequestEntityTooLarge(said))
         elif self._chatty():
             self._refuse(BadRequest("a line beside the chunks is too long"))
         if self.error is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 import traceback
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
 
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 _LONGEST_NAME = 200
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACEBACK = 8000
+_PREVIEW = 1000
+_FIELD = re.compile(r'"([^"\\]+)":')
 
 
 class ResultNotSerializable(Exception):
@@ -64,6 +68,7 @@ class Outcomes:
         self.policy = settings.retry_policy
         self.max_delay = timedelta(seconds=settings.max_delay)
         self.max_result_bytes = settings.max_result_bytes
+        self.redact = settings.dashboard_redact
         self.max_depth = settings.max_json_depth
         self.random = Random()
         self._ours = (*runner_files, registry.__file__)
@@ -80,15 +85,26 @@ class Outcomes:
                 "numbers, lists, mappings, dataclasses or pydantic models"
             ) from error
         if len(text) > self.max_result_bytes:
-            raise ResultTooLarge(
+            too_large = ResultTooLarge(
                 f"the result has {len(text)} bytes as JSON, {self.max_result_bytes} is the most: "
                 "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
             )
+            too_large.add_note(f"The result began: {self._preview(text)}")
+            raise too_large
         if b"\\ud" in text:
             self._check_surrogates(text)
         if text.count(b"[") + text.count(b"{") > self.max_depth:
             self._check_depth(text)
         return base64.b64encode(text)
+
+    def _preview(self, text: bytes) -> str:
+        """The beginning of a result, unless it has fields whose values the dashboard is to hide."""
+        began = text[:_PREVIEW].decode()
+        names = [name.lower() for name in _FIELD.findall(began)]
+        hidden = [pattern.rpartition(".")[2].lower() for pattern in self.redact]
+        if any(fnmatchcase(name, pattern) for name in names for pattern in hidden):
+            return "(not shown: it has fields named in DASHBOARD_REDACT)"
+        return f"{began}..."
 
     def _check_surrogates(self, text: bytes) -> None:
         try:

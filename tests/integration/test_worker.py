@@ -127,6 +127,27 @@ def test_a_result_that_cannot_be_kept_is_a_failure_that_says_what_to_change(
     task = system.ended(system.submit("odd_result", json.dumps(data)))
     assert task.summary.error is not None
     assert task.summary.error.type == error
+    assert len(task.attempts) == 1
+
+
+def test_a_result_that_is_too_large_is_final_names_the_setting_and_keeps_its_beginning(system: System) -> None:
+    system.start_worker(MAX_RESULT_BYTES="64")
+    task = system.ended(system.submit("echo", json.dumps({"rows": "x" * 2000})))
+    [attempt] = task.attempts
+    assert task.summary.error is not None
+    assert task.summary.error.message.endswith("or raise MAX_RESULT_BYTES")
+    assert attempt.error is not None
+    assert attempt.error.traceback is not None
+    assert 'The result began: {"rows":"xxx' in attempt.error.traceback
+    assert "x" * 1100 not in attempt.error.traceback
+
+
+def test_the_beginning_of_a_result_with_hidden_fields_is_not_kept(system: System) -> None:
+    system.start_worker(MAX_RESULT_BYTES="64")
+    task = system.ended(system.submit("echo", json.dumps({"Db_Password": "hunter2", "rows": "x" * 2000})))
+    assert task.attempts[0].error is not None
+    assert "hunter2" not in str(task.attempts[0].error.traceback)
+    assert "DASHBOARD_REDACT" in str(task.attempts[0].error.traceback)
 
 
 def test_data_that_does_not_fit_is_dead_lettered_naming_the_member(system: System) -> None:
