@@ -15,12 +15,11 @@ def rq_job(task_id: str) -> str:
     """hash, owner: every script; for ever. The record of a task: RQ's fields, and ours beside them.
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
-    cancel, sent_back, unique, unique_until, unique_client (who sent it, where callers have names), limit_key,
-    fair_key, line (where it stands aside), refused (by which versions of the type), refusal (why), and one
-    `attempt:N` per attempt (JSON). Of a task that is tied to others also links, children (how many), one `child:N`
-    for each of these, parents (JSON), on_parent_failure, waits, batch, batch_index, after_batch; of one whose end is
-    told outside webhook (JSON), told (which end) and deliveries (how many), and of each of these delivery_of and
-    receiver (whose it is).
+    time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, line (where it stands
+    aside), refused (by which versions of the type), refusal (why), and one `attempt:N` per attempt (JSON). Of a task
+    that is tied to others also links, children (how many), one `child:N` for each of these, parents (JSON),
+    on_parent_failure, waits, batch, batch_index, after_batch; of one whose end is told outside webhook (JSON), told
+    (which end) and deliveries (how many), and of each of these delivery_of and receiver (whose it is).
     RQ's that we rely on: status, data, origin, description (the type), timeout, meta, created_at, enqueued_at,
     started_at, ended_at, worker_name.
     """

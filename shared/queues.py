@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -290,7 +291,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 def _extra(task: NewTask) -> str:
     found = _ties(task)
     if task.timeout:
-        found += "timeout", str(task.timeout.total_seconds())
+        seconds = task.timeout.total_seconds()
+        found += "time_limit", str(seconds), "timeout", str(math.ceil(seconds))
     if task.retry:
         found += "retry", json.dumps(task.retry)
     if task.meta:

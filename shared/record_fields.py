@@ -119,7 +119,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         data=attempt_read("the data", lambda: load_anything(wire.decode(summary.type, fields["data"])), None),
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
-        timeout=attempt_read("the time limit", lambda: _seconds(fields.get("timeout")), None),
+        timeout=attempt_read("the time limit", lambda: _seconds(fields.get("time_limit")), None),
         retry=attempt_read("the retry policy", lambda: _retry(load_anything(fields.get("retry", b"{}"))), {}),
         expires_at=attempt_read(
             "the expiry", lambda: instant(float(fields["expires_at"])) if "expires_at" in fields else None, None

@@ -6,15 +6,6 @@
 local HOOK = 'taskqueue.webhook'
 local MOST_RESULT = 65536 -- base64; a larger result is left out, and the delivery says so
 
--- What the handler returned, as RQ's stream keeps it: base64 of JSON.
-local function result_of(id)
-  local entries = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 1)
-  local entry = not entries.err and entries[1] and entries[1][2] or {}
-  for at = 1, #entry, 2 do
-    if entry[at] == 'return_value' then return entry[at + 1] end
-  end
-end
-
 local function why(text)
   local ok, error = pcall(cjson.decode, text or '')
   if not ok or type(error) ~= 'table' then return nil end

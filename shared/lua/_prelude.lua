@@ -320,6 +320,17 @@ local function park_foreign(queue, ids)
   return 3 + 2 * looked
 end
 
+-- What the handler returned, as RQ's stream keeps it: base64 of JSON; nil when it has returned nothing. A stock worker
+-- that took an entry of ours may have added a failure behind it.
+local function result_of(id)
+  local entries = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 10)
+  for _, entry in ipairs(entries.err and {} or entries) do
+    for at = 1, #entry[2], 2 do
+      if entry[2][at] == 'return_value' then return entry[2][at + 1] end
+    end
+  end
+end
+
 -- Removes every trace of a task from every structure that could hold it.
 local function remove(id, state, queue, token)
   local values = fields(id, 'description', 'tags', 'unique')

@@ -9,7 +9,7 @@
 --   (JSON, "" for none), then in how many microseconds a rate lets the next one start (-1: none waits for that)}.
 -- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
-local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'timeout', 'retry', 'meta',
+local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
 -- Where nobody stands in a line the last three are not asked for.
 if not limited then NAMES[18], NAMES[17], NAMES[16] = nil, nil, nil end
@@ -36,11 +36,7 @@ local function heritage(id)
       spend(2)
       local state, found = state_of(parent[1]), ''
       if state == 'completed' then
-        local last = redis.pcall('XREVRANGE', 'rq:results:' .. parent[1], '+', '-', 'COUNT', 1)
-        local entry = type(last) == 'table' and last[1] and last[1][2] or {}
-        for i = 1, #entry, 2 do
-          if entry[i] == 'return_value' then found = entry[i + 1] end
-        end
+        found = result_of(parent[1]) or ''
       elseif state == 'failed' then
         found = redis.call('HGET', job_key(parent[1]), 'error') or ''
       end

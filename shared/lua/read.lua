@@ -9,11 +9,6 @@ local function value_of(entry, wanted)
   return ''
 end
 
-local function result(id)
-  local last = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 1)
-  return last[1] and value_of(last[1][2], 'return_value') or ''
-end
-
 local function position(id, queue)
   local rank = redis.pcall('ZRANK', 'taskqueue:pending:' .. queue, id)
   return type(rank) == 'number' and rank or -1
@@ -23,7 +18,7 @@ local function read(id)
   local record = redis.pcall('HGETALL', job_key(id))
   if record.err then return {'', '', -1, ''} end
   local state, queue = value_of(record, 'state'), value_of(record, 'origin')
-  return {record, state == 'completed' and result(id) or '', state == 'pending' and position(id, queue) or -1,
+  return {record, state == 'completed' and result_of(id) or '', state == 'pending' and position(id, queue) or -1,
     redis.call('HGET', 'taskqueue:cause-of', id) or ''}
 end
 

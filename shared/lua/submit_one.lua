@@ -98,13 +98,13 @@ end
 
 -- What a claim does when it starts a task, and what it answers.
 local worker, token = order[1], order[2]
-local said = {timeout = '', retry = '', meta = ''}
+local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
 redis.call('HSET', job_key(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', 'rq:wip:' .. queue, '+inf', id .. ':' .. token)
 redis.call('SET', 'taskqueue:handed:' .. worker, token .. ' ' .. id, 'EX', 60)
 redis.call('DEL', 'taskqueue:order:' .. worker)
-local task = {id, queue, task_type, data, 1, 0, 0, 0, said.timeout, said.retry, said.meta, NOW, ''}
+local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, ''}
 redis.call('PUBLISH', 'taskqueue:handover:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
 return 'pending'

@@ -29,7 +29,7 @@ from tests.harness import System, free_port, running_system, scrape, wait_until
 
 HONEST = 200
 NONSENSE = (b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000)
-WHEN_IT_FAILS = ("retry", "progress", "failures", "attempt", "crashes", "meta", "timeout")
+WHEN_IT_FAILS = ("retry", "progress", "failures", "attempt", "crashes", "meta", "time_limit")
 """What is looked at when a task has failed, or says how far it is."""
 NO_MOMENTS = (math.inf, -math.inf, 1e300)
 POLICIES = (

@@ -282,7 +282,7 @@ def test_records_damaged_by_hand_are_set_aside_and_the_queue_goes_on(system: Sys
     ids = system.submit_many([("noop", "null")] * 20)
     system.redis.hdel(keys.rq_job(ids[3]), "data")
     system.redis.hset(keys.rq_job(ids[5]), "data", b"\x80\x04not a call")
-    system.redis.hset(keys.rq_job(ids[7]), mapping={"attempt": "many", "timeout": "soon", "retry": "{", "meta": "["})
+    system.redis.hset(keys.rq_job(ids[7]), mapping={"attempt": "many", "time_limit": "soon", "retry": "{", "meta": "["})
     system.redis.delete(keys.rq_job(ids[9]))
     system.redis.set(keys.rq_job(ids[11]), "a string")
     system.redis.hset(keys.rq_job(ids[13]), "description", b"\xff\xfe")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from functools import partial
 from threading import Thread
 
 import pytest
 from redis import Redis
-from rq import Queue
+from rq import Queue, SimpleWorker
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
@@ -159,6 +160,47 @@ def test_rq_empty_deletes_what_waits_and_rq_requeue_sends_nothing_back(
     rq("empty", "low", "-S", "rq.serializers.JSONSerializer")
     with pytest.raises(NoSuchJobError):
         fetch(system, busy[TaskState.PENDING])
+
+
+def test_rq_suspend_stops_nothing_and_a_cancel_by_rq_is_none(system: System, redis_server: EmbeddedRedis) -> None:
+    command = [sys.executable, "-m", "rq.cli", "suspend", "--url", redis_server.url]
+    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    cancelled = system.submit("noop", queue="low")
+    fetch(system, cancelled).cancel()
+    assert fetch(system, cancelled).get_status() == "canceled"
+    system.start_worker()
+    system.start_housekeeper()
+    assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
+    assert system.ended(cancelled).summary.state is TaskState.COMPLETED, "the task got a new entry and ran"
+    assert fetch(system, cancelled).get_status() == "finished"
+
+
+@pytest.mark.parametrize(("exact", "whole"), [(30.0, 30), (0.5, 1), (2.25, 3)])
+def test_rq_reads_a_task_that_has_its_own_time_limit(system: System, exact: float, whole: int) -> None:
+    task_id = system.submit("noop", timeout=timedelta(seconds=exact))
+    assert fetch(system, task_id).timeout == whole
+    assert system.records.get(task_id).timeout == timedelta(seconds=exact)
+
+
+def test_a_time_limit_of_a_part_of_a_second_holds(system: System) -> None:
+    system.start_worker(MAX_RETRIES="0")
+    dead = system.ended(system.submit("slowly", '{"seconds": 60}', timeout=timedelta(seconds=0.5)))
+    assert dead.attempts[0].ended_at - dead.attempts[0].started_at < timedelta(seconds=30)  # type: ignore[operator]
+    assert dead.summary.error is not None
+    assert "0.5 s" in dead.summary.error.message
+
+
+def test_a_late_failure_of_a_stock_worker_does_not_hide_the_result(system: System) -> None:
+    system.start_worker()
+    task_id = system.submit("echo", '{"answer": [42]}')
+    system.ended(task_id)
+    job, queue = fetch(system, task_id), Queue("normal", connection=system.redis, serializer="json")
+    stock = SimpleWorker([queue], connection=system.redis, serializer="json")
+    stock.handle_job_failure(job, queue, exc_string="ModuleNotFoundError: too late")
+    assert fetch(system, task_id).get_status() == "failed", "what RQ reads is what RQ wrote last"
+    assert fetch(system, task_id).return_value() is None
+    for seen in (system.records.get(task_id), system.records.read_many([task_id])[task_id].detail):
+        assert (seen.summary.state, seen.result) == (TaskState.COMPLETED, {"answer": [42]})
 
 
 def test_a_task_removed_by_a_stock_tool_stops_nothing(system: System) -> None:

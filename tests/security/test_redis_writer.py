@@ -58,7 +58,7 @@ def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
 
 def test_a_record_that_was_tampered_with_ends_as_a_dead_letter_or_runs_as_it_was_meant(system: System) -> None:
     honest = system.submit("echo", "2")
-    tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "timeout", "links")}
+    tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "time_limit", "links")}
     for field, task_id in tampered.items():
         system.redis.hset(keys.rq_job(task_id), field, b"\x80\x04\xff{}[]")
     system.start_worker()
