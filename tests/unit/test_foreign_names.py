@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -37,10 +38,13 @@ def test_a_part_says_so_when_it_starts(module: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", module], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
+    end = threading.Timer(60, process.kill)
+    end.start()
     try:
         assert process.stderr
-        line = next(each for each in process.stderr if "DECKARD" in each)
+        line = next((each for each in process.stderr if "DECKARD" in each), "nothing was said")
     finally:
+        end.cancel()
         process.kill()
         process.wait()
     assert "DECKARD_LOG_LEVEL is not read: set LOG_LEVEL" in line

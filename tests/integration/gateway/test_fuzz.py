@@ -77,7 +77,7 @@ class Target:
         for each in (*self.tasks, hooked):
             system.ended(each)
         self.tasks += [hooked, system.records.deliveries(system.records.get(hooked))[0].id]
-        answer = httpx.post(f"{self.url}/tasks/batch", json={"tasks": [{"type": "echo", "data": 1}] * 3})
+        answer = httpx.post(f"{self.url}/tasks/batch", json={"tasks": [{"type": "echo", "data": 1}] * 3}, timeout=30)
         self.batch = answer.json()["batch_id"]
 
     @staticmethod

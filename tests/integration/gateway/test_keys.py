@@ -68,6 +68,7 @@ OPERATE = {
     "POST /batches/{batch_id}/retry",
     "POST /dlq/failed-tasks/{task_id}/retry",
     "POST /queues/{name}/pause",
+    "POST /queues/{name}/foreign/move",
     "POST /queues/{name}/resume",
     "PUT /limits/types/{name}",
     "DELETE /limits/types/{name}",
