@@ -128,11 +128,10 @@ end
 -- --- parents and children ---
 
 -- The parents in a record, each {id, on}.
-local MOST_PARENTS = 1000
 local function parents_of(text)
   local parents = {}
   for _, each in ipairs(list_of(text, 262144)) do
-    if type(each) == 'table' and type(each[1]) == 'string' and #parents < MOST_PARENTS then parents[#parents + 1] = each end
+    if type(each) == 'table' and type(each[1]) == 'string' and #parents < 1000 then parents[#parents + 1] = each end
   end
   return parents
 end

@@ -276,11 +276,10 @@ local function list_of(text, most)
   return readable and type(list) == 'table' and list or {}
 end
 
-local MOST_TAGS = 16
 local function tags_of(text)
   local tags = {}
   for _, tag in ipairs(list_of(text, 16384)) do
-    if type(tag) == 'string' and #tags < MOST_TAGS then tags[#tags + 1] = tag end
+    if type(tag) == 'string' and #tags < 16 then tags[#tags + 1] = tag end
   end
   return tags
 end

@@ -19,7 +19,7 @@ local tasks, unreadable, taken = {}, {}, {}
 -- About how many commands this claim may still send. Where they are used up, it answers with what it has and asks to be
 -- sent again: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
 local patience = 2000
-local PLAIN, TIED, ASIDE, BY_AGE, ENDED_HERE, OWED_EACH = 2, 10, 10, 12, 25, 30
+local COST = {plain = 2, tied = 10, aside = 10, by_age = 12, ended = 25, owed = 30}
 local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
@@ -79,7 +79,7 @@ end
 
 -- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
 local function set_aside(id, queue, v)
-  spend(ENDED_HERE)
+  spend(COST.ended)
   unreadable[#unreadable + 1] = id
   if v and not (v[1] or v[2] or v[3]) then
     redis.call('ZREM', TASKS, id)
@@ -95,7 +95,7 @@ local function set_aside(id, queue, v)
 end
 
 local function expire(id, queue, tied)
-  spend(ENDED_HERE)
+  spend(COST.ended)
   redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
   redis.call('ZREM', DEADLINES, id)
   enter_ended(id, 'expired', queue)
@@ -108,7 +108,7 @@ local function may_start(id, queue)
   local batch = redis.call('HGET', job_key(id), 'batch')
   local why = batch and stopped(batch)
   if why then
-    spend(ENDED_HERE)
+    spend(COST.ended)
     cancel_waiting(id, 'pending', queue, why)
   end
   return not why
@@ -121,7 +121,7 @@ local function begin(id, queue, v, score)
   local attempt = math.max(0, math.floor(number_of(v[4]) or 0)) + 1
   redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
     'attempt', attempt, 'token', token)
-  spend((v[15] and TIED or PLAIN) + (v[14] and 3 or 0))
+  spend((v[15] and COST.tied or COST.plain) + (v[14] and 3 or 0))
   if v[11] then redis.call('ZREM', DEADLINES, id) end
   if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
   if v[15] then moved(id, 'pending', 'running') end
@@ -173,7 +173,7 @@ local function make_way(id, queue, v, score)
   if string.find(v[2], '[^%w._-]') then -- no type has such a name
     set_aside(id, queue, v)
   else
-    spend(ASIDE + wait_for_worker(id, queue, v[2], v[18], tenant_of(id, v), score))
+    spend(COST.aside + wait_for_worker(id, queue, v[2], v[18], tenant_of(id, v), score))
   end
   return true
 end
@@ -188,7 +188,7 @@ local function take_one(id, queue, score)
   local group, tenant
   if limited then group, tenant = line_for(id, v) end
   if not group then return begin(id, queue, v, score) end
-  spend(ASIDE)
+  spend(COST.aside)
   enter_line(id, queue, group, tenant, score)
 end
 
@@ -245,7 +245,7 @@ end
 
 -- What ended tasks owe to others is dealt with before anything new is begun: about a millisecond's worth.
 local owing = redis.call('EXISTS', OWED) == 1 and pay(40)
-if owing then spend(owing * OWED_EACH) end
+if owing then spend(owing * COST.owed) end
 
 local queues, next_token = {}, nil
 for at = 7, #ARGV, 2 do
@@ -376,7 +376,7 @@ local function take_by_age(queue, n)
       end
     end
     if not best then return end
-    spend(BY_AGE)
+    spend(COST.by_age)
     firsts[from] = nil
     if best.group then
       take_from_line(best, queue)

@@ -17,6 +17,7 @@ from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.limits import Limit, Limits
 from shared.queues import submit_arguments
+from shared.scripts import careful
 from shared.tasks import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from tests.integration.store import LEASE, Store
 from tests.unit.test_lua_text import SCRIPTS
@@ -452,7 +453,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "limit_put": ("type:noop", '{"concurrency":1}'),
     "limit_read": (),
     "limit_share": ("type:noop", '{"concurrency":1}'),
-    "lock_acquire": ("timeout", "nonce", "hk", 30_000_000, 1000),
+    "lock_acquire": ("timeout", "nonce", "hk", 30_000_000, 1000, "thread"),
     "lock_extend": ("timeout", "token", 1000),
     "lock_force": ("timeout", "", "who", "reason", 1000),
     "lock_read": ("timeout",),
@@ -480,6 +481,12 @@ def test_a_script_for_one_thing_sends_few_commands(store: Store, name: str) -> N
     Batches(store.scripts).open("b", BatchTerms())
     store.submit(500)
     assert commands_of(store, name, FEW[name]) <= 100
+
+
+def test_every_script_compiles_with_care_too(store: Store) -> None:
+    """Lua has room for 200 local names in a script, and `_careful.lua` brings some more."""
+    for name in SCRIPTS:
+        store.redis.script_load(careful(name))
 
 
 def test_every_script_is_counted() -> None:
