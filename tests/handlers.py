@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import decimal
 import hashlib
 import importlib
+import io
+import locale
 import logging
+import logging.config
 import os
+import re
+import resource
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +38,7 @@ from worker import (
     report_progress,
     task,
 )
+from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 
 log = logging.getLogger(__name__)
 
@@ -211,6 +223,81 @@ async def unending(how: str) -> str:
     return f"{left.done()}"
 
 
+def _mute_signals() -> None:
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _lose_working_directory() -> None:
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
+
+
+def _move_to_auckland() -> None:
+    os.environ["TZ"] = "Pacific/Auckland"
+    time.tzset()
+
+
+LEAVE_BEHIND: dict[str, Callable[[], object]] = {
+    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.05),
+    "signals": _mute_signals,
+    "mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL, CANCEL_SIGNAL}),
+    "limits": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+    "cwd": _lose_working_directory,
+    "umask": lambda: os.umask(0o777),
+    "zone": _move_to_auckland,
+    "environment": lambda: os.environ.update(PATH="/nowhere"),
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "POSIX"),
+    "recursion": lambda: sys.setrecursionlimit(200),
+    "sockets": lambda: socket.setdefaulttimeout(0.001),
+    "logging": lambda: logging.config.dictConfig({"version": 1, "root": {"level": "CRITICAL"}}),
+    "stdout": lambda: setattr(sys, "stdout", io.StringIO()),
+    "loop": lambda: asyncio.get_event_loop().close(),
+    "context": lambda: decimal.getcontext().__setattr__("prec", 3),
+    # These cost their executor.
+    "closed stdout": lambda: sys.stdout.close(),  # noqa: PLW0108  # the one of that moment
+    "no stdout": lambda: os.close(1),
+    "other stderr": lambda: os.dup2(0, 2),
+}
+
+
+@task("leave")
+def leave(what: str) -> int:
+    """Leaves something behind; its process."""
+    time.sleep(0.002)
+    LEAVE_BEHIND[what]()
+    return os.getpid()
+
+
+@task("surroundings")
+def surroundings(seconds: float = 0.0) -> list[str]:
+    """Everything in its process that another handler could have changed."""
+    time.sleep(seconds)
+    print("printed", flush=True)
+    log.warning("logged")
+    files = [f"{(about := os.fstat(number)).st_dev}:{about.st_ino}" for number in range(3)]
+    root = logging.getLogger()
+    found = [
+        *(signal.getsignal(number) for number in (TIME_LIMIT_SIGNAL, CANCEL_SIGNAL, signal.SIGTERM)),
+        signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+        os.getcwd(),
+        mask := os.umask(0),
+        sorted(os.environ.items()),
+        time.tzname,
+        locale.setlocale(locale.LC_ALL),
+        sys.getrecursionlimit(),
+        socket.getdefaulttimeout(),
+        (root.level, len(root.handlers), log.disabled),
+        files,
+        decimal.getcontext().prec,
+    ]
+    os.umask(mask)
+    asyncio.get_event_loop().run_until_complete(asyncio.sleep(0))
+    return [re.sub(r" at 0x\w+", "", str(each)) for each in found]
+
+
 @task("own-loop")
 def own_loop(how: str) -> str:
     """Uses asyncio in a handler that is no coroutine, and leaves the current event loop closed, or none."""
@@ -377,3 +464,40 @@ def mutter() -> None:
     thread = threading.Thread(target=log.info, args=("from a thread",))
     thread.start()
     thread.join()
+
+
+@task("stray")
+def stray(secret: str) -> str:
+    """Leaves a thread behind that logs, reports progress, starts more threads and asks which task it works for."""
+
+    def run(depth: int) -> None:
+        for _ in range(20):
+            log.warning("%s from depth %d", secret, depth)
+            report_progress(0.99, secret)
+            with contextlib.suppress(RuntimeError):
+                log.warning("%s thinks it is task %s", secret, current_task().id)
+            time.sleep(0.02)
+        threading.Thread(target=run, args=(depth + 1,), daemon=True).start()
+
+    threading.Thread(target=run, args=(0,), daemon=True).start()
+    return secret
+
+
+_POOL = ThreadPoolExecutor(1)
+
+
+@task("helped")
+def helped(words: str, seconds: float = 0.0) -> list[str]:
+    """Has threads of its own, and one of a pool that all tasks share, log and ask for the current task."""
+    found: list[str] = []
+
+    def help_out(how: str) -> None:
+        log.warning("%s by %s", words, how)
+        found.append(current_task().id)
+
+    thread = threading.Thread(target=help_out, args=("thread",))
+    thread.start()
+    thread.join()
+    _POOL.submit(help_out, "pool").result()
+    time.sleep(seconds)
+    return found

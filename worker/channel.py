@@ -22,7 +22,7 @@ import select
 import signal
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 from zlib import crc32
@@ -77,7 +77,7 @@ CANCEL_SIGNAL = signal.SIGUSR2
 
 HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
 LEFT = "left"
-"""After an outcome: what the handler left behind, for which the executor ends instead of running another task."""
+"""After an outcome: what the handler left behind, and whether the executor ends for it instead of running another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,11 @@ def tickets(numbers: list[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def take_tickets(fd: int) -> Iterator[int]:
+def take_tickets(fd: int, may_wait: Callable[[], bool]) -> Iterator[int]:
     """The executor's side: one ticket after the other, until the worker closes the pipe.
 
-    The pipe does not block, because both sides read from it and only one gets each ticket.
+    The pipe does not block, because both sides read from it and only one gets each ticket. Before it waits for one,
+    `may_wait` can end it.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -174,6 +175,8 @@ def take_tickets(fd: int) -> Iterator[int]:
         try:
             ticket = os.read(fd, TICKET)
         except BlockingIOError:
+            if not may_wait():
+                return
             poll.poll()
             continue
         if not ticket:

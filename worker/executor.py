@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextvars import copy_context
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -30,22 +31,24 @@ from shared.stop_points import stop_point
 from shared.task_types import pack, version_of
 from shared.telemetry import Tracing
 from shared.traceparent import TRACEPARENT, trace_id, unsampled
-from worker import channel
+from worker import channel, standard_streams
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.family import read_family
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from worker.leftovers import Leftovers
 from worker.log_tail import LogTail
 from worker.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.process import die_with_parent
+from worker.recorder import Recorder
+from worker.threads import inherit_current_task
 from worker.tracing import AttemptSpans, Shipper
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
-_PROGRESS_INTERVAL = 0.2
 _CANCEL_WAIT = 1.0
 """Seconds that coroutines which outlive their handler have to end after they were cancelled."""
 
@@ -60,18 +63,15 @@ class Executor:
         self.shipper = Shipper(self._send, collector_of(settings) is not None)
         self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.shipper)))
         self.outcomes = Outcomes(settings, [__file__])
-        self.log = LogTail(settings.max_log_bytes, self._send_log)
+        self.max_log_bytes = settings.max_log_bytes
         self.loop: asyncio.AbstractEventLoop | None = None
         self.cancel_wait = min(_CANCEL_WAIT, settings.kill_grace / 2)
         self.interrupted_by = ""
         self.left: list[str] = []
-        self.number = 0
         self.started_us = 0
         self.limit_us = 0
-        self.traceparent: str | None = None
         self.task: CurrentTask | None = None
         self.interruptible = False
-        self.progress_sent = 0.0
         self.cancelled = False
         self.pid = os.getpid()
         self.sending = threading.Lock()
@@ -84,29 +84,38 @@ class Executor:
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
+        self.leftovers = Leftovers(self._tell_left)
         for clock_offset_us, assignment in self._assignments():
             stop_point("executor.begin")
-            outcome = self.attempt(assignment, clock_offset_us)
+            # A context of its own: what a handler leaves in context variables reaches no other task.
+            outcome = copy_context().run(self.attempt, assignment, clock_offset_us)
             stop_point("executor.done")
             self._send((channel.OUTCOME, *outcome))
             stop_point("executor.told")
-            if not self._fit(assignment):
+            if not self._fit(assignment, outcome.run_us):
                 return
 
-    def _fit(self, assignment: Assignment) -> bool:
-        """Whether this process may run another task; otherwise the worker is told why, and replaces it."""
+    def _fit(self, assignment: Assignment, run_us: int) -> bool:
+        """Whether this process can run another task; otherwise the worker was told why, and replaces it."""
+        handler = self.task.type if self.task else assignment.type.decode(errors="replace")
         if self.interrupted_by:
             # Whatever it was doing is half done: an import, a lock, a message to a database in a pool of connections.
-            self._send((channel.LEFT, assignment.type, f"work cut off by {self.interrupted_by}", logging.INFO))
+            self._tell_left(handler, f"work cut off by {self.interrupted_by}", logging.INFO, ends=True)
         elif self.left:
-            self._send((channel.LEFT, assignment.type, ", ".join(self.left), logging.WARNING))
-        return not (self.interrupted_by or self.left)
+            self._tell_left(handler, ", ".join(self.left), logging.WARNING, ends=True)
+        else:
+            return self.leftovers.fit_after(handler, run_us)
+        return False
+
+    def _tell_left(self, handler: str, what: str, level: int, ends: bool) -> None:
+        printable = what[:1000].encode("utf-8", "backslashreplace").decode()
+        self._send((channel.LEFT, handler, printable, level, ends))
 
     def _assignments(self) -> Iterator[tuple[int, Assignment]]:
         """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""
         waiting: deque[tuple[int, Assignment]] = deque()
         with os.fdopen(self.ends.tasks, "rb", buffering=1 << 16) as file:
-            for number in channel.take_tickets(self.ends.tickets):
+            for number in channel.take_tickets(self.ends.tickets, self.leftovers.fit_when_idle):
                 while True:
                     while not waiting:
                         frame = channel.read_frame(file)
@@ -122,29 +131,29 @@ class Executor:
 
     def attempt(self, assignment: Assignment, clock_offset_us: int) -> Outcome:
         """Runs one task to its outcome; nothing that a handler raises gets out."""
-        self.number = assignment.number
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)
-        self.traceparent = self.task = None
+        self.task = None
         self.cancelled = False
-        self.log.start()
-        self.shipper.start()
+        recorder = self._recorder(assignment.number)
+        self.shipper.start(recorder)
         handler = self.handlers.get(assignment.type.decode(errors="replace"))
         result = b""
         error: BaseException | None = None
         try:
-            self.task = self._context(assignment, self.started_us + clock_offset_us)
+            self.task = self._context(assignment, self.started_us + clock_offset_us, recorder)
+            current.set(self.task)
             self.interruptible = True
-            result = self._run(handler, assignment, self.task)
+            result = self._run(handler, assignment)
             self.interruptible = False
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             error = caught
         self.interruptible = False
         if os.getpid() != self.pid:
             _leave(error)
-        self.log.active = False
+        recorder.ended = True
         ended_us = time.monotonic_ns() // 1000
-        record = self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)
+        record = self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)
         run_us = ended_us - self.started_us
         if error is None:
             outcome = self.outcomes.completed(assignment.number, record, result, run_us)
@@ -154,10 +163,19 @@ class Executor:
                 assignment, handler, error, record, run_us, cancelled=self.cancelled, version=version
             )
         self.spans.end(outcome)
-        self.task = None
         return outcome
 
-    def _run(self, handler: Handler | None, assignment: Assignment, task: CurrentTask) -> bytes:
+    def _recorder(self, number: int) -> Recorder:
+        """Of one attempt: each line goes to the worker at once, in case this process dies."""
+        return Recorder(
+            self.max_log_bytes,
+            lambda line: self._send((channel.LOG, number, line)),
+            lambda fraction, message: self._send(
+                (channel.PROGRESS, number, dump({"fraction": fraction, "message": message}))
+            ),
+        )
+
+    def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
         """The result of the handler, ready to be reported."""
         parsed(assignment.retry, "retry policy")
         if handler is None:
@@ -168,11 +186,7 @@ class Executor:
                 f"it has: {known}"
             )
         arguments = self._arguments(handler, assignment)
-        token = current.set(task)
-        try:
-            return self.outcomes.result(self._call(handler, arguments))
-        finally:
-            current.reset(token)
+        return self.outcomes.result(self._call(handler, arguments))
 
     def _call(self, handler: Handler, arguments: Any) -> Any:
         value = handler.call(arguments)
@@ -185,20 +199,18 @@ class Executor:
         except ValidationError as error:
             raise InvalidData(explain(error)) from error
 
-    def _context(self, assignment: Assignment, started_us: int) -> CurrentTask:
+    def _context(self, assignment: Assignment, started_us: int, recorder: Recorder) -> CurrentTask:
         meta = parsed(assignment.meta, "metadata")
         traceparent = meta.get(TRACEPARENT)
-        self.traceparent = traceparent if isinstance(traceparent, str) else None
         self.spans.begin(assignment, meta, started_us - assignment.enqueued_us)
-        self.progress_sent = 0.0  # the pause between two reports is each task's own, so the first is always told
         return CurrentTask(
             id=assignment.id.decode(),
             type=assignment.type.decode(errors="replace"),
             attempt=assignment.attempt,
             failures=assignment.failures,
-            traceparent=self.traceparent,
+            traceparent=traceparent if isinstance(traceparent, str) else None,
             family=read_family(assignment.family),
-            send_progress=self._send_progress,
+            recorder=recorder,
             open_locks=partial(locking.in_redis, f"task {assignment.id.decode()}"),
         )
 
@@ -228,7 +240,7 @@ class Executor:
             names = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
             self.left.append(f"coroutines that do not end when they are cancelled ({names})")
 
-    def _record(self, assignment: Assignment, started_us: int, ended_us: int) -> dict[str, Any]:
+    def _record(self, assignment: Assignment, recorder: Recorder, started_us: int, ended_us: int) -> dict[str, Any]:
         """What goes into the attempt's history in any case."""
         record: dict[str, Any] = {
             "worker": self.worker,
@@ -236,10 +248,10 @@ class Executor:
             "started_at": started_us,
             "ended_at": ended_us,
         }
-        if traced := trace_id(self.traceparent):
+        if traced := trace_id(self.task.traceparent if self.task else None):
             record["trace_id"] = traced
-        if self.log.lines:
-            record["logs"] = list(self.log.lines)
+        if recorder.lines:
+            record["logs"] = list(recorder.lines)
         if self.shipper.kept:
             record["spans"] = self.shipper.kept
             record["spans_left_out"] = self.shipper.left_out
@@ -247,15 +259,16 @@ class Executor:
 
     def carries(self) -> str | None:
         """What a handler's call carries on where nothing is recorded: that others are not to record it either."""
-        return (self.traceparent or unsampled()) if self.task else None
+        task = current.get()
+        return (task.traceparent or unsampled()) if task else None
 
     def log_fields(self) -> dict[str, Any]:
-        """What every line in the log says while an attempt runs, whichever thread writes it."""
-        task = self.task
+        """What a line in the log says about the task that it was written for, also in a thread that outlives it."""
+        task = current.get()
         if task is None:
             return {}
-        about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(self.traceparent)}
-        return {**about, "span_id": self.spans.id(), **telemetry.log_fields()}
+        about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
+        return {**about, "span_id": self.spans.id() if task is self.task else None, **telemetry.log_fields()}
 
     # --- being stopped ---
 
@@ -293,22 +306,14 @@ class Executor:
 
     def _on_fork(self) -> None:
         """In a process that a handler forked: it is no executor, so it lets go of everything that makes one."""
-        self.log.active = False
+        if self.task and self.task.recorder:
+            self.task.recorder.limit = 0
+            self.task.recorder.on_progress = lambda fraction, message: None
         self.shipper.collected = False
         self.interruptible = False
         for fd in (self.ends.tasks, self.ends.tickets, self.ends.news):
             with contextlib.suppress(OSError):
                 os.close(fd)
-
-    def _send_log(self, line: str) -> None:
-        self._send((channel.LOG, self.number, line))
-
-    def _send_progress(self, fraction: float, message: str) -> None:
-        now = time.monotonic()
-        if fraction < 1 and now - self.progress_sent < _PROGRESS_INTERVAL:
-            return
-        self.progress_sent = now
-        self._send((channel.PROGRESS, self.number, dump({"fraction": fraction, "message": message})))
 
 
 def _leave(error: BaseException | None) -> NoReturn:
@@ -325,6 +330,7 @@ def main(arguments: list[str]) -> int:
     # The terminal's Ctrl-C and a service manager's SIGTERM are the worker's business.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    standard_streams.never_fail()
     settings = load()
     logs.configure("worker", settings.log_level, settings.log_format, instance=worker)
     try:
@@ -334,7 +340,8 @@ def main(arguments: list[str]) -> int:
         return 2
     executor = Executor(handlers, settings, worker, ends)
     logs.about = executor.log_fields
-    logging.getLogger().addHandler(executor.log)
+    logging.getLogger().addHandler(LogTail())
+    inherit_current_task()
     trace_redis(executor.spans.tracing)
     trace_calls(executor.spans.tracing, executor.carries)
     executor.run()

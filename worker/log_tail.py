@@ -1,41 +1,35 @@
-"""The log lines of the running attempt."""
+"""The log lines of attempts."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
+
+from worker.handlers.context import current
+from worker.recorder import Recorder
+
+
+def of_current_task() -> Recorder | None:
+    """The recorder of the task that this thread or coroutine works for."""
+    task = current.get()
+    return task.recorder if task else None
 
 
 class LogTail(logging.Handler):
-    """Keeps the last log lines of the running attempt and tells the worker each, in case this process dies."""
+    """Records each log line on the attempt that it belongs to."""
 
-    def __init__(self, limit: int, send: Callable[[str], None]) -> None:
+    def __init__(self, find: Callable[[], Recorder | None] = of_current_task) -> None:
         super().__init__()
-        self.limit = limit
-        self.send = send
-        self.lines: deque[str] = deque()
-        self.size = 0
-        self.active = False
-
-    def start(self) -> None:
-        """Another attempt begins."""
-        if self.lines:
-            self.lines.clear()
-            self.size = 0
-        self.active = True
+        self.find = find
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not (self.active and self.limit):
+        recorder = self.find()
+        if recorder is None or recorder.ended or not recorder.limit:
             return
         stamp = time.strftime("%H:%M:%S", time.gmtime(record.created))
         try:
-            line = f"{stamp} {record.levelname} {record.getMessage()}"[: self.limit]
+            line = f"{stamp} {record.levelname} {record.getMessage()}"
         except Exception:
-            line = f"{stamp} {record.levelname} (a log line that cannot be formatted: {record.msg!r})"[: self.limit]
-        self.lines.append(line)
-        self.size += len(line)
-        while self.size > self.limit:
-            self.size -= len(self.lines.popleft())
-        self.send(line)
+            line = f"{stamp} {record.levelname} (a log line that cannot be formatted: {record.msg!r})"
+        recorder.add(line[: recorder.limit])

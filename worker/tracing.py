@@ -17,6 +17,7 @@ from opentelemetry.trace import Link, Span
 
 from shared.telemetry import Subject, Tracing, link_to
 from shared.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
+from worker.log_tail import of_current_task
 from worker.span_frames import pack, unpack
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from worker.channel import Assignment, Outcome
     from worker.held import Held
     from worker.link import Report
+    from worker.recorder import Recorder
 
 MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
@@ -79,9 +81,11 @@ class Shipper:
         self.kept: list[dict[str, Any]] = []
         self.left_out = 0
         self.began_ns = 0
+        self.recorder: Recorder | None = None
 
-    def start(self) -> None:
+    def start(self, recorder: Recorder) -> None:
         """Another attempt begins."""
+        self.recorder = recorder
         self.began_ns = time.time_ns()
         if self.kept or self.left_out:
             self.kept, self.left_out = [], 0
@@ -94,7 +98,7 @@ class Shipper:
 
     def on_end(self, span: ReadableSpan) -> None:
         scope = span.instrumentation_scope
-        if scope is None or scope.name != "taskqueue":
+        if (scope is None or scope.name != "taskqueue") and of_current_task() is self.recorder:
             self._keep(span)
         if self.collected:
             self.send(pack(span))

@@ -122,14 +122,14 @@ class Watch:
         else:
             held.log(fields[1], self.settings.max_log_bytes)
 
-    def _on_leftovers(self, executor: ExecutorProcess, handler: bytes, what: str, level: int) -> None:
-        """Replaces an executor that a handler left unfit; the outcome came before, and nothing else has begun."""
-        line = "executor %d is replaced: handler %s left behind %s"
-        log.log(level, line, executor.pid, handler.decode(errors="replace"), what)
-        executor.retire()
-        for held in executor.take_back():
-            self._pass_on(held)
-        self.look_soon()
+    def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
+        """Logs what a handler left behind, and replaces an executor that ends for it; nothing else has begun there."""
+        log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
+        if ends:
+            executor.retire()
+            for held in executor.take_back():
+                self._pass_on(held)
+            self.look_soon()
 
     # --- limits ---
 

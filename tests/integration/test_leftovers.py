@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from shared.tasks import Outcome
-from tests.harness import System, wait_until
+from shared.task_types import TaskTypes
+from shared.tasks import Outcome, TaskState
+from tests.handlers import LEAVE_BEHIND
+from tests.harness import QUICK, System, alive, wait_until
 
 
 @pytest.mark.parametrize(("how", "limit"), [("sleep", 30.0), ("block", 2.0)])
@@ -64,3 +70,65 @@ while Path({str(slow)!r}).exists():
     assert system.ended(system.submit("import", '{"name": "touchy"}')).result == "touchy"
     assert [attempt.outcome for attempt in system.ended(behind).attempts] == [Outcome.COMPLETED]
     wait_until(lambda: before not in system.executors(worker), "the executor is gone")
+
+
+def _is_gone(system: System, worker: subprocess.Popen[bytes], executor: int) -> bool:
+    return executor not in system.executors(worker)
+
+
+def test_what_a_handler_changes_in_its_process_is_as_before_for_the_next(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1", LEASE_TIME="60", MAX_RETRIES="0", MAX_CRASHES="1")
+    before = system.ended(system.submit("surroundings", "{}")).result
+    assert before is not None
+    differences = {}
+    for what in LEAVE_BEHIND:
+        [executor] = [pid for pid in system.executors(worker) if alive(pid)]
+        left = system.submit("leave", json.dumps({"what": what}))
+        after = system.ended(system.submit("surroundings", '{"seconds": 0.1}'))
+        assert [attempt.outcome for attempt in system.ended(left).attempts] == [Outcome.COMPLETED], what
+        if after.result != before or [attempt.outcome for attempt in after.attempts] != [Outcome.COMPLETED]:
+            differences[what] = after.result or after.attempts
+        if what in ("closed stdout", "no stdout", "other stderr"):
+            wait_until(partial(_is_gone, system, worker, executor), f"{what} cost its executor")
+    assert differences == {}
+    logs = system.logs()
+    for named in ("an alarm", "environment variables (PATH)", "the working directory", "a closed standard stream"):
+        assert f"handler leave left behind {named}" in logs
+    assert logs.count('"replaced": true') == 3
+
+
+def test_what_a_thread_says_that_an_earlier_task_left_behind_is_on_no_other_task(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1", LEASE_TIME="60")
+    [executor] = system.executors(worker)
+    left = system.submit("stray", '{"secret": "tenant A"}')
+    assert system.ended(left).result == "tenant A"
+    tasks = [system.ended(system.submit("helped", '{"words": "tenant B", "seconds": 0.5}')) for _ in range(3)]
+    assert system.executors(worker) == [executor]
+    assert system.logs().count("tenant A from depth 1")  # it goes on all the while
+    for task in tasks:
+        assert task.result == [task.summary.id] * 2
+        [attempt] = task.attempts
+        assert [line.partition(" ")[2] for line in attempt.logs] == [
+            "WARNING tenant B by thread",
+            "WARNING tenant B by pool",
+        ]
+        assert not task.summary.progress or task.summary.progress.message != "tenant A"
+        lines = [line for line in system.logs().splitlines() if task.summary.id in line]
+        assert lines
+        assert not [line for line in lines if "tenant A" in line]
+    assert "handler stray left behind threads, which run on: Thread-1 (run)" in system.logs()
+
+
+def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) -> None:
+    reader, writer = os.pipe()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "worker"],
+        env={**os.environ, **QUICK, "REDIS_URL": system.url, "MAX_RETRIES": "0", "LEASE_TIME": "60"},
+        stdout=writer,
+        stderr=writer,
+    )
+    os.close(writer)
+    system.processes.append(worker)
+    wait_until(lambda: TaskTypes(system.redis).all(), "the worker is ready")
+    os.close(reader)
+    assert system.ended(system.submit("surroundings", "{}")).summary.state is TaskState.COMPLETED

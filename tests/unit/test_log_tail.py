@@ -7,14 +7,15 @@ import logging
 import pytest
 
 from worker.log_tail import LogTail
+from worker.recorder import Recorder
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])
 def test_lines_are_kept_within_the_limit_and_where_it_is_nothing_no_line_is(limit: int, kept: int) -> None:
     sent: list[str] = []
-    tail = LogTail(limit, sent.append)
-    tail.start()
+    recorder = Recorder(limit, sent.append, lambda fraction, message: None)
+    tail = LogTail(lambda: recorder)
     for _ in range(100):
         tail.handle(logging.LogRecord("x", logging.INFO, __file__, 1, "a line", None, None))
-    assert len(tail.lines) == kept
+    assert len(recorder.lines) == kept
     assert bool(sent) == bool(kept)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from shared.locks import Locks, NoLocks
 from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
-
-_NOWHERE: Callable[[float, str], None] = lambda fraction, message: None  # noqa: E731
+from worker.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +22,7 @@ class CurrentTask:
     failures: int
     traceparent: str | None = None
     family: Family = field(default=NONE, repr=False)
-    send_progress: Callable[[float, str], None] = field(default=_NOWHERE, repr=False)
+    recorder: Recorder | None = field(default=None, repr=False)
     open_locks: Callable[[], AbstractContextManager[Locks]] = field(default=lambda: nullcontext(NoLocks()), repr=False)
 
     @property
@@ -45,10 +44,14 @@ current: ContextVar[CurrentTask | None] = ContextVar("current_task", default=Non
 
 
 def current_task() -> CurrentTask:
-    """The task that runs now. Raises RuntimeError outside of a handler."""
+    """The task that runs now, in threads that its handler started too. Raises RuntimeError outside of a handler."""
     task = current.get()
     if task is None:
         raise RuntimeError("current_task() works inside a handler only")
+    if task.recorder and task.recorder.ended:
+        raise RuntimeError(
+            f"current_task() works while the handler runs: task {task.id}, which started this, has ended"
+        )
     return task
 
 
@@ -61,5 +64,5 @@ def report_progress(fraction: float, message: str = "") -> None:
     if not 0 <= fraction <= 1:
         raise ValueError(f"report_progress needs a fraction from 0 to 1, not {fraction}")
     task = current.get()
-    if task is not None:
-        task.send_progress(float(fraction), message[:500])
+    if task is not None and task.recorder:
+        task.recorder.progress(float(fraction), message[:500])

@@ -23,6 +23,7 @@ from worker.handlers.registry import Handler
 from worker.handlers.signals import TimeLimitExceeded
 from worker.log_tail import LogTail
 from worker.outcomes import InvalidData, Outcomes, explain
+from worker.recorder import Recorder
 
 if TYPE_CHECKING:
     from worker.local.tasks import LocalTask
@@ -46,9 +47,10 @@ class Attempts:
         begun = time.perf_counter()
         error: BaseException | None = None
         result = b""
-        with self._logging() as log:
+        recorder = Recorder(self.log_bytes, lambda line: None, task.report, pause=0)
+        with _logging_to(recorder):
             try:
-                result = self._call(handler, assignment, task)
+                result = self._call(handler, assignment, task, recorder)
             except KeyboardInterrupt:
                 raise
             except BaseException as caught:  # a handler may raise SystemExit or its own BaseException
@@ -61,8 +63,8 @@ class Attempts:
             "started_at": began_us,
             "ended_at": began_us + run_us,
         }
-        if log.lines:
-            record["logs"] = list(log.lines)
+        if recorder.lines:
+            record["logs"] = list(recorder.lines)
         if error is None:
             return self.outcomes.completed(assignment.number, record, result, run_us)
         return self.outcomes.failed(assignment, handler, error, record, run_us, cancelled=False)
@@ -82,7 +84,7 @@ class Attempts:
             limit=limit,
         )
 
-    def _call(self, handler: Handler, assignment: Assignment, task: LocalTask) -> bytes:
+    def _call(self, handler: Handler, assignment: Assignment, task: LocalTask, recorder: Recorder) -> bytes:
         try:
             arguments = handler.read(wire.decode(task.type, assignment.call))
         except ValidationError as error:
@@ -93,7 +95,7 @@ class Attempts:
             attempt=task.attempt,
             failures=task.failures,
             family=task.family,
-            send_progress=task.report,
+            recorder=recorder,
         )
         token = current.set(about)
         try:
@@ -103,15 +105,17 @@ class Attempts:
         finally:
             current.reset(token)
 
-    @contextmanager
-    def _logging(self) -> Iterator[LogTail]:
-        tail = LogTail(self.log_bytes, lambda line: None)
-        tail.start()
-        logging.getLogger().addHandler(tail)
-        try:
-            yield tail
-        finally:
-            logging.getLogger().removeHandler(tail)
+
+@contextmanager
+def _logging_to(recorder: Recorder) -> Iterator[None]:
+    """Records what the whole process logs: its threads are the caller's, so whose they are is not known."""
+    tail = LogTail(lambda: recorder)
+    logging.getLogger().addHandler(tail)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(tail)
+        recorder.ended = True
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""What an attempt says while it runs: its log lines and its progress."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+
+class Recorder:
+    """Keeps the last log lines of one attempt and passes on each, and its progress, until the attempt ends.
+
+    A thread that outlives its attempt still has the recorder of that attempt, so what it says reaches no other task.
+    """
+
+    def __init__(
+        self, limit: int, on_line: Callable[[str], None], on_progress: Callable[[float, str], None], pause: float = 0.2
+    ) -> None:
+        self.limit = limit
+        self.on_line = on_line
+        self.on_progress = on_progress
+        self.pause = pause
+        self.lines: deque[str] = deque()
+        self.ended = False
+        self._size = 0
+        self._progress_at = 0.0
+
+    def add(self, line: str) -> None:
+        """Takes one line."""
+        if self.ended:
+            return
+        self.lines.append(line)
+        self._size += len(line)
+        while self._size > self.limit:
+            self._size -= len(self.lines.popleft())
+        self.on_line(line)
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Passes on how far it is, unless the last time was less than `pause` seconds ago."""
+        now = time.monotonic()
+        if self.ended or (fraction < 1 and now - self._progress_at < self.pause):
+            return
+        self._progress_at = now
+        self.on_progress(fraction, message)
