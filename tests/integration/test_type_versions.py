@@ -249,3 +249,20 @@ def test_readers_are_sent_only_what_they_lack(redis_client: Redis) -> None:
 def test_worker_info_has_no_new_fields() -> None:
     """A gateway of an earlier version reads the record of a worker of this one, and takes no fields that it lacks."""
     assert "types" not in WorkerInfo.__dataclass_fields__
+
+
+def test_an_idle_worker_with_many_types_sends_next_to_nothing(system: System) -> None:
+    system.start_worker(TASK_MODULES="tests.many_types", MANY_TYPES="500", WORKER_EXECUTORS="1")
+
+    def beat() -> float:
+        return float(system.redis.zrange(keys.WORKERS, 0, 0, withscores=True)[0][1])
+
+    def received() -> int:
+        return int(system.redis.info("stats")["total_net_input_bytes"])
+
+    first = beat()
+    wait_until(lambda: beat() > first, "the first heartbeats are over")
+    before, since = received(), beat()
+    time.sleep(12)  # a rate is of some time; asking for something meanwhile would be counted too
+    assert beat() - since > 5_000_000, "there were heartbeats"
+    assert (received() - before) / 12 < 2_000
