@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
-
 from shared import keys
 from shared.errors import DamagedKey
 from shared.redis_client import translated
@@ -89,6 +87,8 @@ _NO_DAMAGE = (
 
 def is_damage(error: Exception) -> bool:
     """Whether a script failed because of what it found, and not because of the server or its caller."""
+    from redis.exceptions import ResponseError  # not before it is needed: see `redis_client.py`
+
     said = str(error)
     return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
 

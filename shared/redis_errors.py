@@ -18,6 +18,8 @@ from redis.exceptions import (
 from shared.errors import DamagedKey, StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
 from shared.redis_connections import ForeignFormat, Refusing
 
+# The last one is how Redis 7.0 says it of a script.
+_DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")
 _REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")
 
 
@@ -45,7 +47,7 @@ def translation(error: Exception) -> StoreUnavailable | None:
 def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
     if isinstance(error, OutOfMemoryError) or "OOM" in said:
         return StoreRefused(f"Redis has reached maxmemory and takes no more data: {said}")
-    if isinstance(error, NoPermissionError) or "NOPERM" in said or "ACL failure" in said:
+    if isinstance(error, NoPermissionError) or any(word in said for word in _DENIALS):
         return StoreMisfit(f"the Redis user lacks a right: {said}. shared/redis-acl.conf lists what it needs")
     if any(word in said for word in _REFUSALS):
         return StoreRefused(f"Redis does not take writes now: {said}")

@@ -24,10 +24,11 @@ from shared.limits import Limit
 from shared.readable import UNREADABLE, as_declared
 from shared.redis_client import raw, text, translated
 from shared.retry import RetryPolicy
-from shared.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from shared.scripts import Scripts
 
 T = TypeVar("T")
 RECENT = timedelta(minutes=1)
@@ -134,7 +135,9 @@ class TaskTypes:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self.scripts = Scripts(redis)
+        from shared.scripts import Scripts  # not for executors, which import this file: see `redis_client.py`
+
+        self.scripts: Scripts = Scripts(redis)
         self.now = instant(0)
         self._sets: dict[str, KnownSet] = {}
         self._offers: dict[str, Offer | None] = {}
