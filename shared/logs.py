@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from shared import stop_points
+from shared.background_log import BackgroundHandler
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}
@@ -31,14 +32,23 @@ A part that knows puts its own answer here; fields of the line itself win over i
 """
 
 
-def configure(part: str, level: str, form: str = "auto", stream: TextIO | None = None, *, instance: str = "") -> None:
+def configure(
+    part: str,
+    level: str,
+    form: str = "auto",
+    stream: TextIO | None = None,
+    *,
+    instance: str = "",
+    in_background: bool = False,
+) -> None:
     """Sends everything that is logged to standard error; `form` is json, text, or auto (text on a terminal).
 
-    `instance` tells processes of one part from each other; on a terminal it would only be in the way.
+    `instance` tells processes of one part from each other; on a terminal it would only be in the way. `in_background`
+    is for a process in which logging must never block; one that forks must not use it, as threads do not survive that.
     """
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
-    handler = logging.StreamHandler(out)
+    handler = BackgroundHandler(out.fileno()) if in_background else logging.StreamHandler(out)
     handler.setFormatter(TextLine(part) if as_text else JsonLine(part, instance))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     stop_points.warn()

@@ -95,6 +95,8 @@ class System:
     log_dir: Path
     environment: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    log_to: int | None = None
+    """A file descriptor for the logs of processes that are started from now on, instead of files."""
 
     def __post_init__(self) -> None:
         self.scripts = Scripts(self.redis)
@@ -117,7 +119,7 @@ class System:
             env={**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment},
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=log if self.log_to is None else self.log_to,
             stderr=subprocess.STDOUT,
         )
         log.close()

@@ -183,7 +183,7 @@ def main() -> int:
     """`python -m worker`."""
     settings = load_or_exit()
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    logs.configure("worker", settings.log_level, settings.log_format, instance=name)
+    logs.configure("worker", settings.log_level, settings.log_format, instance=name, in_background=True)
     foreign_names.warn()
     announce(settings)
     room_for_files()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from shared.traceparent import attempt_span
 from tests.collector import Collector
 from tests.harness import System, wait_until
 
+_F_SETPIPE_SZ = 1031
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
@@ -129,6 +132,23 @@ def test_a_request_is_one_line_with_its_task_and_trace(system: System, traced: b
         assert line["instance"]
     finally:
         collector.stop()
+
+
+def test_a_worker_works_on_when_nobody_reads_its_log(system: System) -> None:
+    reader, writer = os.pipe()
+    try:
+        fcntl.fcntl(writer, _F_SETPIPE_SZ, 4096)
+        system.log_to = writer
+        worker = system.start_worker(MAX_RETRIES="0")
+        failing = system.submit_many([("fail", "null")] * 200)
+        for task_id in failing:
+            assert system.ended(task_id).summary.state is TaskState.FAILED
+        assert system.ended(system.submit("echo", '"still here"')).result == "still here"
+        worker.terminate()
+        assert worker.wait(20) == 0
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def _knows_noop(http: httpx.Client) -> bool:

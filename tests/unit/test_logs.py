@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from shared import logs
+from tests.harness import ROOT
 
 
 @pytest.fixture
@@ -77,3 +81,37 @@ def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_i
     logs.configure("worker", "INFO", "text", stream, instance="w-1")
     logging.getLogger("x").info("one")
     assert stream.getvalue().endswith("INFO    worker: one task_id=t1 attempt=2\n")
+
+
+def test_a_log_that_nobody_reads_blocks_neither_the_writer_nor_its_end() -> None:
+    code = (
+        "import logging, time; from shared import logs; logs.configure('worker', 'INFO', 'json', in_background=True)\n"
+        "for number in range(20_000): logging.getLogger('x').info('line %d', number)\n"
+        "print('done', flush=True)"
+    )
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writer, cwd=ROOT, timeout=60, check=True
+        )
+        assert process.stdout == b"done\n"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_the_last_lines_of_a_process_are_written_in_order_and_dropped_ones_are_counted() -> None:
+    code = (
+        "import logging; from shared import background_log, logs; background_log.MOST_LINES = 100\n"
+        "logs.configure('worker', 'INFO', 'json', in_background=True)\n"
+        "import sys; sys.setswitchinterval(1000)\n"
+        "for number in range(500): logging.getLogger('x').info('line %d', number)\n"
+        "sys.setswitchinterval(0.005); logging.shutdown(); logging.getLogger('x').info('last')"
+    )
+    process = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=True)
+    lines = process.stderr.decode().splitlines()
+    numbers = [int(line.partition("line ")[2].partition('"')[0]) for line in lines if '"message": "line' in line]
+    assert numbers == sorted(numbers)
+    [dropped] = [int(line.split()[0].strip("(")) for line in lines if "were dropped" in line]
+    assert dropped + len(numbers) == 500
+    assert '"message": "last"' in lines[-1]
