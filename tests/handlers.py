@@ -163,6 +163,9 @@ def crash(how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "worker":
         os.kill(os.getppid(), signal.SIGKILL)
+    if how == "stop the worker":
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(60)
     if how == "sys.exit":
         sys.exit(1)
 

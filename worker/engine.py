@@ -181,7 +181,7 @@ class Engine:
         else:
             self.hooks.draining()
             self.crew.hiring = False
-            self.watch.drain(now >= self.draining_until)
+            self.watch.drain(self.draining_since, now >= self.draining_until)
 
     # --- what Redis calls for ---
 

@@ -24,6 +24,11 @@ from worker.link import Report
 
 log = logging.getLogger(__name__)
 
+SOON = 60.0
+"""Seconds from an attempt's beginning in which a stop of its worker may be its own doing."""
+MAX_LOSSES = 20
+"""Workers that a task may lose or have stopped in a row, as in `reap.lua`."""
+
 
 class Verdicts:
     """Decides what follows a crash, a kill or an interruption."""
@@ -59,7 +64,29 @@ class Verdicts:
     def interrupted(self, held: Held, began_at: float, why: str) -> Report:
         """Stopped for the worker's own reasons: given back at no cost."""
         error = {"type": "Interrupted", "message": why}
-        return self._report(held, "interrupted", Outcome.INTERRUPTED, began_at, error, held.enqueued_us)
+        report = self._report(held, "interrupted", Outcome.INTERRUPTED, began_at, error, held.enqueued_us)
+        report.payload = b""
+        return report
+
+    def stopped(self, held: Held, began_at: float, drain_began_at: float) -> Report:
+        """Its worker was told to stop: given back at no cost, or the dead letters when that comes after it every time.
+
+        A handler that sends SIGTERM to its worker would stop one after the other. So a task whose workers are told to
+        stop soon after it began is a suspect; from the fourth time in a row on it waits longer and longer, and in the
+        end it is a poison task. Updates do not reach that: the pauses alone add up to most of an hour, and an attempt
+        that ran for longer begins the count anew.
+        """
+        report = self.interrupted(held, began_at, "its executor was stopped (the worker stops)")
+        if drain_began_at - began_at > SOON:
+            report.payload = b"0"
+            return report
+        times = held.losses + 1
+        if times >= MAX_LOSSES:
+            why = f"{times} workers were stopped within {SOON:g} s of its beginning, one after the other"
+            error = {"type": "PoisonTask", "message": why}
+            return self._report(held, "poisoned", Outcome.INTERRUPTED, began_at, error)
+        report.payload = b"%d" % times
+        return report
 
     def cancelled(self, held: Held, began_at: float) -> Report:
         """It did not stop when it was cancelled and was killed."""

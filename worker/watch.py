@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _ITS_OWN_FAULT = ("memory: ", "pipes: ")
 """Reasons for which an executor is killed that are charged to the task that it ran."""
+_WORKER_STOPS = "the worker stops"
 HUNG_UP = 0.5
 """Seconds for which an executor may live on after its pipe was closed: one that is dying needs less."""
 SLOW = 0.1
@@ -52,6 +53,7 @@ class Watch:
         self.pace = Pace()
         self.look_soon: Callable[[], None] = lambda: None
         self.progress_came = False
+        self.drain_began_at = 0.0
         self.on_span: Callable[[list[Any]], None] = lambda frame: None
         self.on_death: Callable[[Held, float, Report], None] = lambda held, began_at, report: None
 
@@ -223,6 +225,8 @@ class Watch:
             return self.verdicts.timed_out(held, began_at)
         if because == "cancelled" and held.cancelled:
             return self.verdicts.cancelled(held, began_at)
+        if because == _WORKER_STOPS:
+            return self.verdicts.stopped(held, began_at, self.drain_began_at)
         if because and not because.startswith(_ITS_OWN_FAULT):
             return self.verdicts.interrupted(held, began_at, f"its executor was stopped ({because})")
         self.metrics.crashes += 1
@@ -269,9 +273,10 @@ class Watch:
                     )
                     executor.kill("lease: it was lost")
 
-    def drain(self, grace_over: bool) -> None:
+    def drain(self, began_at: float, grace_over: bool) -> None:
         """Gives back what has not begun; when the grace is over, also what has."""
+        self.drain_began_at = began_at
         for executor in self.crew:
             self.link.releases += executor.take_back()
             if executor.assigned and grace_over:
-                executor.kill("the worker stops")
+                executor.kill(_WORKER_STOPS)

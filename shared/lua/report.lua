@@ -4,7 +4,8 @@
 -- Kinds: completed (payload: the result for RQ, base64 of JSON, "" for null), retrying, crashed (a retry counted as a
 --   crash), failed (to the dead letters; payload: the traceback for RQ), poisoned (failed by crashing), cancelled,
 --   interrupted (given back although it had begun; costs the task neither a retry nor a crash; in place of a delay it
---   brings the moment when the task was enqueued), refused (its data does not fit the version of the type that ran it, or
+--   brings the moment when the task was enqueued; payload: "" or what the task's losses are from now on, because its
+--   workers were stopped soon after it began: from the fourth time in a row on it waits before the next), refused (its data does not fit the version of the type that ran it, or
 --   there is none; in place of a delay it brings that version, "" for none). While another live version may take it, the
 --   task waits for a worker that has one, at no cost; otherwise it has failed.
 -- A results key that somebody turned into another type loses its entry and stops nothing.
@@ -62,8 +63,17 @@ function kinds.retrying(id, queue, attempt, record, payload, error, delay, expir
   kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
 end
 
+local AT_ONCE, LONGEST_PAUSE = 3, 300000000
+
 -- Back to the front: it was in front when it was claimed.
 function kinds.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
+  local losses = tonumber(payload)
+  if losses then redis.call('HSET', job_key(id), 'losses', num(losses)) end
+  if losses and losses > AT_ONCE then
+    local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
+    kinds.crashed(id, queue, attempt, record, payload, error, pause, expires_at)
+    return 'retrying'
+  end
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
   remember(id, attempt, record)
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
@@ -123,10 +133,10 @@ local function write(id, token, kind, delay, record, error, payload)
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
-  kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[7], v[9])
+  local state = kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[7], v[9])
   counts[kind] = (counts[kind] or 0) + 1
   if limited then free_slots(id) end
-  if v[10] then moved(id, 'running', BECOMES[kind] or kind) end
+  if v[10] then moved(id, 'running', state or BECOMES[kind] or kind) end
   return overruled and 2 or kind == 'refused' and 3 or 1
 end
 

@@ -344,6 +344,30 @@ def test_a_second_sigterm_stops_at_once_and_loses_nothing(system: System) -> Non
     assert {each.summary.failures + each.summary.crashes for each in interrupted} == {0}
 
 
+def test_a_task_that_stops_its_workers_is_isolated_then_waits_and_is_dead_lettered_in_the_end(system: System) -> None:
+    task_id = system.submit("crash", '{"how": "stop the worker"}')
+
+    def stopped() -> tuple[str, int]:
+        assert system.start_worker(DRAIN_GRACE="0.1").wait(30) == 0
+        task = system.records.get(task_id)
+        assert task.attempts[-1].outcome is Outcome.INTERRUPTED
+        return task.summary.state, int(system.redis.hget(keys.rq_job(task_id), "losses") or 0)
+
+    assert [stopped() for _ in range(4)] == [
+        *((TaskState.PENDING, times) for times in (1, 2, 3)),
+        (TaskState.RETRYING, 4),
+    ]
+    system.redis.hset(keys.rq_job(task_id), "losses", 19)
+    system.start_housekeeper()
+    wait_until(lambda: system.records.state(task_id) is TaskState.PENDING, "its pause is over")
+    state, _ = stopped()
+    assert state is TaskState.FAILED
+    error = system.records.get(task_id).summary.error
+    assert error is not None
+    assert error.type == "PoisonTask"
+    assert "20 workers were stopped within 60 s" in error.message
+
+
 def test_the_grace_period_ends_a_drain(system: System) -> None:
     worker = system.start_worker(DRAIN_GRACE="0.5")
     system.submit_many([("slowly", '{"seconds": 60}')] * 2)

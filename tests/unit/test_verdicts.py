@@ -11,7 +11,7 @@ from shared.clock import to_us
 from shared.retry import RetryPolicy
 from worker.held import Held, read_claim
 from worker.link import Report
-from worker.verdicts import Verdicts
+from worker.verdicts import MAX_LOSSES, Verdicts
 
 GENERAL = RetryPolicy(initial_delay=7)
 
@@ -42,6 +42,30 @@ def test_a_policy_that_nobody_can_read_is_the_general_one_and_is_said(
 
 def test_a_policy_of_its_own_holds() -> None:
     assert {report.delay_us for report in reports(b'{"initial_delay": 2}')} == {2_000_000}
+
+
+@pytest.mark.parametrize(
+    ("losses", "ran", "kind", "then"),
+    [(0, 1.0, "interrupted", b"1"), (7, 59.0, "interrupted", b"8"), (19, 61.0, "interrupted", b"0")],
+)
+def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_begins_anew(
+    losses: int, ran: float, kind: str, then: bytes
+) -> None:
+    task = held(b"", b"5")
+    task.losses = losses
+    report = Verdicts("w", GENERAL, max_crashes=3).stopped(task, 100.0, 100.0 + ran)
+    assert (report.kind, report.payload, report.delay_us) == (kind, then, 5)
+
+
+def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
+    task = held(b"", b"5")
+    task.losses = MAX_LOSSES - 1
+    report = Verdicts("w", GENERAL, max_crashes=3).stopped(task, 100.0, 101.0)
+    assert (report.kind, report.error_type) == ("poisoned", "PoisonTask")
+
+
+def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:
+    assert Verdicts("w", GENERAL, max_crashes=3).interrupted(held(b"", b"5"), 100.0, "lease").payload == b""
 
 
 @pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])
