@@ -17,7 +17,7 @@ from shared.clock import instant
 from shared.errors import CorruptRecord
 from shared.readable import UNREADABLE, whole
 from shared.redis_client import text
-from shared.retry import RetryPolicy
+from shared.retry import Changes, RetryPolicy
 from shared.strict_json import load_anything
 from shared.tasks import (
     Attempt,
@@ -284,9 +284,10 @@ def _numbers(values: Any) -> dict[str, float]:
     return dict(values)
 
 
-def _retry(values: Any) -> dict[str, float]:
+def _retry(values: Any) -> Changes:
     """What a task changes of its retry policy, if a policy comes of it."""
-    changes = _numbers(values)
+    pauses = {"pauses": values["pauses"]} if "pauses" in values else {}
+    changes: Changes = {**_numbers({name: value for name, value in values.items() if name != "pauses"}), **pauses}
     RetryPolicy().override(changes)
     return changes
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from random import Random
+from typing import TypeAlias
 
 _MOST = 1e9
 """Seconds, or times: three decades."""
+MOST_PAUSES = 100
+
+Changes: TypeAlias = Mapping[str, float | Sequence[float]]
+"""Fields of a policy by name, as JSON says them."""
+Strategy: TypeAlias = Callable[[BaseException, int], float | timedelta | None]
+"""Chooses the seconds to wait after an error, the so-many-th failure (from 1); None for the dead letters."""
+Rule: TypeAlias = Sequence[float] | Strategy | None
+"""What a handler says of its retries: a list of pauses, a function, or None: no retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +28,9 @@ class RetryPolicy:
     `max_retries` does not count the first attempt, so a task runs `max_retries + 1` times at most. Delays are in
     seconds. `jitter` spreads each delay over [delay * (1 - jitter), delay * (1 + jitter)]; off by default, so that
     the documented delays hold to the letter.
+
+    `pauses`, if there are any, stand in place of the backoff, and `max_retries` is how many there are. Where it was
+    changed since, the last pause is repeated.
     """
 
     max_retries: int = 3
@@ -25,30 +38,41 @@ class RetryPolicy:
     multiplier: float = 2.0
     max_delay: float = 3600.0
     jitter: float = 0.0
+    pauses: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError for what nobody can wait for: it may come out of a damaged record."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        if len(self.pauses) > MOST_PAUSES:
+            raise ValueError(f"pauses has {len(self.pauses)} entries: {MOST_PAUSES} is the most")
+        numbers = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "pauses"]
+        for name, value in (*numbers, *(("a pause", pause) for pause in self.pauses)):
             if isinstance(value, bool) or not 0 <= value <= _MOST:  # also false for nan
-                raise ValueError(f"{each.name} is {str(value)[:40]}: nothing from 0 to {_MOST:g}")
+                raise ValueError(f"{name} is {str(value)[:40]}: nothing from 0 to {_MOST:g}")
 
     def delay(self, failures: int, random: Random | None = None) -> timedelta | None:
         """How long to wait after the `failures`-th failure (counted from 1), or None when it was the last chance."""
         if failures > self.max_retries:
             return None
+        seconds = self._pause(failures) if self.pauses else self._backoff(failures)
+        if self.jitter and random is not None:
+            seconds *= 1 + self.jitter * random.uniform(-1, 1)
+        return timedelta(seconds=seconds)
+
+    def _pause(self, failures: int) -> float:
+        return self.pauses[min(failures, len(self.pauses)) - 1]
+
+    def _backoff(self, failures: int) -> float:
         # A huge exponent overflows to an error in Python; the cap is reached long before.
         try:
             seconds = self.initial_delay * self.multiplier ** (failures - 1)
         except OverflowError:
             seconds = self.max_delay
-        seconds = min(seconds, self.max_delay)
-        if self.jitter and random is not None:
-            seconds *= 1 + self.jitter * random.uniform(-1, 1)
-        return timedelta(seconds=seconds)
+        return min(seconds, self.max_delay)
 
-    def override(self, changes: Mapping[str, float] | None) -> RetryPolicy:
+    def override(self, changes: Changes | None) -> RetryPolicy:
         """The same policy with some fields changed by name; a name that is no field is ignored.
+
+        What is said last holds: pauses replace the backoff, and a delay of the backoff replaces pauses.
 
         Ignoring lets an older worker run the tasks of a newer gateway. Raises one of `UNREADABLE` when it comes out of
         a record that was damaged.
@@ -56,7 +80,77 @@ class RetryPolicy:
         if not changes:
             return self
         known = {f.name for f in fields(self)} & changes.keys()
-        values = {name: changes[name] for name in known}
+        values: dict[str, object] = {name: changes[name] for name in known}
+        if values.get("pauses"):
+            values["pauses"] = pauses = tuple(changes["pauses"])  # type: ignore[arg-type]  # no list: a TypeError
+            values.setdefault("max_retries", len(pauses))
+        elif _BACKOFF & known:
+            values["pauses"] = ()
         if "max_retries" in values:
-            values["max_retries"] = int(values["max_retries"])
+            values["max_retries"] = int(values["max_retries"])  # type: ignore[call-overload]  # no number: a TypeError
         return replace(self, **values)  # type: ignore[arg-type]  # the keys were just checked against the fields
+
+
+_BACKOFF = {"initial_delay", "multiplier", "max_delay"}
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """What a handler says of its retries by the error that it failed with. The nearest class of the error counts."""
+
+    rules: Mapping[type[BaseException], Rule]
+
+    def gives_up(self, error: BaseException) -> bool:
+        """Whether an error like this is not retried."""
+        return self._rule(error) is None
+
+    def changes(self, error: BaseException) -> Changes:
+        """What the rule for this error changes of the policy."""
+        rule = self._rule(error)
+        return {"pauses": rule} if rule and not callable(rule) else {}
+
+    def pause(self, error: BaseException, failures: int) -> timedelta | None:
+        """What a function chose. Raises whatever it raises, and ValueError for what nobody can wait for."""
+        rule = self._rule(error)
+        chosen = rule(error, failures) if callable(rule) else None
+        if chosen is None or isinstance(chosen, timedelta):
+            return chosen
+        if isinstance(chosen, bool) or not math.isfinite(chosen) or not 0 <= chosen <= _MOST:
+            raise ValueError(f"it returned {str(chosen)[:40]}: return seconds from 0 to {_MOST:g}, or None to give up")
+        return timedelta(seconds=chosen)
+
+    def chooses(self, error: BaseException) -> bool:
+        """Whether a function is to be asked."""
+        return callable(self._rule(error))
+
+    def _rule(self, error: BaseException) -> Rule:
+        return next((self.rules[each] for each in type(error).__mro__ if each in self.rules), ())
+
+
+def read_rules(given: object) -> tuple[Changes, RetryRules]:
+    """The `retry` of a handler: what it changes of the policy whatever the error, and the rules by error.
+
+    Raises ValueError for anything but a list of pauses, a function, or a mapping of error classes to these or None.
+    """
+    if isinstance(given, Mapping):
+        for error, rule in given.items():
+            if not (isinstance(error, type) and issubclass(error, BaseException)):
+                raise ValueError(f"{error!r} is no class of errors")
+            if rule is not None:
+                _check(rule)
+        return {}, RetryRules(dict(given))
+    _check(given)
+    if callable(given):
+        return {}, RetryRules({BaseException: given})
+    return {"pauses": list(given)}, RetryRules({})  # type: ignore[call-overload]  # it was checked to be a list
+
+
+def _check(rule: object) -> None:
+    if callable(rule):
+        return
+    if not isinstance(rule, list | tuple) or not rule:
+        raise ValueError(f"{rule!r} is neither a list of pauses in seconds, such as [15, 60, 300], nor a function")
+    try:
+        RetryPolicy(pauses=tuple(rule))
+    except TypeError as error:
+        raise ValueError(f"{rule!r} has what is no number of seconds") from error

@@ -15,6 +15,7 @@ from shared.task_fields import (
     ExpiresIn,
     Jitter,
     Multiplier,
+    Pauses,
     Retries,
     RetrySeconds,
     Timeout,
@@ -37,6 +38,7 @@ class _Retry(BaseModel):
     multiplier: Multiplier | None = None
     max_delay: RetrySeconds | None = None
     jitter: Jitter | None = None
+    pauses: Pauses | None = None
 
 
 class _Webhook(BaseModel):

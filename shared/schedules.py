@@ -24,7 +24,7 @@ from croniter import CroniterError, croniter
 
 from shared.outside import Outside
 from shared.readable import as_declared
-from shared.retry import RetryPolicy
+from shared.retry import Changes, RetryPolicy
 from shared.schedule_fields import check_fields
 from shared.task_fields import KEY, LIMIT_KEY
 from shared.tasks import WEBHOOK_TYPE, NewTask, Webhook
@@ -74,7 +74,7 @@ class Schedule:
     overlap: Overlap = Overlap.ALLOW
     timeout: float | None = None
     expires_in: float | None = None
-    retry: Mapping[str, float] | None = None
+    retry: Changes | None = None
     tags: tuple[str, ...] = ()
     limit_key: str | None = None
     fair_key: str | None = None

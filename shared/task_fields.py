@@ -7,12 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shared.retry import MOST_PAUSES
+
 _TEN_YEARS = 10 * 365 * 86400
 
 Timeout = Annotated[float, Field(strict=True, gt=0, le=7 * 86400)]
 ExpiresIn = Annotated[float, Field(strict=True, gt=0, le=_TEN_YEARS)]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 RetrySeconds = Annotated[float, Field(strict=True, ge=0, le=_TEN_YEARS)]
+Pauses = Annotated[list[RetrySeconds], Field(min_length=1, max_length=MOST_PAUSES)]
 Multiplier = Annotated[float, Field(strict=True, ge=1, le=100)]
 Jitter = Annotated[float, Field(strict=True, ge=0, le=1)]
 Events = Annotated[list[Literal["completed", "failed", "cancelled", "expired"]], Field(min_length=1, max_length=4)]

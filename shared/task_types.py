@@ -23,7 +23,7 @@ from shared.damage import without_damage
 from shared.limits import Limit
 from shared.readable import UNREADABLE, as_declared
 from shared.redis_client import raw, text, translated
-from shared.retry import RetryPolicy
+from shared.retry import Changes, RetryPolicy
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -49,7 +49,7 @@ class TaskType:
     schema: Mapping[str, Any]
     description: str = ""
     timeout: float | None = None
-    retry: Mapping[str, float] = field(default_factory=dict)
+    retry: Changes = field(default_factory=dict)
     limit: Limit | None = None
 
     @property

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
+from shared.retry import Changes
 from shared.traceparent import TRACEPARENT
 
 
@@ -173,7 +174,7 @@ class Webhook:
 
     url: str
     events: tuple[str, ...] = ()
-    retry: Mapping[str, float] | None = None
+    retry: Changes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,7 @@ class NewTask:
     run_at: datetime | None = None
     expires_in: timedelta | None = None
     timeout: timedelta | None = None
-    retry: Mapping[str, float] | None = None
+    retry: Changes | None = None
     tags: tuple[str, ...] = ()
     meta: Mapping[str, str] | None = None
     unique: Unique | None = None
@@ -293,7 +294,7 @@ class TaskDetail:
     result: Any = None
     attempts: tuple[Attempt, ...] = ()
     timeout: timedelta | None = None
-    retry: Mapping[str, float] = field(default_factory=dict)
+    retry: Changes = field(default_factory=dict)
     expires_at: datetime | None = None
     cancel_requested: str | None = None
     unique_key: str | None = None

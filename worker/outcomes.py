@@ -22,7 +22,7 @@ from shared.clock import to_us
 from shared.errors import CorruptRecord, InvalidJSON
 from shared.readable import UNREADABLE
 from shared.redis_client import text
-from shared.retry import RetryPolicy
+from shared.retry import Changes, RetryPolicy, RetryRules
 from shared.settings import Settings
 from shared.tasks import Outcome as Ending
 from worker.channel import Assignment, Outcome
@@ -157,17 +157,33 @@ class Outcomes:
         """What becomes of the task, and the delay before its next attempt in microseconds."""
         if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
             return "failed", 0
-        delay = self._policy(handler, assignment).delay(assignment.failures + 1, self.random)
+        rules = handler.rules if handler else RetryRules({})
+        if rules.gives_up(error):
+            return "failed", 0
+        delay = self._policy(handler, assignment, rules.changes(error)).delay(assignment.failures + 1, self.random)
         if delay is None:
             return "failed", 0
         wished = getattr(error, "delay", None) if isinstance(error, RetryLater) else None
         if isinstance(wished, timedelta):
             delay = min(wished, self.max_delay)
-        return "retrying", to_us(delay)
+        elif rules.chooses(error):
+            delay = self._chosen(rules, error, assignment, delay)
+        return ("retrying", to_us(delay)) if delay is not None else ("failed", 0)
 
-    def _policy(self, handler: Handler | None, assignment: Assignment) -> RetryPolicy:
-        """The general policy, changed by the type, changed by the task."""
-        policy = self.policy.override(handler.retry if handler else None)
+    def _chosen(
+        self, rules: RetryRules, error: BaseException, assignment: Assignment, otherwise: timedelta
+    ) -> timedelta | None:
+        """What the handler's function chose; the policy's delay where the function fails."""
+        try:
+            chosen = rules.pause(error, assignment.failures + 1)
+        except Exception as problem:
+            log.error("task %s: its retry function failed, the policy holds: %r", text(assignment.id), problem)
+            return otherwise
+        return min(chosen, self.max_delay) if chosen is not None else None
+
+    def _policy(self, handler: Handler | None, assignment: Assignment, by_error: Changes) -> RetryPolicy:
+        """The general policy, changed by the type, by what this says of the error, and by the task."""
+        policy = self.policy.override(handler.retry if handler else None).override(by_error)
         try:
             return policy.override(parsed(assignment.retry, "retry policy"))
         except (CorruptRecord, *UNREADABLE) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -99,7 +100,7 @@ class ScheduleView(View):
     overlap: Overlap
     timeout: float | None
     expires_in: float | None
-    retry: dict[str, float]
+    retry: dict[str, float | list[float]]
     tags: list[str]
     limit_key: str | None
     fair_key: str | None
@@ -301,7 +302,10 @@ def _view(stored: StoredSchedule) -> ScheduleView:
         overlap=schedule.overlap,
         timeout=schedule.timeout,
         expires_in=schedule.expires_in,
-        retry=dict(schedule.retry or {}),
+        retry={
+            name: list(value) if isinstance(value, Sequence) else value
+            for name, value in (schedule.retry or {}).items()
+        },
         tags=list(schedule.tags),
         limit_key=schedule.limit_key,
         fair_key=schedule.fair_key,

@@ -25,7 +25,7 @@ from gateway.schemas.values import (
     _spelled_out,
 )
 from shared.outside import LONGEST as LONGEST_URL
-from shared.task_fields import MOST_TAGS, Events, ExpiresIn, Jitter, Multiplier, Retries, RetrySeconds, Timeout
+from shared.task_fields import MOST_TAGS, Events, ExpiresIn, Jitter, Multiplier, Pauses, Retries, RetrySeconds, Timeout
 from shared.tasks import Conflict, TaskState
 
 
@@ -37,6 +37,10 @@ class RetryOverrides(Body):
     multiplier: Multiplier | None = Field(None, description="Factor from one delay to the next.")
     max_delay: RetrySeconds | None = Field(None, description="Longest delay in seconds.")
     jitter: Jitter | None = Field(None, description="Spreads each delay by up to this share of it.")
+    pauses: Pauses | None = Field(
+        None,
+        description="Seconds before each retry, in place of the backoff; max_retries is how many there are.",
+    )
 
 
 class DependencyBody(Body):
@@ -144,7 +148,7 @@ class NewTaskBody(Body):
             raise ValueError("has unique_until or on_conflict, but no unique_key that they could be about")
         return self
 
-    def retry_overrides(self) -> dict[str, float]:
+    def retry_overrides(self) -> dict[str, float | list[float]]:
         """What differs from the retry policy of the type."""
         changes = self.retry.model_dump(exclude_none=True) if self.retry else {}
         if self.max_retries is not None:

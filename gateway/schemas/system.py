@@ -93,6 +93,7 @@ class RetryPolicyView(View):
     multiplier: float
     max_delay: float
     jitter: float
+    pauses: tuple[float, ...] = Field(description="Seconds before each retry; none where the backoff holds.")
 
 
 class TypeView(View):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -205,7 +205,7 @@ class Schedule:
     overlap: str = "allow"
     timeout: float | None = None
     expires_in: float | None = None
-    retry: Mapping[str, float] = field(default_factory=dict)
+    retry: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     limit_key: str | None = None
     fair_key: str | None = None

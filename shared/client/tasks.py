@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -18,7 +18,7 @@ class Options(TypedDict, total=False):
     expires_in: Seconds | None
     timeout: Seconds | None
     max_retries: int | None
-    retry: Mapping[str, float] | None
+    retry: Mapping[str, float | Sequence[float]] | None
     tags: Iterable[str] | None
     unique_key: str | None
     unique_until: Literal["start", "end"] | Seconds | None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from shared.clock import to_us
 from shared.settings import Settings
 from worker.channel import Assignment
+from worker.handlers.registry import Registry, task
 from worker.handlers.signals import RetryLater
 from worker.outcomes import Outcomes
 
@@ -17,3 +22,34 @@ def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None
     for wished, pause in ((60, timedelta(seconds=60)), (1e12, timedelta(days=2))):
         ended = outcomes.failed(assignment, None, RetryLater(wished), {}, 0, cancelled=False)
         assert (ended.kind, ended.delay_us) == ("retrying", to_us(pause))
+
+
+@pytest.mark.parametrize(
+    ("retry", "failures", "own", "expected"),
+    [
+        ([15, 60], 1, b"", ("retrying", 60)),
+        ([15, 60], 2, b"", ("failed", 0)),
+        ([15, 60], 0, b'{"pauses": [2]}', ("retrying", 2)),
+        (lambda error, failures: 100 * failures, 1, b"", ("retrying", 200)),
+        (lambda error, failures: None, 0, b"", ("failed", 0)),
+        (lambda error, failures: "soon", 0, b"", ("retrying", 5)),
+        (lambda error, failures: 1 / 0, 1, b"", ("retrying", 10)),
+        (lambda error, failures: 1, 3, b"", ("failed", 0)),
+        ({OSError: [7], ValueError: None}, 0, b"", ("retrying", 7)),
+        ({ValueError: [7], OSError: None}, 0, b'{"max_retries": 9}', ("failed", 0)),
+        ({ValueError: None}, 0, b"", ("retrying", 5)),
+    ],
+)
+def test_a_handler_says_how_it_is_retried(retry: Any, failures: int, own: bytes, expected: tuple[str, int]) -> None:
+    registry = Registry()
+    task("sync", retry=retry, registry=registry)(_sync)
+    assignment = Assignment(1, b"id", b"sync", b"", 1, failures, own, b"", 0, 60.0)
+    error = ConnectionError("away")
+    ended = Outcomes(Settings(), [__file__]).failed(
+        assignment, registry.handlers["sync"], error, {}, 0, cancelled=False
+    )
+    assert (ended.kind, ended.delay_us) == (expected[0], expected[1] * 1_000_000)
+
+
+def _sync(data: Mapping[str, Any]) -> None:
+    pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.readable import UNREADABLE
-from shared.retry import RetryPolicy
+from shared.retry import RetryPolicy, read_rules
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,28 @@ def test_what_nobody_can_wait_for_is_no_policy(changes: dict[str, Any]) -> None:
 def test_a_policy_gives_a_delay_whatever_its_numbers_and_however_often_it_was_tried() -> None:
     most = RetryPolicy(max_retries=10**9, initial_delay=1e9, multiplier=1e9, max_delay=1e9, jitter=1)
     assert all(most.delay(failures, Random(failures)) for failures in (1, 2, 35, 10**6))
+
+
+def test_pauses_stand_in_place_of_the_backoff() -> None:
+    policy = RetryPolicy().override({"pauses": [15, 60, 300]})
+    seconds = [delay and delay.total_seconds() for delay in map(policy.delay, (1, 2, 3, 4))]
+    assert seconds == [15, 60, 300, None]
+    assert policy.override({"max_retries": 4}).delay(4) == timedelta(seconds=300)
+    assert policy.override({"initial_delay": 2}).delay(1) == timedelta(seconds=2)
+
+
+def test_rules_by_error_take_the_nearest_class() -> None:
+    given = {OSError: None, ConnectionError: [1, 5], TimeoutError: lambda error, failures: 7 * failures}
+    changes, rules = read_rules(given)
+    assert changes == {}
+    assert rules.gives_up(OSError())
+    assert rules.changes(ConnectionResetError()) == {"pauses": [1, 5]}
+    assert rules.pause(TimeoutError(), 2) == timedelta(seconds=14)
+    assert not rules.gives_up(ValueError())
+    assert rules.changes(ValueError()) == {}
+
+
+@pytest.mark.parametrize("given", ["15", 15, [], [True], [-1], ["soon"], {"OSError": [1]}, {OSError: "x"}, [1.0] * 101])
+def test_rules_that_cannot_be_used_are_refused(given: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_rules(given)

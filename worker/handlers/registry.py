@@ -20,6 +20,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnno
 
 from shared.errors import TaskQueueError
 from shared.limits import Limit, read_limit
+from shared.retry import Changes, RetryRules, Rule, read_rules
 from shared.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +45,8 @@ class Handler:
     is_async: bool
     schema: Mapping[str, Any]
     timeout: timedelta | None = None
-    retry: Mapping[str, float] = field(default_factory=dict)
+    retry: Changes = field(default_factory=dict)
+    rules: RetryRules = field(default_factory=lambda: RetryRules({}))
     give_up_on: tuple[type[BaseException], ...] = ()
     limit: Limit | None = None
 
@@ -93,6 +95,7 @@ def task(
     multiplier: float | None = None,
     max_delay: float | None = None,
     jitter: float | None = None,
+    retry: Rule | Mapping[type[BaseException], Rule] = None,
     give_up_on: Iterable[type[BaseException]] = (),
     concurrency: int | None = None,
     rate: str | None = None,
@@ -104,6 +107,8 @@ def task(
     A function whose only parameter is named `data` gets the whole JSON value; any other gets the members of a JSON
     object as its parameters. Annotations decide what is accepted (anything that pydantic knows). `timeout` is in
     seconds; the retry fields override the general policy; errors of the types in `give_up_on` are not retried.
+    `retry` is a list of pauses in seconds, a function of the error and how many failures there were, which returns the
+    pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
     `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
     `burst` of them at once after a pause.
 
@@ -118,13 +123,16 @@ def task(
         "jitter": jitter,
     }
 
+    changes, rules = _rules(name, retry)
+
     def register(function: F) -> F:
         registry.add(
             _handler(
                 name,
                 function,
                 timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
-                retry={field: value for field, value in overrides.items() if value is not None},
+                retry={**changes, **{field: value for field, value in overrides.items() if value is not None}},
+                rules=rules,
                 give_up_on=tuple(give_up_on),
                 limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
             )
@@ -174,6 +182,13 @@ def _limit(name: str, given: Mapping[str, Any]) -> Limit:
         return read_limit(given)
     except ValueError as error:
         raise HandlerError(f"the limit of {name!r} cannot be used: {error}") from error
+
+
+def _rules(name: str, given: object) -> tuple[Changes, RetryRules]:
+    try:
+        return read_rules(given) if given is not None else ({}, RetryRules({}))
+    except ValueError as error:
+        raise HandlerError(f"the retry of {name!r} cannot be used: {error}") from error
 
 
 def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.client.answers import Attempt, Dependency, Ended, Error, Progress, TaskDetail
+from shared.retry import Changes
 from shared.tasks import TaskState
 from worker.channel import Outcome
 from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
@@ -32,7 +33,7 @@ class LocalTask:
     due_at: float | None = None
     expires_at: float | None = None
     timeout: float | None = None
-    retry: Mapping[str, float] = field(default_factory=dict)
+    retry: Changes = field(default_factory=dict)
     max_retries: int = 0
     tags: tuple[str, ...] = ()
     parents: Mapping[str, str] = field(default_factory=dict)

@@ -126,6 +126,7 @@ CASES: dict[str, Case] = {
         c, "fail", {}, retry={"max_retries": 2, "initial_delay": 0.02, "multiplier": 3}
     ),
     "giving up": lambda c: story(c, "stubborn", "give up"),
+    "a list of pauses": lambda c: story(c, "fail", {}, retry={"pauses": [0.02, 0.05]}),
     "an error not worth a retry": lambda c: story(c, "stubborn", "key"),
     "a later try": lambda c: story(c, "stubborn", "later"),
     "a result that is no JSON": lambda c: story(c, "odd_result", "object"),
