@@ -323,6 +323,7 @@ def make_pool(
         "retry": retry,
         "client_name": name,
         "protocol": 2,
+        "driver_info": None,  # CLIENT SETINFO: Redis 7.0 knows no such right, and refuses an ACL file that names it
         "check_format": check_format,
     }
     if kind is not UnixDomainSocketConnection:

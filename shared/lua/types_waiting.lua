@@ -1,4 +1,4 @@
--- Shows the tasks that no live worker can run: all lack their type, or refused their data. Changes nothing. ARGV: now.
+-- Shows the tasks that no live worker can run: all lack their type, or refused their data; changes nothing. ARGV: now.
 -- Returns, of the first hundred such types in 500 lines, each type, how many wait (of the first 100 tenants of each queue)
 -- and since when the first of them does.
 local sets, by_type, answer = live_sets(), {}, {}

@@ -77,4 +77,4 @@ def test_nothing_was_denied_in_a_whole_flow(system: System) -> None:
     for each in (*good, bad):
         system.ended(each)
     denied = system.redis.execute_command("ACL", "LOG")
-    assert not denied, denied
+    assert not denied, [(each[5], each[7], each[9]) for each in denied]
