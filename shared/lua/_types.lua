@@ -56,9 +56,17 @@ local function live_sets()
   return sets
 end
 
--- The same with those that were live a minute ago: a worker that is being restarted is about to come back.
+-- How long no heartbeat could reach Redis, as far as the last look for ended leases tells (`reap.lua`).
+local function outage()
+  local v = redis.call('HMGET', 'taskqueue:reaper', 'beat', 'credit', 'until')
+  local beat, credit, ends = number_of(v[1]) or now, number_of(v[2]) or 0, number_of(v[3]) or 0
+  return math.max(0, now - beat) + (ends > now and credit or 0)
+end
+
+-- The same with those that were live a minute ago: a worker that is being restarted is about to come back. Time in which
+-- Redis was away does not count.
 local function recent_sets()
-  local sets = redis.call('ZRANGEBYSCORE', TYPE_SETS, num(now - RECENT), '+inf')
+  local sets = redis.call('ZRANGEBYSCORE', TYPE_SETS, num(now - RECENT - outage()), '+inf')
   for _, set in ipairs(live_sets()) do
     if set == '' then sets[#sets + 1] = set end
   end

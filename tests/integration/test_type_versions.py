@@ -139,6 +139,11 @@ def refuse(store: Store, task_id: str, version: str) -> int:
     return int(store.scripts.call("report", "w", task_id, token, "refused", version, "{}", error, NULL)[0])
 
 
+def reap(store: Store) -> None:
+    """As a housekeeper with the settings as shipped does each second."""
+    store.scripts.reap(10, 3, lease_us=9_000_000, patience_us=3_000_000)
+
+
 def test_a_refused_task_waits_as_if_it_had_not_been_claimed(store: Store) -> None:
     announce(store, "old", SHIP["before"])
     announce(store, "new", SHIP["after"])
@@ -170,6 +175,21 @@ def test_a_task_whose_last_taker_is_gone_fails_with_what_was_said(store: Store) 
     assert found.error is not None
     assert f"not for {VERSION['after']}" in found.error.message
     assert store.scripts.refused(10) == 0
+
+
+def test_an_outage_of_redis_makes_no_refusal_final(store: Store) -> None:
+    """After it the worker that takes the data may be the last to be heard of again."""
+    announce(store, "old", SHIP["before"])
+    announce(store, "new", SHIP["after"])
+    [task] = submit(store, "ship")
+    reap(store)
+    store.clock.advance(timedelta(minutes=5))
+    announce(store, "new", SHIP["after"])
+    assert claim(store, "new") == [task]
+    assert refuse(store, task, VERSION["after"]) == 3, "before leases were looked for again"
+    reap(store)
+    assert store.scripts.refused(10) == 0, "while leases have another life"
+    assert store.state(task) is TaskState.PENDING
 
 
 def test_a_task_whose_type_has_no_live_worker_at_all_is_never_failed_for_it(store: Store) -> None:
