@@ -16,7 +16,7 @@ from tests.faults import sentinel
 from tests.faults.case import Case, read_back
 from tests.faults.faults import FAULTS, Fault
 from tests.faults.figures import BAR, NEXT_TURN, Figures, figures_of, keep, recoveries_of, shown, table
-from tests.faults.judges import judge
+from tests.faults.judges import judge_all
 from tests.faults.laboratory import QUIET, Laboratory, names
 from tests.faults.site import PARTS, SMALL, Site
 from tests.harness import ROOT
@@ -34,7 +34,7 @@ class Mode:
     results: Path
 
 
-ONE_SERVER = Mode(Site, FAULTS, judge, RESULTS)
+ONE_SERVER = Mode(Site, FAULTS, judge_all, RESULTS)
 SENTINELS = Mode(sentinel.WatchedSite, sentinel.FAULTS_HERE, sentinel.judge, RESULTS / "sentinel")
 
 

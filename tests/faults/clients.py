@@ -93,6 +93,8 @@ class Client(threading.Thread):
                 self.ledger.told(asked, "existing", answer.body["task_id"], gateway)
             case 409 if asked.kind == "unique":
                 self.ledger.told(asked, "refused")
+            case 422 if asked.kind in kinds.VERSIONED:
+                self.ledger.told(asked, "refused")
             case 429:
                 self.ledger.told(asked, "refused")
             case status if status in UNDECIDED:

@@ -17,6 +17,7 @@ from random import Random
 
 from redis import Redis
 from redis.exceptions import RedisError
+from rq import Queue
 
 from shared import keys
 from shared.scripts import source
@@ -25,6 +26,7 @@ from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
 from tests.faults.ledger import Ledger
 from tests.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
+from tests.faults.slow_disk import HeldFsync
 
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
@@ -56,6 +58,8 @@ class Happened:
     """Tickets that it took away."""
     holds_up: bool = False
     """Whether nobody can be expected to go on before it is over, whatever else has ended."""
+    rolls_back: bool = False
+    """Whether Redis may have answered steps that it then took back."""
 
 
 @dataclass
@@ -133,6 +137,14 @@ def move_clock(scene: Scene) -> Undo:
     return lambda: part.set_clock(0)
 
 
+def update(scene: Scene) -> Undo:
+    """A worker makes place for one with the other version of the application, and that one for the first again."""
+    part = scene.part
+    before = part.version
+    part.update(1 - before)
+    return lambda: part.update(before)
+
+
 def _freeze(scene: Scene) -> Undo:
     pids = list(scene.happened.pids)
     scene.happened.frozen = True
@@ -201,6 +213,24 @@ def kill_redis(scene: Scene) -> Undo:
     return scene.site.redis.start
 
 
+def slow_fsync(scene: Scene) -> Undo:
+    """The disk takes its time: what Redis answers meanwhile is not in its file yet."""
+    return HeldFsync(scene.site.redis.pid or 0).let_go
+
+
+def kill_redis_in_slow_fsync(scene: Scene) -> Undo:
+    """kill -9 of the server alone: the machine goes on, and so does everything that is in the file."""
+    scene.happened.rolls_back = True
+    held = HeldFsync(scene.site.redis.pid or 0)
+
+    def kill_and_start() -> None:
+        held.kill_server()
+        scene.site.redis.kill()
+        scene.site.redis.start()
+
+    return kill_and_start
+
+
 def freeze_redis(scene: Scene) -> Undo:
     pids = [scene.site.redis.pid] if scene.site.redis.pid else []
     freeze(pids)
@@ -219,8 +249,9 @@ def fill_redis(scene: Scene) -> Undo:
 
 
 def fill_disk_for_good(scene: Scene) -> Undo:
-    """Redis is to answer only what is in its file (`always`): it ends, and is started again when there is room."""
+    """Whose Redis is to answer only what is on the disk (`always`) sees it end; it is started when there is room."""
     redis = scene.site.redis
+    scene.site.tell(lambda admin: admin.config_set("appendfsync", "always"))
     fill_disk(redis, scene.dice.randrange(5000))
 
     def start() -> None:
@@ -233,14 +264,8 @@ def fill_disk_for_good(scene: Scene) -> Undo:
 def fill_disk_for_a_while(scene: Scene) -> Undo:
     """With `everysec` Redis keeps in memory what it could not write, and refuses more until there is room."""
     redis = scene.site.redis
-    scene.site.tell(lambda admin: admin.config_set("appendfsync", "everysec"))
     fill_disk(redis, scene.dice.randrange(5000))
-
-    def go_on() -> None:
-        make_room(redis)
-        scene.site.tell(lambda admin: admin.config_set("appendfsync", "always"))
-
-    return go_on
+    return lambda: make_room(redis)
 
 
 def too_few_replicas(scene: Scene) -> Undo:
@@ -305,6 +330,20 @@ def _delete_lists(scene: Scene) -> None:
     scene.happened.tickets += sum(lengths)
 
 
+def foreign_jobs(scene: Scene) -> Undo:
+    """Programs that use RQ put jobs of their own into queues named like ours."""
+    for _ in range(scene.dice.randint(1, 5)):
+        scene.site.tell(lambda redis: _enqueue_with_rq(scene, redis))
+    return _nothing
+
+
+def _enqueue_with_rq(scene: Scene, redis: Redis) -> None:
+    queue = scene.dice.choice(kinds.QUEUES)
+    job_id = f"{kinds.FOREIGN}{uuid.uuid4().hex}"
+    Queue(queue, connection=redis).enqueue("os.getpid", job_id=job_id)
+    scene.ledger.foreign[job_id] = queue
+
+
 def flood(scene: Scene) -> Undo:
     """Far more tasks than a queue takes, from one who does not wait."""
     for _ in range(6):
@@ -367,6 +406,7 @@ FAULTS = [
     Fault("worker cut off", "worker", *_LONG, cut),
     Fault("worker refused", "worker", 0.5, 4, refuse),
     Fault("answers to worker lost", "worker", 1, 2, swallow),
+    Fault("application updated", "worker", 0.5, 4, update),
     Fault("housekeeper killed", "worker.housekeeping", 0, 3, kill),
     Fault("housekeeper frozen", "worker.housekeeping", *_LONG, freeze_all),
     Fault("housekeeper cut off", "worker.housekeeping", *_LONG, cut),
@@ -379,6 +419,8 @@ FAULTS = [
     Fault("dashboard frozen", "dashboard", *_LONG, freeze_all),
     Fault("clock moved", "part", *_LONG, move_clock),
     Fault("redis killed", "redis", 0.1, 2.5, kill_redis),
+    Fault("redis with a slow fsync", "redis", 0.5, 3, slow_fsync),
+    Fault("redis killed in a slow fsync", "redis", 0.5, 2, kill_redis_in_slow_fsync),
     Fault("redis frozen", "redis", 1, LEASE + 2.5, freeze_redis),
     Fault("redis paused", "redis", 0.5, 4, pause_redis),
     Fault("redis full", "redis", 0.5, 4, fill_redis),
@@ -392,6 +434,7 @@ FAULTS = [
     Fault("answers of redis lost", "redis", 1, 2, swallow_everywhere),
     Fault("scripts flushed", "redis", 0, 0.1, flush_scripts),
     Fault("tickets lost", "data", 0, 0.1, lose_tickets),
+    Fault("jobs of RQ programs", "data", 0, 0.1, foreign_jobs),
     Fault("flood of submissions", "data", 0, 0.1, flood),
     Fault("1,000 leases end together", "data", LEASE, LEASE, many_leases),
 ]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from contextlib import suppress
 from functools import cache
 
 from tests.faults.ledger import EXECUTIONS
+from tests.faults.surroundings import changed
 from worker import GiveUp, RetryLater, current_task, task
 
+FOUND = "found-"
+"""Begins what a task notes that finds what another has left behind."""
 MARK = 0.05
 """Seconds between signs of life of a task that runs."""
 
@@ -37,7 +42,7 @@ def _end(n: int, kind: str, failures: int) -> int:
     failed_before = current_task().failures
     if kind == "crash":
         note("end", "crash")
-        os._exit(9)
+        _crash(n)
     if kind == "later" and failed_before == 0:
         note("end", "fail")
         raise RetryLater(0.3, "not yet")
@@ -51,6 +56,23 @@ def _end(n: int, kind: str, failures: int) -> int:
     return n
 
 
+def _crash(n: int) -> None:
+    """Ends this process, or writes into its pipes, as C code with a wrong file descriptor does, and waits."""
+    if n % 2:
+        os._exit(9)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if fd > sys.stderr.fileno() and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
+                os.write(fd, b"\xff" * 12)
+    time.sleep(3600)
+
+
+def check_surroundings() -> None:
+    """Notes what is not as it was when this process started: a task before this one left it so."""
+    for each in changed():
+        note("wrong", f"{FOUND}{each}")
+
+
 def _check_parents() -> None:
     """A task that waited for others is told how each of them ended."""
     for parent in current_task().parents:
@@ -58,9 +80,11 @@ def _check_parents() -> None:
             note("wrong", f"parent-{parent.id}-is-{parent.state}")
 
 
-def _run(n: int, kind: str, seconds: float, failures: int) -> int:
+def run(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
+    """What every handler here does: it notes its start, takes its time, and ends as its kind says."""
     note("start")
     try:
+        check_surroundings()
         _take_time(seconds)
         _check_parents()
     except BaseException:
@@ -72,10 +96,10 @@ def _run(n: int, kind: str, seconds: float, failures: int) -> int:
 @task("lab")
 def lab(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
     """Takes its time and ends as its kind says; `n` is its number in the ledger."""
-    return _run(n, kind, seconds, failures)
+    return run(n, kind, seconds, failures)
 
 
 @task("lab-limited", concurrency=3)
 def limited(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
     """The same, three at a time."""
-    return _run(n, kind, seconds, failures)
+    return run(n, kind, seconds, failures)

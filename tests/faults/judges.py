@@ -9,12 +9,19 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import psutil
+from redis import Redis
+
 from shared import keys
 from shared.redis_client import text
 from tests.faults import kinds
 from tests.faults.case import SECOND, Case
+from tests.faults.faults import Happened
+from tests.faults.handlers import FOUND
+from tests.faults.handlers_untidy import SLEEPS, THREAD, mark
 from tests.faults.ledger import Execution
 from tests.faults.recount import ENDED
+from tests.faults.rollback import untouched
 from tests.faults.time_judges import (
     nothing_expires_early,
     nothing_is_retried_early,
@@ -26,6 +33,8 @@ ROUNDED = timedelta(milliseconds=1)
 """The record of a lost attempt tells its times to a tenth of that."""
 UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
 """Outcomes that an attempt may have although no handler began."""
+BYSTANDERS = ("gateway", "housekeeper", "dashboard", "redis", "data")
+"""Victims of faults that end no attempt."""
 _NEW_TICKETS = re.compile(r"(\d+) pending tasks had lost their ticket")
 
 
@@ -173,6 +182,60 @@ def failures_are_counted_exactly(case: Case) -> Iterator[str]:
             yield f"task {task_id} (crash) is dead after {task['crash_count']} crashes"
 
 
+# --- Neighbours ----------------------------------------------------------------------------------------------------
+
+
+def nobody_finds_what_another_left(case: Case) -> Iterator[str]:
+    for runs in case.executions.values():
+        for each in runs:
+            for found in (wrong for wrong in each.wrong if wrong.startswith(FOUND)):
+                yield f"task {each.task_id} began in a process where another had left: {found.removeprefix(FOUND)}"
+
+
+def nothing_outlives_its_attempt(case: Case) -> Iterator[str]:
+    for runs in case.executions.values():
+        for each in runs:
+            n = case.tasks[each.task_id]["data"]["n"] if each.task_id in case.tasks else 0
+            for pid in each.left:
+                if f"{SLEEPS}.{n}" in _command_of(pid):
+                    yield f"task {each.task_id}: its child {pid} still lives"
+
+
+def _command_of(pid: int) -> Sequence[str]:
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return ()
+
+
+def log_lines_are_their_own_tasks(case: Case) -> Iterator[str]:
+    """Of threads too that a task left behind."""
+    for task_id, task in case.tasks.items():
+        own = mark(task["data"]["n"])
+        for attempt in task["attempts"]:
+            for line in attempt.get("logs") or ():
+                if THREAD in line and own not in line:
+                    yield f"task {task_id}: attempt {attempt['number']} has a line of another: {line!r}"
+
+
+def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
+    """Who loses a lease because Redis was away has not crashed."""
+    deaths = [each for each in case.run.happened if not each.victim.startswith(BYSTANDERS)]
+    for task_id, task in case.tasks.items():
+        ran = {each.attempt: each for each in case.executions.get(task_id, ())}
+        for attempt in task["attempts"]:
+            one = ran.get(attempt["number"])
+            if one is None or attempt["outcome"] not in ("lost", "crashed") or one.end == "crash":
+                continue
+            if not any(_may_have_hit(case, fault, one, attempt["ended_at"]) for fault in deaths):
+                yield f"task {task_id}: attempt {one.attempt} is {attempt['outcome']}, and only Redis was away"
+
+
+def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) -> bool:
+    pids = {one.pid, one.worker}
+    return bool(pids & set(fault.pids)) and fault.begin_ns <= case.monotonic(ended_at) and one.start_ns <= fault.end_ns
+
+
 # --- Keys, families, limits ----------------------------------------------------------------------------------------
 
 
@@ -202,8 +265,8 @@ def children_wait_for_parents(case: Case) -> Iterator[str]:
                 yield f"task {task_id} was enqueued at {enqueued_at}, before its parents had ended: {max(ends)}"
     for executions in case.executions.values():
         for each in executions:
-            if each.wrong:
-                yield f"task {each.task_id} was told of its parents: {each.wrong}"
+            if wrong := [what for what in each.wrong if not what.startswith(FOUND)]:
+                yield f"task {each.task_id} was told of its parents: {wrong}"
 
 
 def batches_add_up(case: Case) -> Iterator[str]:
@@ -258,6 +321,22 @@ def who_is_cancelled_stops(case: Case) -> Iterator[str]:
         late = [each for each in case.executions.get(deed.task_id, ()) if each.start_ns > deed.told_ns]
         if deed.status == 200 and any(not case.frozen_past(each, each.start_ns) for each in late):
             yield f"task {deed.task_id} was begun after it had been cancelled"
+
+
+# --- Jobs that are not ours ----------------------------------------------------------------------------------------
+
+
+def jobs_of_rq_programs_are_kept(case: Case) -> Iterator[str]:
+    redis = case.run.site.admin
+    for job_id, queue in case.run.ledger.foreign.items():
+        if not redis.exists(keys.rq_job(job_id)):
+            yield f"RQ's job {job_id} is gone"
+        elif redis.zscore(keys.foreign(queue), job_id) is None and job_id not in _listed(redis, queue):
+            yield f"RQ's job {job_id} is in no structure of queue {queue}"
+
+
+def _listed(redis: Redis, queue: str) -> set[str]:
+    return {text(each) for each in redis.lrange(keys.rq_queue(queue), 0, -1)}
 
 
 # --- The rest ------------------------------------------------------------------------------------------------------
@@ -325,6 +404,11 @@ JUDGES: Sequence[Judge] = (
     batches_add_up,
     batches_are_closed,
     limits_hold,
+    nobody_finds_what_another_left,
+    nothing_outlives_its_attempt,
+    log_lines_are_their_own_tasks,
+    an_outage_is_nobodys_crash,
+    jobs_of_rq_programs_are_kept,
     who_is_cancelled_stops,
     everything_adds_up,
     nothing_had_to_be_put_right,
@@ -333,7 +417,26 @@ JUDGES: Sequence[Judge] = (
 )
 
 
-def judge(case: Case, judges: Iterable[Judge] = JUDGES) -> dict[str, list[str]]:
+UNLESS_ROLLED_BACK: Sequence[Judge] = (
+    what_was_run_is_stored,
+    nobody_runs_what_another_holds,
+    no_attempt_is_begun_twice,
+    every_attempt_is_on_record,
+    records_say_what_was_done,
+    failures_are_counted_exactly,
+    nothing_is_retried_early,
+    an_outage_is_nobodys_crash,
+)
+"""These hold for tasks whose last step Redis has not taken back (`rollback.py`)."""
+
+
+def judge_all(case: Case) -> dict[str, list[str]]:
+    """What all judges have to complain of."""
+    always = [each for each in JUDGES if each not in UNLESS_ROLLED_BACK]
+    return judge(case, always) | judge(untouched(case), UNLESS_ROLLED_BACK)
+
+
+def judge(case: Case, judges: Iterable[Judge]) -> dict[str, list[str]]:
     """What each judge has to complain of; those who have nothing are left out."""
     verdicts = {promise_of(each): list(each(case)) for each in judges}
     return {promise: complaints for promise, complaints in verdicts.items() if complaints}

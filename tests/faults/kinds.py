@@ -22,19 +22,39 @@ SHARES: dict[str, float] = {
     "expiring": 3,
     "limited": 4,
     "batch": 1.5,
+    "async": 4,
+    "untidy": 0.6,
+    "untidy-async": 0.15,
+    "old-form": 1,
+    "new-form": 1,
+    "old-type": 1,
+    "new-type": 1,
 }
 """How often each is chosen: about a third of what four executors could do, so that faults are seen and not a crowd.
 
-A crash costs a new executor each time, so it is rare.
+A crash, and most of what an untidy task leaves behind, costs a new executor each time, so these are rare.
 """
 BUSY = {**SHARES, "slow": 9}
 """So that whoever is frozen or killed has something in hand."""
 MUST_DIE = frozenset({"fail", "give-up", "crash"})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
+VERSIONED = frozenset({"old-form", "new-form", "old-type", "new-type"})
+"""Kinds that only one of two versions of the application takes; a gateway may refuse them while that one is away."""
+TYPES = frozenset(
+    {"lab", "lab-limited", "lab-async", "lab-untidy", "lab-untidy-async", "lab-changed", "lab-old", "lab-new"}
+)
+"""Everything that the workers of the laboratory run."""
 RETRIES = {"fail": 1, "flaky": 3, "later": 3}
 MAX_CRASHES = 4
 QUEUES = ("critical", "high", "normal", "low")
 UNIQUE_KEYS = 4
+FOREIGN = "foreign-"
+"""Begins the ids of jobs that programs of RQ's put into these queues."""
+LEFTOVERS = (
+    "alarm", "mask", "handler", "output", "files", "folder", "umask", "environment", "recursion", "timeout", "loop",
+    "logging", "child", "thread",
+)  # fmt: skip
+"""What an untidy task may leave behind: see `handlers_untidy.py`."""
 
 
 def choose(dice: Random, shares: Mapping[str, float]) -> str:
@@ -72,6 +92,13 @@ _MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
     "dated": lambda dice: ({}, {"run_at": _in(dice.uniform(0.3, 3.0))}),
     "expiring": lambda dice: ({}, {"expires_in": round(dice.uniform(0.3, 3.0), 2)}),
     "limited": lambda dice: ({"seconds": 0.1}, {"type": "lab-limited"}),
+    "async": lambda dice: ({}, {"type": "lab-async"}),
+    "untidy": lambda dice: ({"leaves": dice.choice(LEFTOVERS)}, {"type": "lab-untidy"}),
+    "untidy-async": lambda dice: ({}, {"type": "lab-untidy-async"}),
+    "old-form": lambda dice: ({}, {"type": "lab-changed"}),
+    "new-form": lambda dice: ({"name": "new"}, {"type": "lab-changed"}),
+    "old-type": lambda dice: ({}, {"type": "lab-old"}),
+    "new-type": lambda dice: ({}, {"type": "lab-new"}),
 }
 """What a kind has in its data, and in the request beside it."""
 

@@ -46,6 +46,8 @@ class Execution:
     last_ns: int
     end: str = ""
     wrong: list[str] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    """Processes that it left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Ledger:
         self.deeds: list[Deed] = []
         self.batches: dict[str, list[int]] = {}
         self.followers: dict[str, int] = {}
+        self.foreign: dict[str, str] = {}
+        """Jobs that a program of RQ's put into our queues: their queue by their id."""
         self.odd: list[str] = []
         self._lock = threading.Lock()
         (folder / EXECUTIONS).touch()
@@ -134,3 +138,5 @@ def _go_on(execution: Execution, what: str, at: int, detail: str) -> None:
         execution.end = detail
     elif what == "wrong":
         execution.wrong.append(detail)
+    elif what == "left":
+        execution.left.append(int(detail))

@@ -27,13 +27,14 @@ STAYS = (
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
     keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.BELL, keys.STANDING, keys.TYPES,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
-    keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES,
+    keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
+    keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (
     keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.handed("*"), keys.order("*"), keys.control("*"),
     keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"), keys.bucket("*"),
-    keys.first_seen("*"),
+    keys.first_seen("*"), keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
 )  # fmt: skip
 """Keys that Redis removes by itself."""
 
@@ -52,7 +53,7 @@ def recount(redis: Redis) -> Recount:
     found = Recount()
     names = sorted(text(key) for key in redis.scan_iter(count=1000))
     ids = [name.removeprefix(keys.rq_job("")) for name in names if name.startswith(keys.rq_job(""))]
-    records = _records(redis, ids)
+    records = _records(redis, [each for each in ids if not each.startswith(kinds.FOREIGN)])
     found.states = {task_id: record["state"] for task_id, record in records.items()}
     found.batches = defaultdict(Counter)
     for record in records.values():

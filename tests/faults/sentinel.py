@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from redis import Redis
@@ -16,11 +15,10 @@ from redis import Redis
 from shared.local.embedded_redis import EmbeddedRedis
 from tests.faults import judges
 from tests.faults.addresses import HOST, new_port
-from tests.faults.case import AFTER_THAW, Case
+from tests.faults.case import Case
 from tests.faults.faults import FAULTS, Fault, Scene, Undo, cut, flush_scripts, refuse, swallow
-from tests.faults.ledger import Execution
+from tests.faults.rollback import untouched
 from tests.faults.site import PARTS, Site, freeze, thaw
-from tests.faults.time_judges import nothing_is_retried_early
 from tests.harness import wait_until
 from tests.integration.redis_modes.watched import SERVICE, Watched
 from tests.relay import Relay
@@ -107,7 +105,7 @@ def change_master(scene: Scene) -> Undo:
 
 def _begin(scene: Scene) -> tuple[WatchedSite, EmbeddedRedis]:
     assert isinstance(scene.site, WatchedSite)
-    scene.happened.holds_up = True
+    scene.happened.holds_up = scene.happened.rolls_back = True
     return scene.site, scene.site.await_whole()
 
 
@@ -127,17 +125,8 @@ FAULTS_HERE = [
 
 # --- What is promised ----------------------------------------------------------------------------------------------
 
-UNTOUCHED_ONLY = (
-    judges.what_was_run_is_stored,
-    judges.nobody_runs_what_another_holds,
-    judges.no_attempt_is_begun_twice,
-    judges.every_attempt_is_on_record,
-    judges.records_say_what_was_done,
-    judges.failures_are_counted_exactly,
-    nothing_is_retried_early,
-    judges.who_is_cancelled_stops,
-)
-"""These hold for tasks that nothing happened to during a change of master."""
+UNTOUCHED_ONLY = (*judges.UNLESS_ROLLED_BACK, judges.who_is_cancelled_stops)
+"""These hold for tasks that nothing happened to during a change of master: only submissions wait for replicas."""
 NOT_HERE = (judges.limits_hold,)
 """Who runs without the new master's knowledge is not counted against a limit."""
 FOR_ALL = tuple(each for each in judges.JUDGES if each not in (*UNTOUCHED_ONLY, *NOT_HERE))
@@ -145,22 +134,4 @@ FOR_ALL = tuple(each for each in judges.JUDGES if each not in (*UNTOUCHED_ONLY, 
 
 def judge(case: Case) -> dict[str, list[str]]:
     """What the judges who can judge here have to complain of."""
-    return judges.judge(case, FOR_ALL) | judges.judge(_untouched(case), UNTOUCHED_ONLY)
-
-
-def _untouched(case: Case) -> Case:
-    """The case without the tasks that were run, cancelled or sent back during a change of master."""
-    spans = [(each.begin_ns - AFTER_THAW, each.end_ns) for each in case.run.happened if each.holds_up]
-
-    def during(begin: int, end: int) -> bool:
-        return any(begin <= over and end >= began for began, over in spans)
-
-    ran = {task_id for task_id, runs in case.executions.items() if any(during(*_span(each)) for each in runs)}
-    told = {each.task_id for each in case.run.ledger.deeds if during(each.sent_ns, each.told_ns)}
-    rest = replace(case, tasks={task_id: each for task_id, each in case.tasks.items() if task_id not in ran | told})
-    rest.executions = {task_id: runs for task_id, runs in case.executions.items() if task_id not in ran | told}
-    return rest
-
-
-def _span(execution: Execution) -> tuple[int, int]:
-    return execution.start_ns, execution.last_ns
+    return judges.judge(case, FOR_ALL) | judges.judge(untouched(case), UNTOUCHED_ONLY)

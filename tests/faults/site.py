@@ -32,19 +32,22 @@ from tests.relay import Relay
 
 LEASE = 3.0
 """Seconds. Faults that are to outlast a lease last longer."""
+DRAIN = 5.0
 MOST_WAITING = 1500
 """Tasks that a queue may hold."""
+HANDLERS = "tests.faults.handlers,tests.faults.handlers_untidy"
+VERSIONS = (f"{HANDLERS},tests.faults.handlers_v1", f"{HANDLERS},tests.faults.handlers_v2")
+"""The modules of the application before and after an update; workers run the one or the other."""
 ENVIRONMENT = {
     **QUICK,
     "BIND_HOST": HOST,
-    "TASK_MODULES": "tests.faults.handlers",
     "LEASE_TIME": f"{LEASE:g}",
     "INITIAL_RETRY_DELAY": "0.2",
     "MAX_RETRY_DELAY": "1",
     "MAX_CRASHES": str(kinds.MAX_CRASHES),
     "MAX_QUEUE_LENGTH": str(MOST_WAITING),
     "GATEWAY_PROCESSES": "1",
-    "DRAIN_GRACE": "5",
+    "DRAIN_GRACE": f"{DRAIN:g}",
     "DASHBOARD_REFRESH": "1",
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": "2",
@@ -82,6 +85,8 @@ class Part:
     environment: dict[str, str]
     port: int = field(default_factory=new_port)
     process: subprocess.Popen[bytes] | None = None
+    version: int = 0
+    """Of the application, whose handlers a worker has."""
     starts: int = 0
     wanted: bool = False
     """Whether it is to run now: if not, a fault has it."""
@@ -120,6 +125,7 @@ class Part:
                 env={
                     **os.environ,
                     **self.environment,
+                    "TASK_MODULES": VERSIONS[self.version],
                     _PORTS[self.module]: str(self.port),
                     "PYTHONPATH": str(CLOCK),
                     "FAULTS_CLOCK": str(self.clock),
@@ -149,6 +155,18 @@ class Part:
             self.process.kill()
             self.process.wait()
 
+    def update(self, version: int) -> None:
+        """As a rolling update does: it is told to end, has its grace, and another takes its place."""
+        self.wanted = False
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(DRAIN + 4)
+            except subprocess.TimeoutExpired:
+                self.kill_all()
+        self.version = version
+        self.start()
+
     def kill_all(self) -> None:
         """All of its processes at once, as the end of a container."""
         tree = self.tree()
@@ -175,7 +193,8 @@ def set_clock(file: Path, seconds: float) -> None:
 
 def _serves(address: str) -> bool:
     ready = call(address, "GET", "/health/ready").status == 200
-    return ready and bool(call(address, "GET", "/types").body.get("items"))
+    known = {each["name"] for each in call(address, "GET", "/types").body.get("items", [])}
+    return ready and known >= kinds.TYPES
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -214,8 +233,7 @@ class Site:
     def __init__(self, folder: Path, kinds_of_parts: Mapping[str, Sequence[str]] = PARTS) -> None:
         self.folder = folder
         self.wanted = kinds_of_parts
-        # Every write is in the file before it is answered, so that nothing accepted dies with the process. The file is
-        # in memory, which outlives the process as a disk does, and takes no ten milliseconds for each write.
+        # In memory, which outlives the process as a disk does; how slow the disk is, is up to the faults.
         self.data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=memory_folder()))
         self.parts: dict[str, Part] = {}
         self.died: list[str] = []
@@ -223,7 +241,8 @@ class Site:
 
     @cached_property
     def redis(self) -> EmbeddedRedis:
-        return EmbeddedRedis(data_dir=self.data / "data", host=HOST, port=new_port(), options={"appendfsync": "always"})
+        """As it is shipped, `appendfsync` included."""
+        return EmbeddedRedis(data_dir=self.data / "data", host=HOST, port=new_port())
 
     @property
     def admin(self) -> Redis:
@@ -264,6 +283,7 @@ class Site:
                 environment |= {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
                 self.parts[name] = Part(name, module, self.folder, way, environment)
                 self.parts[name].set_clock(0)
+                self.parts[name].version = names.index(name) % 2
                 self.parts[name].start()
         self.await_gateways()
 
