@@ -7,10 +7,13 @@ import threading
 from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
 
+from worker.children import Children
 from worker.process_state import Change, ProcessState
 
+QUICK_US = 50
+"""Microseconds that handlers run until the quick check is due, which costs four; an idle executor checks before."""
 THOROUGH_US = 1000
-"""Microseconds that handlers run until a thorough check is due, which costs ten; an idle executor checks before."""
+"""The same for the thorough check, which costs ten."""
 _MOST_TOLD = 1000
 _MOST_NAMES = 10
 
@@ -24,30 +27,40 @@ class Leftovers:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._state = ProcessState()
+        self._children = Children()
         self._threads = set(threading.enumerate())
         self._thread_count = thread_count()
-        self._ran_us = 0
+        self._ran_us = self._ran_quick_us = 0
         self._unchecked: dict[str, None] = {}
         self._told: set[tuple[str, str]] = set()
 
     def fit_after(self, handler: str, run_us: int) -> bool:
         """Whether another task can run here after an attempt of this handler."""
         self._ran_us += run_us
+        self._ran_quick_us += run_us
         self._unchecked[handler] = None
-        changes = self._state.quick.restore()
-        if changes and not self._settled(handler, changes):
-            return False
-        return self._ran_us < THOROUGH_US or self._fit_thoroughly()
+        if self._ran_quick_us < QUICK_US:
+            return True
+        return self._fit_quickly() and (self._ran_us < THOROUGH_US or self._fit_thoroughly())
 
     def fit_when_idle(self) -> bool:
         """The same for what was put off."""
-        return not self._unchecked or self._fit_thoroughly()
+        return not self._unchecked or (self._fit_quickly() and self._fit_thoroughly())
+
+    def _fit_quickly(self) -> bool:
+        self._ran_quick_us = 0
+        changes = self._state.quick.restore()
+        return not changes or self._settled(self._suspects(), changes)
+
+    def _suspects(self) -> str:
+        return " or ".join(sorted(self._unchecked)[:_MOST_NAMES])
 
     def _fit_thoroughly(self) -> bool:
-        handlers = " or ".join(sorted(self._unchecked)[:_MOST_NAMES])
+        handlers = self._suspects()
         self._unchecked.clear()
         self._ran_us = 0
         self._look_at_threads(handlers)
+        self._end_children(handlers)
         changes = self._state.slow.restore()
         return not changes or self._settled(handlers, changes)
 
@@ -72,6 +85,12 @@ class Leftovers:
                 names = ", ".join(new[:_MOST_NAMES])
                 self._tell(handler, f"threads, which run on: {names}", logging.INFO, False)
         self._thread_count = count
+
+    def _end_children(self, handlers: str) -> None:
+        ended = self._children.end_new()
+        if ended and self._is_news(handlers, "processes"):
+            names = ", ".join(ended[:_MOST_NAMES])
+            self._tell(handlers, f"processes, which were ended: {names}", logging.WARNING, False)
 
     def _is_news(self, handler: str, what: str) -> bool:
         """Whether this was not told before; a handler that does it each time fills no log."""
