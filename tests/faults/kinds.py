@@ -34,8 +34,8 @@ SHARES: dict[str, float] = {
 
 A crash, and most of what an untidy task leaves behind, costs a new executor each time, so these are rare.
 """
-BUSY = {**SHARES, "slow": 9}
-"""So that whoever is frozen or killed has something in hand."""
+BUSY = {**SHARES, "slow": 9, "untidy": 6}
+"""For short runs: whoever is frozen or killed has something in hand, and each kind of leftover is there."""
 MUST_DIE = frozenset({"fail", "give-up", "crash"})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
 VERSIONED = frozenset({"old-form", "new-form", "old-type", "new-type"})

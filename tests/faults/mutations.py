@@ -48,6 +48,11 @@ _KILLS = _laboratory("worker killed", "executor killed", seconds=10)
 _UNANSWERED = _laboratory("answers to gateway lost", "redis frozen", "redis paused", seconds=22)
 _CLOCKS = _laboratory("clock moved", seconds=24)
 _AWAY = _laboratory("redis killed", "redis refusing connections", seconds=10)
+_SLOW_DISK = _laboratory("redis killed in a slow fsync", seconds=24)
+_UPDATES = _laboratory("application updated", seconds=16)
+_AWAY_LONG = _laboratory("redis frozen", seconds=24)
+_RQ_PROGRAMS = _laboratory("jobs of RQ programs", seconds=6)
+_UNTIDY = _laboratory("executor killed", seconds=16)
 _QUIET = _laboratory("scripts flushed", seconds=8)
 _LOAD = _tests("load/test_steady", "test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same")
 
@@ -70,6 +75,10 @@ HONEST_METRICS = "Counters over all processes add up"
 MASTERS = "A master that dies is replaced without help"
 FORMATS = "Two versions share the queues"
 REPLACED = "Workers are replaced under load"
+UPDATED = "Handlers are updated worker by worker"
+OUTAGES = "An outage of Redis is charged to no task"
+LEFTOVERS = "What a handler leaves behind"
+FOREIGN = "Jobs that RQ programs put into these queues"
 PARENTS = "A task runs after its parents"
 STREAMS = "What a stream was answered is true"
 DRAIN = "A drain gives back what it does not finish"
@@ -321,8 +330,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a record by the executor's own clock",
         RECORDS,
         "worker/executor.py",
-        "self._record(assignment, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
-        "self._record(assignment, time.time_ns() // 1000, time.time_ns() // 1000)",
+        "self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
+        "self._record(assignment, recorder, time.time_ns() // 1000, time.time_ns() // 1000)",
         _CLOCKS,
         ("records tell the time",),
     ),
@@ -594,6 +603,114 @@ MUTATIONS: Sequence[Mutation] = (
         _tests(
             "integration/redis_modes/test_troubles",
             "test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again",
+        ),
+    ),
+    Mutation(
+        "an answer while Redis holds back its write",
+        KEPT,
+        "shared/scripts.py",
+        "        return name + CONFIRMING if self.confirm_writes else name\n",
+        "        return name\n",
+        _SLOW_DISK,
+        ("nothing is lost",),
+    ),
+    Mutation(
+        "a refusal that is final although another version takes the data",
+        UPDATED,
+        "shared/lua/report.lua",
+        "  if is_served(worker_line(task_type, refused), recent_sets()) then\n",
+        "  if false then\n",
+        _UPDATES,
+        ("the right ones are dead", "failures are counted exactly"),
+    ),
+    Mutation(
+        "a claim that takes what its worker cannot run",
+        UPDATED,
+        "shared/lua/claim.lua",
+        "  if not lacks(v[2], v[18]) then return false end\n",
+        "  if true then return false end\n",
+        _tests("integration/test_type_versions", "test_what_no_live_worker_has_waits_and_holds_nobody_up"),
+    ),
+    Mutation(
+        "a foreign job that is dropped",
+        FOREIGN,
+        "shared/lua/claim.lua",
+        "  spend(park_foreign(queue, strange))\n",
+        "",
+        _RQ_PROGRAMS,
+        ("jobs of rq programs are kept",),
+    ),
+    Mutation(
+        "leases that end while Redis is away",
+        OUTAGES,
+        "shared/lua/reap.lua",
+        "local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))\n",
+        "local over = NOW\n",
+        _AWAY_LONG,
+        ("an outage is nobodys crash",),
+    ),
+    Mutation(
+        "an executor that is kept although a coroutine holds its loop",
+        LEFTOVERS,
+        "worker/executor.py",
+        '            self.left.append(f"coroutines that do not end when they are cancelled ({names})")\n',
+        "",
+        _tests("integration/test_leftovers", "test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing"),
+    ),
+    Mutation(
+        "async handlers on the loop that any handler can close",
+        LEFTOVERS,
+        "worker/executor.py",
+        "        if self.loop is None or self.loop.is_closed():\n            self.loop = asyncio.new_event_loop()\n",
+        "        if self.loop is None:\n"
+        "            self.loop = asyncio.new_event_loop()\n"
+        "            asyncio.set_event_loop(self.loop)\n",
+        _tests("integration/test_leftovers", "test_an_event_loop_that_a_handler_closed_breaks_no_task_after_it"),
+    ),
+    Mutation(
+        "a process that is not put right after an attempt",
+        LEFTOVERS,
+        "worker/leftovers.py",
+        "        changes = self._state.quick.restore()\n",
+        "        changes: list[Change] = []\n",
+        _UNTIDY,
+        ("nobody finds what another left",),
+    ),
+    Mutation(
+        "stray bytes that are taken for the length of a frame",
+        LEFTOVERS,
+        "worker/channel.py",
+        "            if mark != _MARK or length > self.most:\n",
+        "            if False:\n",
+        _tests("unit/test_channel", "test_a_frame_over_the_bound_is_an_error_before_it_is_complete"),
+    ),
+    Mutation(
+        "lines that are recorded on whichever task runs",
+        LEFTOVERS,
+        "worker/executor.py",
+        "addHandler(LogTail())",
+        "addHandler(LogTail(lambda: executor.task.recorder if executor.task else None))",
+        _UNTIDY,
+        ("log lines are their own tasks",),
+    ),
+    Mutation(
+        "processes that outlive their attempt",
+        LEFTOVERS,
+        "worker/leftovers.py",
+        "        self._end_children(handlers)\n",
+        "",
+        _UNTIDY,
+        ("nothing outlives its attempt",),
+    ),
+    Mutation(
+        "lines of the log that go uncounted",
+        BOUNDED,
+        "shared/background_log.py",
+        "            self.dropped += 1\n",
+        "",
+        _tests(
+            "unit/test_logs",
+            "test_the_last_lines_of_a_process_are_written_in_order_and_dropped_ones_are_counted",
         ),
     ),
 )

@@ -58,7 +58,13 @@ BUGS = {
     ),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
-    "the newest goes first": Bug("claim", "redis.call('LPOP', 'rq:queue:' .. queue, stale", "redis.call('RPOP', 'rq:queue:' .. queue, stale"),
+    "the newest goes first": Bug(
+        "claim",
+        "    local ids = redis.call('LRANGE', list, 0, (stale > 0 and 200 or n - got) - 1)\n",
+        "    local ids = redis.call('LRANGE', list, -(stale > 0 and 200 or n - got), -1)\n"
+        "    redis.call('LTRIM', list, 0, -#ids - 1)\n"
+        "    if #ids > 0 then redis.call('LPUSH', list, unpack(ids)) end\n",
+    ),
     "a limit stops nobody": Bug("_limits", "if not lets_start(limit_of(name)) then return name end"),
     "who ends keeps its slot": Bug("report", "if limited then free_slots(id) end"),
     "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
