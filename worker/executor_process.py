@@ -107,7 +107,8 @@ class ExecutorProcess:
             except BlockingIOError:
                 return False
             except BrokenPipeError:
-                return True  # it died; that is noticed elsewhere
+                self._unsent.clear()  # it died; that is noticed elsewhere
+                return True
             del self._unsent[:written]
         return True
 
@@ -167,6 +168,7 @@ class ExecutorProcess:
         if not self._dismissed:
             self._dismissed = True
             self._dismissed_at = time.monotonic()
+            self._unsent.clear()  # the number of a closed pipe is soon another file's
             os.close(self._tasks)
             os.close(self._tickets)
 
