@@ -522,10 +522,10 @@ class Scripts:
         return bool(self.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host))
 
     def workers_lost(
-        self, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str, int]]
+        self, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str | bytes, float]]
     ) -> list[str]:
         """Moves silent workers, each with its last heartbeat, to the lost ones; returns the names of those moved."""
-        pairs = [part for pair in silent for part in pair]
+        pairs = [part for name, beat in silent for part in (name, repr(float(beat)))]
         return [text(each) for each in self.call("workers_lost", kept_us, most, json.dumps(list(queues)), *pairs)]
 
     # --- task types ---

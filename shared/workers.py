@@ -177,18 +177,18 @@ class Workers:
             pipeline.zcount(keys.LOST_WORKERS, "-inf", now - to_us(LOST_KEPT))
             rows, outdated = pipeline.execute()
         records = self.redis.mget([keys.worker(text(name)) for name, _ in rows]) if rows else []
-        silent = []
+        silent: list[tuple[bytes, float]] = []
         for (name, beat), record in zip(rows, records, strict=True):
             info = _read(text(name), raw(record), beat) if record else None
             if now - beat > self._lost_after(info) * 1_000_000:
-                silent.append((text(name), int(beat)))
+                silent.append((raw(name), beat))
         if not silent and not outdated:
             return []
         lost = self.scripts.workers_lost(to_us(LOST_KEPT), LOST_MOST, queues, silent)
         for name, beat in silent:
-            if name in lost:
-                age = round((now - beat) / 1_000_000, 1)
-                log.warning("worker lost", extra={"worker": name, "silent_seconds": age})
+            if text(name) in lost:
+                age = round((now - max(beat, 0)) / 1_000_000, 1)
+                log.warning("worker lost", extra={"worker": text(name), "silent_seconds": age})
         return lost
 
     def _now_us(self) -> int:

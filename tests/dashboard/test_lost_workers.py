@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from datetime import timedelta
 
@@ -102,6 +103,20 @@ def test_lost_workers_are_few_and_forgotten_after_a_week(system: System, workers
     assert set(map(text, system.redis.zrange(keys.LOST_WORKERS, 0, -1))) == kept
     assert set(map(text, system.redis.zrange(keys.REASSIGNED, 0, -1))) == kept
     assert set(map(text, system.redis.keys("taskqueue:worker:*"))) == set(map(keys.worker, kept))
+
+
+def test_names_and_heartbeats_that_no_worker_writes_are_moved_like_any_other(
+    system: System, workers: Workers, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = {b"never": float("-inf"), b"\xff\xfe": 1.5, b"before": -7.0}
+    now, _ = map(int, system.redis.time())
+    system.redis.zadd(keys.WORKERS, {**strange, b"lately": (now - 600) * 1_000_000 + 0.5})
+    assert len(workers.reap(["normal"])) == 4
+    assert system.redis.zcard(keys.WORKERS) == 0
+    assert system.redis.zrange(keys.LOST_WORKERS, 0, -1) == [b"lately"], "the others are older than a week"
+    told = [vars(record)["silent_seconds"] for record in caplog.records if record.message == "worker lost"]
+    assert len(told) == 4
+    assert all(map(math.isfinite, told)), "a log line is JSON"
 
 
 def test_one_that_sent_a_heartbeat_meanwhile_stays(system: System) -> None:
