@@ -48,13 +48,18 @@ local function dead(id, queue, why)
   return 'failed'
 end
 
+-- A worker that has taken its leave is shown nowhere, and nobody would remove a count of what it lost.
+local function on_record(worker)
+  return redis.call('ZSCORE', 'taskqueue:workers', worker) or redis.call('ZSCORE', 'taskqueue:workers:lost', worker)
+end
+
 local function again(id, queue, v)
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued')
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
   watch_deadline(id, v[10])
   ring(1, queue)
-  if v[7] then redis.call('ZADD', 'taskqueue:workers:reassigned', 'INCR', 1, v[7]) end
+  if v[7] and on_record(v[7]) then redis.call('ZADD', 'taskqueue:workers:reassigned', 'INCR', 1, v[7]) end
   return 'pending'
 end
 

@@ -295,6 +295,17 @@ def test_a_task_whose_workers_keep_dying_is_dead_lettered_as_poison(store: Store
     assert len(detail.attempts) == 3
 
 
+def test_what_a_worker_lost_is_counted_while_the_worker_is_on_record(store: Store) -> None:
+    store.submit(3)
+    for register, worker in ((keys.WORKERS, "live"), (keys.LOST_WORKERS, "lost")):
+        store.redis.zadd(register, {worker: 1})
+    for worker in ("live", "lost", "gone"):
+        store.claim(token=worker, worker=worker)
+    store.clock.advance(timedelta(microseconds=LEASE + 1))
+    assert len(store.scripts.reap(10, 3)) == 3
+    assert store.redis.zrange(keys.REASSIGNED, 0, -1, withscores=True) == [(b"live", 1), (b"lost", 1)]
+
+
 PATIENCE = 3 * SECOND
 
 
