@@ -18,6 +18,7 @@ from shared.batches import Batches, BatchTerms
 from shared.dead_letters import DeadLetters
 from shared.errors import StoreRefused
 from shared.locks import Permit
+from shared.redis_client import translated
 from shared.schedules import Schedule
 from shared.scripts import Pruned
 from shared.tasks import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
@@ -27,14 +28,14 @@ from tests.integration.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_open", "request_begin", "schedule_fire", "schedule_put", "submit", "submit_once", "submit_one",
-    "submit_one_once",
+    "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once",
+    "submit_one", "submit_one_once",
 }  # fmt: skip
-"""Scripts that bring something new, which a full Redis is to refuse."""
+"""Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 
 READS = {
-    "EXISTS", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "SCARD", "SMEMBERS", "XREVRANGE", "ZCARD", "ZCOUNT",
-    "ZRANGE", "ZRANK", "ZREVRANGE", "ZREVRANGEBYSCORE", "ZSCORE",
+    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "SCARD", "SMEMBERS", "XREVRANGE", "ZCARD",
+    "ZCOUNT", "ZRANGE", "ZRANK", "ZREVRANGE", "ZREVRANGEBYSCORE", "ZSCORE",
 }  # fmt: skip
 """Commands that change nothing."""
 
@@ -118,6 +119,12 @@ def test_every_script_that_writes_begins_with_a_write_that_is_never_refused_unle
 def test_a_full_redis_takes_no_task(store: Store) -> None:
     with full(store.redis), pytest.raises(StoreRefused):
         store.submit()
+
+
+def test_who_asks_a_full_redis_whether_it_takes_tasks_is_told_no(store: Store) -> None:
+    store.scripts.submission_check()
+    with full(store.redis), pytest.raises(StoreRefused), translated():
+        store.scripts.submission_check()
 
 
 @pytest.mark.parametrize(
