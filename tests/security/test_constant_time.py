@@ -24,6 +24,12 @@ COMPARED = {
     "dashboard/users.py": "check_password_hash(",
 }
 """Where secrets that come from outside are compared."""
+NO_SECRETS = {
+    "worker/channel.py": {"mark != _MARK"},
+    "worker/crew.py": {"self.type_set.digest == hello.digest"},
+    "worker/main.py": {"self.published != names.digest"},
+}
+"""What is named alike and known to everybody: how a frame begins, and which set of task types a worker has."""
 
 
 def compared_by_equals(text: str) -> Iterator[str]:
@@ -57,7 +63,7 @@ def test_the_search_finds_what_it_is_for(line: str, found: int) -> None:
 
 
 def test_secrets_are_compared_in_constant_time() -> None:
-    found = {str(path.relative_to(ROOT)): list(compared_by_equals(path.read_text())) for path in SOURCES}
-    assert not {path: lines for path, lines in found.items() if lines}
+    found = {str(path.relative_to(ROOT)): set(compared_by_equals(path.read_text())) for path in SOURCES}
+    assert {path: lines for path, lines in found.items() if lines} == NO_SECRETS
     for name, how in COMPARED.items():
         assert how in Path(ROOT / name).read_text(), name
