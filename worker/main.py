@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 RQ_VERSION = version("rq")
 """What RQ's tools show. RQ itself is not imported for it: a worker that needs nothing else of it starts sooner."""
+MISSED_HEARTBEAT = 0.5
+"""Seconds from a heartbeat that did not reach Redis to the next one."""
 PATIENCE = 4.0
 """Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
 
@@ -76,15 +78,24 @@ class Heartbeat:
         while not self.stopped:
             self.nudged.clear()
             self.engine.liveness.announced_at = time.monotonic()
+            away = False
             try:
                 self.beat()
             except (RedisError, OSError, TaskQueueError) as error:
+                away = True
                 log.debug("no heartbeat: %s", error)
             except Exception:
                 # A worker that nobody sees any more would look dead, and its limits would not hold.
                 log.exception("a sign of life failed")
-            # Until the types are known at the gateway nobody can submit anything: look again soon.
-            self.nudged.wait((BUSY_HEARTBEAT if self.busy else HEARTBEAT) if self.published else 0.05)
+            self.nudged.wait(self._pause(away))
+
+    def _pause(self, away: bool) -> float:
+        """Seconds until the next sign of life: after an outage, before the grace for silent workers ends."""
+        if not self.published:
+            return 0.05  # until the types are known at the gateway nobody can submit anything
+        if away:
+            return MISSED_HEARTBEAT
+        return BUSY_HEARTBEAT if self.busy else HEARTBEAT
 
     def renew(self) -> None:
         """Publishes at once what the executors know now."""

@@ -217,6 +217,23 @@ def test_an_outage_of_redis_is_charged_to_no_task(
         assert worker.poll() is None
 
 
+def test_a_worker_shows_itself_at_once_when_redis_is_back(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
+    with (
+        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
+        running_system(client, own_redis.url, tmp_path) as system,
+    ):
+        system.start_worker(LEASE_TIME="3")
+
+        def beat() -> float:
+            [(_, at)] = client.zrange(keys.WORKERS, 0, -1, withscores=True)
+            return float(at)
+
+        first = beat()
+        second = wait_until(lambda: now if (now := beat()) > first else 0, "it beats as an idle one, every 5 s")
+        away(own_redis, 5.7)
+        wait_until(lambda: beat() > second, "it beats before a lease could end that began when Redis was back", 3)
+
+
 def soon(client: Redis) -> tuple[float, float]:
     """Ends of leases that were extended half a second ago or longer, and hold for two seconds more."""
     seconds, us = client.time()
