@@ -168,9 +168,17 @@ def flood(folder: Path, tasks: int, limit: int) -> Flood:
         waiting = int(place.redis.zcard(keys.pending(FLOODED)))
         _tell(address, "resume")
         place.system.all_ended()
+        _counted(place, limit + other.told.accepted)
         told: Sequence[Told] = [flooder.told for flooder in flooders]
         redis, gateway = (most - first for most, first in zip(watch.most, watch.first, strict=True))
         return Flood(list(told), other.told, waiting, by_counters(place), redis, gateway, seconds)
+
+
+def _counted(place: Site, tasks: int) -> None:
+    """Waits until the worker has counted so many: it does when Redis has answered, and they have ended by then."""
+    end = time.monotonic() + PATIENCE
+    while by_counters(place)["completed"] < tasks and time.monotonic() < end:
+        time.sleep(0.1)
 
 
 def _tell(address: str, what: str, body: object = None) -> None:
