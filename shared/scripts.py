@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared import append_only_file, damage, keys
-from shared.clock import Clock, RedisClock, to_us
+from shared.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
 from shared.lua_text import lean
@@ -152,8 +152,9 @@ def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
     return SentBack(text(state), bool(done), text(stopped))
 
 
-def _us(moment: bytes) -> int:
-    return int(float(moment))
+def _us(score: bytes) -> int:
+    """A score as a moment; one that somebody set beyond all calendars is at their end."""
+    return instant_us(instant(float(score)))
 
 
 def _text_or_number(value: Any) -> Any:

@@ -206,6 +206,16 @@ def test_a_task_whose_type_has_no_live_worker_at_all_is_never_failed_for_it(stor
     assert store.state(task) is TaskState.PENDING
 
 
+def test_a_waiting_task_whose_score_is_no_moment_stops_no_gauge(store: Store) -> None:
+    announce(store, "new", SHIP["after"])
+    [task] = submit(store, "ship")
+    store.redis.zadd(keys.pending("normal"), {task: "inf"})
+    announce(store, "other", TaskType(name="other", schema={}))
+    assert claim(store, "other") == []
+    store.clock.advance(timedelta(seconds=61))
+    assert [(name, waiting) for name, waiting, _ in store.scripts.types_waiting()] == [("ship", 1)]
+
+
 def test_a_name_that_no_type_can_have_is_a_corrupt_record(store: Store) -> None:
     announce(store, "new", SHIP["after"])
     [task] = submit(store, "ship")
