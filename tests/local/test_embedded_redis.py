@@ -129,8 +129,14 @@ def test_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         EmbeddedRedis(data_dir=tmp_path, options={"no-such-option": "1"}).start()
 
 
+def await_file(client: redis.Redis) -> None:
+    """While an fsync is under way, Redis answers what it has not written to its file yet."""
+    eventually("all is in the file", lambda: not client.info("persistence")["aof_buffer_length"])
+
+
 def test_dead_server_is_revived_with_its_data(server: EmbeddedRedis, client: redis.Redis) -> None:
     client.set("kept", 1)
+    await_file(client)
     os.kill(running_pid(server), signal.SIGKILL)
     eventually("the server has died", lambda: not server.running)
     assert "Redis was killed by SIGKILL; starting it again" in (server.revive() or "")
@@ -145,6 +151,7 @@ def test_zeros_that_a_power_loss_left_are_cut_off_and_a_copy_is_kept(
 ) -> None:
     client.mset({f"key-{number}": "value" for number in range(100)})
     client.set("last", 1)
+    await_file(client)
     os.kill(running_pid(server), signal.SIGKILL)
     eventually("the server has died", lambda: not server.running)
     [file] = server.folder.path.glob("appendonlydir/*.incr.aof")
