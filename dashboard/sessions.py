@@ -1,7 +1,7 @@
 """Sign-ins that are in force, by their session ids. Redis keeps them, so that signing out ends them everywhere.
 
 The signed cookie carries the session id, the name and a mark of the password and role; Redis has a hash of the id only.
-Both are needed: reading or writing Redis makes nobody a user, and a copied cookie is worth nothing after the sign-out.
+Both are needed: access to Redis alone signs no one in, and a copied cookie is worth nothing after the sign-out.
 """
 
 from __future__ import annotations

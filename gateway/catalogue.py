@@ -89,7 +89,7 @@ class Catalogue:
         """Raises Refusal when there is no such type, no version of it takes the data, or no worker is to run it.
 
         A caller that checks many tasks says since when it does, by our clock: what was read later than that answers for
-        all that do not fit. Nobody can submit a webhook's delivery: it would be signed as ours.
+        all that do not fit. A webhook's delivery cannot be submitted: it would be signed as ours.
         """
         self._keep_fresh()
         try:
@@ -148,7 +148,7 @@ class Catalogue:
         return self.types.find(name)
 
     def warnings(self, name: str) -> list[str]:
-        """What whoever submits a task of this type should know; as last read."""
+        """Returns warnings for the submitter of a task of this type, as last read."""
         offer = self.types.find(name)
         return [absence(offer, self.types.now)] if offer and offer.is_gone(self.types.now) else []
 
