@@ -37,6 +37,8 @@ setup: $(VENV)/.run ## make the environment that run and the commands of .venv/b
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local
 
+# Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
