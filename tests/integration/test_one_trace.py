@@ -22,9 +22,14 @@ TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
 
 
-@pytest.fixture(params=["http/protobuf", "grpc"])
+BOTH_PROTOCOLS = pytest.mark.parametrize("collector", ["http/protobuf", "grpc"], indirect=True)
+"""For those tests in which, together, every part of the product sends."""
+
+
+@pytest.fixture
 def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
-    running = Collector(request.param)
+    """What travels does not depend on the protocol, so most tests are run with one."""
+    running = Collector(getattr(request, "param", "http/protobuf"))
     yield running
     running.stop()
 
@@ -63,6 +68,7 @@ def attempt_id(task_id: str, attempt: int) -> str:
     return f"{attempt_span(task_id, attempt):016x}"
 
 
+@BOTH_PROTOCOLS
 def test_a_task_that_fails_twice_and_completes_is_one_trace(
     system: System, collector: Collector, http: httpx.Client, tmp_path: Path
 ) -> None:
@@ -116,6 +122,7 @@ def test_a_task_that_fails_twice_and_completes_is_one_trace(
     assert [attempt.trace_id for attempt in system.records.get(task_id).attempts] == [TRACE] * 3
 
 
+@BOTH_PROTOCOLS
 def test_an_attempt_whose_worker_was_killed_is_told_by_the_housekeeper(
     system: System, collector: Collector, http: httpx.Client, tmp_path: Path
 ) -> None:
@@ -277,6 +284,7 @@ def _listener(heard: list[str | None]) -> Any:
     return listen()
 
 
+@BOTH_PROTOCOLS
 def test_a_schedule_begins_a_trace_and_housekeeping_tells_what_it_did(
     system: System, collector: Collector, http: httpx.Client
 ) -> None:

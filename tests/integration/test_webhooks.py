@@ -16,6 +16,7 @@ from redis import Redis
 
 from shared import keys
 from shared.errors import IllegalTransition, TaskNotFound
+from shared.local.embedded_redis import EmbeddedRedis
 from shared.locks import Permit
 from shared.outside import Outside
 from shared.tasks import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
@@ -39,6 +40,25 @@ def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Syst
         yield running
 
 
+@pytest.fixture(scope="module")
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A worker and a housekeeper for all tests that need no others, on a Redis that no test empties."""
+    with (
+        EmbeddedRedis(data_dir=tmp_path_factory.mktemp("redis")) as server,
+        Redis.from_url(server.url, socket_timeout=5, protocol=2) as redis,
+        running_system(
+            redis,
+            server.url,
+            tmp_path_factory.mktemp("logs"),
+            WEBHOOK_SECRETS=f"{SECRET},{OTHER_SECRET}",
+            WEBHOOK_ALLOW="127.0.0.0/8",
+        ) as running,
+    ):
+        running.start_worker()
+        running.start_housekeeper()
+        yield running
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with receiving() as there:
@@ -59,10 +79,9 @@ def delivered(system: System, task_id: str) -> TaskDetail:
     return system.ended(told(system, task_id)[0].id)
 
 
-def test_the_receiver_is_told_of_the_result_and_can_tell_who_says_so(system: System, receiver: Receiver) -> None:
-    system.start_worker()
-    task = system.submit("echo", '{"sum": 3, "text": "schön"}', webhook=to(receiver))
-    done = delivered(system, task)
+def test_the_receiver_is_told_of_the_result_and_can_tell_who_says_so(working: System, receiver: Receiver) -> None:
+    task = working.submit("echo", '{"sum": 3, "text": "schön"}', webhook=to(receiver))
+    done = delivered(working, task)
     assert done.summary.state is S.COMPLETED
     assert done.result["status"] == 204
     [(headers, body)] = receiver.got
@@ -86,9 +105,8 @@ def test_the_receiver_is_told_of_the_result_and_can_tell_who_says_so(system: Sys
     }
 
 
-def test_each_secret_signs_so_that_secrets_can_be_changed(system: System, receiver: Receiver) -> None:
-    system.start_worker()
-    delivered(system, system.submit("echo", "1", webhook=to(receiver)))
+def test_each_secret_signs_so_that_secrets_can_be_changed(working: System, receiver: Receiver) -> None:
+    delivered(working, working.submit("echo", "1", webhook=to(receiver)))
     [(headers, _)] = receiver.got
     assert [each[:3] for each in headers["webhook-signature"].split(" ")] == ["v1,", "v1,"]
 
@@ -111,19 +129,17 @@ def test_a_failure_a_cancel_and_an_expiry_are_told_with_their_reason(system: Sys
     assert said[child]["status"] == said[late]["status"] == "cancelled"
 
 
-def test_only_the_ends_that_were_asked_for_are_told(system: System, receiver: Receiver) -> None:
-    system.start_worker()
-    quiet = system.submit("echo", "1", webhook=to(receiver, "failed"))
-    loud = system.submit("echo", "2", webhook=to(receiver, "completed", "failed"))
-    delivered(system, loud)
-    assert system.ended(quiet).deliveries == 0
+def test_only_the_ends_that_were_asked_for_are_told(working: System, receiver: Receiver) -> None:
+    quiet = working.submit("echo", "1", webhook=to(receiver, "failed"))
+    loud = working.submit("echo", "2", webhook=to(receiver, "completed", "failed"))
+    delivered(working, loud)
+    assert working.ended(quiet).deliveries == 0
     assert [each["task_id"] for each in receiver.bodies()] == [loud]
 
 
-def test_what_a_host_inside_answers_is_not_shown(system: System, receiver: Receiver) -> None:
+def test_what_a_host_inside_answers_is_not_shown(working: System, receiver: Receiver) -> None:
     receiver.answers = [(500, {"Content-Length": "6"}, b"secret")]
-    system.start_worker()
-    dead = delivered(system, system.submit("echo", "1", webhook=to(receiver, max_retries=0)))
+    dead = delivered(working, working.submit("echo", "1", webhook=to(receiver, max_retries=0)))
     assert "answered 500" in str(dead.summary.error)
     assert "secret" not in str(dead)
 
@@ -145,11 +161,10 @@ def saying(words: bytes) -> Iterator[int]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(system: System) -> None:
-    system.start_worker()
+def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(working: System) -> None:
     with saying(b"secret-of-an-inner-host ready\r\n") as port:
         hook = Webhook(url=f"http://127.0.0.1:{port}/", retry={"max_retries": 0})
-        dead = delivered(system, system.submit("echo", "1", webhook=hook))
+        dead = delivered(working, working.submit("echo", "1", webhook=hook))
     assert "did not answer as a web server does (BadStatusLine)" in str(dead.summary.error)
     assert "secret-of-an-inner-host" not in str(dead)
 
@@ -185,22 +200,19 @@ def dripping(before: bytes) -> Iterator[int]:
             thread.join()
 
 
-def test_a_large_result_is_left_out_and_that_is_said(system: System, receiver: Receiver) -> None:
-    system.start_worker()
-    delivered(system, system.submit("echo", f'"{"x" * 100_000}"', webhook=to(receiver)))
+def test_a_large_result_is_left_out_and_that_is_said(working: System, receiver: Receiver) -> None:
+    delivered(working, working.submit("echo", f'"{"x" * 100_000}"', webhook=to(receiver)))
     [said] = receiver.bodies()
     assert (said["result"], said["result_left_out"]) == (None, True)
 
 
-def test_an_unwell_receiver_is_tried_again_with_the_same_id_and_content(system: System, receiver: Receiver) -> None:
+def test_an_unwell_receiver_is_tried_again_with_the_same_id_and_content(working: System, receiver: Receiver) -> None:
     receiver.answers = [
         (500, {}, b""),
         (503, {"Retry-After": "0"}, b""),
         (302, {"Location": receiver.url + "/elsewhere"}, b""),
     ]
-    system.start_worker()
-    system.start_housekeeper()
-    done = delivered(system, system.submit("echo", "1", webhook=to(receiver)))
+    done = delivered(working, working.submit("echo", "1", webhook=to(receiver)))
     assert done.summary.state is S.COMPLETED
     assert [each.outcome for each in done.attempts] == ["failed", "failed", "failed", "completed"]
     assert "a redirect is not followed" in str(done.attempts[2].error)
@@ -223,27 +235,25 @@ def test_a_receiver_says_when_to_come_again_in_seconds_and_within_reason(
     assert getattr(refused.value, "delay", None) == (timedelta(seconds=seconds) if seconds else None)
 
 
-def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(system: System) -> None:
+def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(working: System) -> None:
     port = free_port()
-    system.start_worker()
-    system.start_housekeeper()
     hook = Webhook(url=f"http://127.0.0.1:{port}/", retry={**QUICKLY, "max_retries": 2})
-    task = system.submit("echo", "1", webhook=hook)
-    dead = delivered(system, task)
+    task = working.submit("echo", "1", webhook=hook)
+    dead = delivered(working, task)
     assert dead.summary.state is S.FAILED
     assert len(dead.attempts) == 3
     assert dead.summary.error is not None
     assert "ConnectionRefusedError" in dead.summary.error.message
-    assert system.records.state(task) is S.COMPLETED
+    assert working.records.state(task) is S.COMPLETED
     with receiving(port) as receiver:
-        assert system.queues.redeliver(dead.summary.id) == dead.summary.id
-        assert system.ended(dead.summary.id).summary.state is S.COMPLETED
-        again = system.queues.redeliver(dead.summary.id)
+        assert working.queues.redeliver(dead.summary.id) == dead.summary.id
+        assert working.ended(dead.summary.id).summary.state is S.COMPLETED
+        again = working.queues.redeliver(dead.summary.id)
         assert again != dead.summary.id
-        assert system.ended(again).summary.state is S.COMPLETED
+        assert working.ended(again).summary.state is S.COMPLETED
         assert [each["task_id"] for each in receiver.bodies()] == [task, task]
         assert {headers["webhook-id"] for headers, _ in receiver.got} == {dead.summary.id}
-    assert [each.id for each in told(system, task)] == [again, dead.summary.id]
+    assert [each.id for each in told(working, task)] == [again, dead.summary.id]
 
 
 def test_what_is_no_delivery_or_has_not_ended_is_not_sent_again(system: System, receiver: Receiver) -> None:
@@ -255,13 +265,12 @@ def test_what_is_no_delivery_or_has_not_ended_is_not_sent_again(system: System, 
         system.queues.redeliver(told(system, task)[0].id)
 
 
-def test_a_dead_letter_that_is_retried_is_told_of_again(system: System, receiver: Receiver) -> None:
-    system.start_worker()
-    task = system.submit("fail", retry={"max_retries": 0}, webhook=to(receiver))
-    first = delivered(system, task).summary.id
-    system.dead_letters.requeue(task)
-    wait_until(lambda: len(told(system, task)) == 2, "it was told a second time")
-    assert delivered(system, task).summary.id != first
+def test_a_dead_letter_that_is_retried_is_told_of_again(working: System, receiver: Receiver) -> None:
+    task = working.submit("fail", retry={"max_retries": 0}, webhook=to(receiver))
+    first = delivered(working, task).summary.id
+    working.dead_letters.requeue(task)
+    wait_until(lambda: len(told(working, task)) == 2, "it was told a second time")
+    assert delivered(working, task).summary.id != first
     assert [each["status"] for each in receiver.bodies()] == ["failed", "failed"]
 
 
