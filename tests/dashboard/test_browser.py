@@ -316,18 +316,16 @@ def _one_of_each(site: Site) -> list[str]:
     return ["/batches", "/schedules/nightly", f"/bulk/{action}", *pages]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) -> None:
+LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
+"""Schemes and widths."""
+
+
+@pytest.mark.timeout(900)
+def test_every_page_is_accessible_and_fits(site: Site) -> None:
     [dead, *_] = bury(site.system, [f"order {n} is unknown and a long text follows " + "x" * 300 for n in range(3)])
     site.system.queues.pause("low", "lunch")
     site.system.start_worker()
-    context: BrowserContext = site.chromium.new_context(
-        base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
-    )
-    page = context.new_page()
-    page.goto("/dead-letters")
-    group = page.locator("a.count").first.get_attribute("href")
+    group = site.open("/dead-letters").locator("a.count").first.get_attribute("href")
     paths = [
         "/",
         "/tasks",
@@ -340,13 +338,20 @@ def test_every_page_is_accessible_and_fits(site: Site, scheme: Any, width: int) 
         "/audit",
         "/bulk",
     ]
-    for path in (*paths, *_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"):
-        page.goto(path)
-        page.evaluate(AXE.read_text())
-        found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
-        assert found == [], (path, found)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than the screen"
-        assert page.evaluate(_CLIPPED) == [], f"a table of {path} is wider than its place"
+    paths += [*_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"]
+    for scheme, width in LOOKS:
+        context: BrowserContext = site.chromium.new_context(
+            base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
+        )
+        page = context.new_page()
+        for path in paths:
+            page.goto(path)
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+            assert found == [], (scheme, width, path, found)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
+            assert page.evaluate(_CLIPPED) == [], f"a table of {path} is wider than its place"
+        context.close()
 
 
 def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium: Browser) -> None:
@@ -359,8 +364,7 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
     dead = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)
     for each in (done, dead):
         system.ended(each)
-    looks: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
-    for scheme, width in looks:
+    for scheme, width in LOOKS:
         context: BrowserContext = chromium.new_context(
             base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
         )

@@ -1,4 +1,4 @@
-"""The gateway's app on a real Redis, with three task types published and no worker."""
+"""The gateway on a real Redis, with task types published and no worker: its app by itself, and as processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from flask.testing import FlaskClient
 from redis import Redis
 
 from gateway.app import create_app
+from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis_client import connect
 from shared.settings import Settings
 from shared.task_types import TaskType, TaskTypes
+from tests.harness import running_system
 from tests.integration.gateway.driving import Gateway
+from tests.integration.gateway.test_server import Running, start
 
 TYPES = (
     TaskType(name="process", schema={}, description="Takes anything."),
@@ -62,3 +65,19 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
 def http(gateway: Gateway) -> FlaskClient:
     """Requests to a gateway with the default settings."""
     return gateway.http
+
+
+@pytest.fixture(scope="module")
+def lasting(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A gateway for all tests that leave it as it was."""
+    redis_server.start()
+    redis = Redis.from_url(redis_server.url)
+    with redis, running_system(redis, redis_server.url, tmp_path_factory.mktemp("gateway")) as system:
+        yield start(system)
+
+
+@pytest.fixture
+def running(lasting: Running, redis_client: Redis) -> Running:
+    """A gateway that serves, and must go on doing so."""
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    return lasting

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -28,9 +28,8 @@ import dashboard.intake
 from gateway.intake import Parser, Server
 from shared import intake
 from shared.api_keys import Scope, new_key
-from shared.local.embedded_redis import EmbeddedRedis
 from shared.task_types import TaskType, TaskTypes
-from tests.harness import ROOT, System, alive, running_system, wait_until
+from tests.harness import ROOT, System, alive, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
 HEAD = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -82,22 +81,6 @@ def start(system: System, **environment: str) -> Running:
     gateway = Running(process, port)
     wait_until(lambda: serves(gateway), f"the gateway serves\n{system.logs()}")
     return gateway
-
-
-@pytest.fixture(scope="module")
-def lasting(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A gateway for all tests that leave it as it was."""
-    redis_server.start()
-    redis = Redis.from_url(redis_server.url)
-    with redis, running_system(redis, redis_server.url, tmp_path_factory.mktemp("gateway")) as system:
-        yield start(system)
-
-
-@pytest.fixture
-def running(lasting: Running, redis_client: Redis) -> Running:
-    """A gateway that serves, and must go on doing so."""
-    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
-    return lasting
 
 
 @pytest.fixture
@@ -539,8 +522,9 @@ def test_answers_that_nobody_reads_share_a_bound_and_who_reads_gets_all_of_his(
     server.close()
 
 
-def test_who_takes_nothing_of_his_answer_is_late_and_who_takes_some_is_not() -> None:
+def test_who_takes_nothing_of_his_answer_is_late_and_who_takes_some_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     server = idle_server()
+    monkeypatch.setattr(server, "maintenance", lambda now: None)  # which asks too, by the clock, when a turn takes long
     with closing(asking(server)) as caller:
         wait_until(
             lambda: turned(server) and any(each.total_outbufs_len for each in server.active_channels.values()),

@@ -141,9 +141,9 @@ def test_what_was_answered_before_the_gateway_was_killed_is_true_and_the_rest_is
     assert len({*said.values(), *again.values()}) == total
 
 
-def test_a_sender_that_reads_only_at_the_end_is_answered_too(mortal: Running) -> None:
+def test_a_sender_that_reads_only_at_the_end_is_answered_too(running: Running) -> None:
     body = b"".join(map(line, range(30_000)))
-    with mortal.connect() as connection:
+    with running.connect() as connection:
         connection.settimeout(60)
         connection.sendall(
             b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
@@ -155,8 +155,8 @@ def test_a_sender_that_reads_only_at_the_end_is_answered_too(mortal: Running) ->
     assert b'"complete":true' in answer
 
 
-def test_lines_are_answered_before_the_next_are_sent(mortal: Running) -> None:
-    with mortal.connect() as connection, connection.makefile("rb") as file:
+def test_lines_are_answered_before_the_next_are_sent(running: Running) -> None:
+    with running.connect() as connection, connection.makefile("rb") as file:
         connection.sendall(
             b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -175,13 +175,13 @@ def test_lines_are_answered_before_the_next_are_sent(mortal: Running) -> None:
     [b"zz\r\n", b"-5\r\n", b"5\r\nabc", b"ffffffffffffffff\r\nabc", b"1" * 400],
     ids=lambda body: repr(body[:12]),
 )
-def test_a_stream_that_is_broken_off_or_no_stream_costs_its_sender_alone(mortal: Running, body: bytes) -> None:
+def test_a_stream_that_is_broken_off_or_no_stream_costs_its_sender_alone(running: Running, body: bytes) -> None:
     head = b"POST /tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
-    with mortal.connect() as connection:
+    with running.connect() as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + body)
         connection.shutdown(socket.SHUT_WR)
         assert b'"complete"' not in b"".join(iter(lambda: connection.recv(65536), b""))
-    assert mortal.ask("GET", "/health/live")[0] == 200
+    assert running.ask("GET", "/health/live")[0] == 200
 
 
 def test_a_gateway_that_stops_says_how_far_it_came(mortal: Running) -> None:
