@@ -204,7 +204,10 @@ class Settings(BaseModel):
         ge=0,
     )
     executor_max_memory_bytes: int = _at(
-        "worker.executor_max_memory_bytes", 2 << 30, "Memory above which an executor is killed; 0: never.", ge=0
+        "worker.executor_max_memory_bytes",
+        2 << 30,
+        "Memory above which an executor is killed, with what its handlers started; 0: never.",
+        ge=0,
     )
 
     # Housekeeping

@@ -8,15 +8,18 @@ import ctypes
 import decimal
 import hashlib
 import importlib
+import inspect
 import io
 import locale
 import logging
 import logging.config
+import multiprocessing
 import os
 import re
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -409,6 +412,69 @@ def scribble(data: str, seconds: float = 60.0) -> None:
     news = int(sys.argv[-1].split(",")[2])
     os.write(news, bytes.fromhex(data))
     time.sleep(seconds)
+
+
+def live(file: str, attempt: int, kind: str, seconds: float = 60.0) -> None:
+    """Writes down again and again that this process lives."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with open(file, "a") as out:
+            out.write(f"{attempt} {kind} {os.getpid()} {time.monotonic()}\n")
+        time.sleep(0.02)
+
+
+BROOD = ("fork", "popen", "pool", "daemon")
+
+
+@task("brood")
+def brood(file: str, seconds: float = 60.0) -> None:
+    """Starts processes in every way that handlers do; each writes down that it lives, until it is ended."""
+    attempt = current_task().attempt
+    if attempt > 1:
+        live(file, attempt, "self", 0.01)
+        return
+    for kind in BROOD:
+        _start_child(kind, file)
+    live(file, attempt, "self", seconds)
+
+
+def _start_child(kind: str, file: str) -> None:
+    if kind == "popen":
+        code = f"import os, time\n{inspect.getsource(live)}\nlive({file!r}, 1, 'popen')"
+        subprocess.Popen([sys.executable, "-c", code], env={}, start_new_session=True)
+    elif kind == "pool":
+        pool = multiprocessing.get_context("fork").Pool(1)
+        pool.apply_async(live, (file, 1, "pool"))
+        _pools.append(pool)
+    elif os.fork() == 0:
+        if kind == "daemon":
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        live(file, 1, kind)
+        os._exit(0)
+
+
+@task("hoard")
+def hoard(own: int, each: int, children: int, seconds: float = 60.0) -> str:
+    """Holds so many bytes itself, and in each of so many children, which share the first with it."""
+    kept = os.urandom(own)
+    pids = []
+    for _ in range(children):
+        if pid := os.fork():
+            pids.append(pid)
+        else:
+            also = os.urandom(each)
+            time.sleep(seconds)
+            os._exit(len(also) % 2)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return f"{len(kept)} bytes"
+
+
+_pools: list[Any] = []
 
 
 @task("linger")

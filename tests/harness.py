@@ -25,6 +25,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import NewTask, TaskDetail, TaskState, new_task_id
 from shared.workers import NO_TYPES, Workers
+from worker.process_tree import children
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -49,6 +50,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def command_line(pid: int) -> str:
+    """How a process was started; "" when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -141,9 +150,8 @@ class System:
         return self.start("worker.housekeeping", **environment)
 
     def executors(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        """Process ids of a worker's executors."""
-        children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-        return [int(pid) for pid in children]
+        """Process ids of a worker's executors; it has a watchdog too."""
+        return [pid for pid in children(worker.pid) if "process_tree" not in command_line(pid)]
 
     def stop(self) -> None:
         """Ends what is left: first in order, then by force."""

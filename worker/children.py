@@ -1,7 +1,7 @@
-"""Processes that a handler started and that outlive its attempt: they are ended, whatever session they are in.
+"""Processes that handlers started and that outlive their attempt or their executor: ended in any session.
 
-Linux only. This process adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), so a daemon is
-found among its children too. Nothing but a descendant of this process is ever ended.
+Linux only. A process that has `Children` adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), so a daemon
+is found among them too. Nothing but a descendant of this process is ever ended.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import time
-from collections import defaultdict
-from pathlib import Path
+from collections.abc import Sequence
+
+from worker.process_tree import descendants, name_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 _END_WITHIN = 1.0
@@ -21,28 +22,31 @@ _END_WITHIN = 1.0
 
 
 class Children:
-    """The processes below this one; those of before the first task stay."""
+    """The processes below this one; those that were there before stay."""
 
     def __init__(self) -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._stay = set(_descendants())
+        self._stay = set(descendants(os.getpid()))
 
-    def end_new(self) -> list[str]:
-        """Kills and reaps all that were started since, and returns their commands."""
+    def end_new(self, keep: Sequence[int] = ()) -> list[str]:
+        """Kills and reaps all that were started since but `keep` and what is below those; returns their names."""
         if not _has_children():
             return []
         ended: dict[int, str] = {}
         until = time.monotonic() + _END_WITHIN
-        while (new := _descendants().keys() - self._stay) and time.monotonic() < until:
+        while (new := self._new(keep)) and time.monotonic() < until:
             for pid in new:
-                ended.setdefault(pid, _command(pid))
+                ended.setdefault(pid, name_of(pid))
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):  # a grandchild, which becomes ours when its parent is gone
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
-        return [command for command in ended.values() if command]
+        return [name for name in ended.values() if name]
+
+    def _new(self, keep: Sequence[int]) -> set[int]:
+        return set(descendants(os.getpid(), without=keep)) - self._stay
 
 
 def _has_children() -> bool:
@@ -51,29 +55,3 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _descendants() -> dict[int, int]:
-    """Every process below this one, and its parent."""
-    below: dict[int, list[int]] = defaultdict(list)
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            below[int((folder / "stat").read_text().rpartition(")")[2].split()[1])].append(int(folder.name))
-    found: dict[int, int] = {}
-    parents = [os.getpid()]
-    while parents:
-        parent = parents.pop()
-        for child in below[parent]:
-            if child not in found:
-                found[child] = parent
-                parents.append(child)
-    return found
-
-
-def _command(pid: int) -> str:
-    """Its name; empty for one that has ended and only waits to be reaped."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return "" if status.rpartition(")")[2].split()[0] == "Z" else status.partition("(")[2].rpartition(")")[0]

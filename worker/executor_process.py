@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from worker import channel
+from worker import channel, process_tree
 from worker.channel import ExecutorEnds, FrameReader
 from worker.held import Held
-from worker.process import memory_bytes
+from worker.process import memory_bytes, memory_exceeds
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class ExecutorProcess:
             opened.pop_all()
         os.close(tasks_read)
         os.close(news_write)
+        self.started = process_tree.started_at(self.process.pid)
+        self.trusted_until = float("inf")
         self.assigned: dict[int, Held] = {}
         self.ready = False
         self.hung_up_at: float | None = None
@@ -61,6 +63,7 @@ class ExecutorProcess:
         self._reader = FrameReader(longest_frame)
         self._dismissed = False
         self._dismissed_at = 0.0
+        self._next_look_below = 0.0
         self._closed = False
 
     @property
@@ -141,6 +144,13 @@ class ExecutorProcess:
     def memory_bytes(self) -> int:
         return memory_bytes(self.pid)
 
+    def exceeds(self, limit: int, now: float) -> bool:
+        """Returns whether it uses more memory than this, in bytes; once a second with all that handlers started."""
+        if now < self._next_look_below:
+            return self.memory_bytes() > limit
+        self._next_look_below = now + 1.0
+        return memory_exceeds(limit, self.pid)
+
     # --- the end ---
 
     def signal(self, number: signal.Signals) -> None:
@@ -158,6 +168,10 @@ class ExecutorProcess:
 
     def is_dead(self) -> bool:
         return self.process.poll() is not None
+
+    def was_ended_by_watchdog(self) -> bool:
+        """Returns whether it was killed because its worker had said nothing until the end of its leases."""
+        return self.process.returncode == -signal.SIGKILL and time.monotonic() > self.trusted_until
 
     def retire(self) -> None:
         """No more tasks: it ends when it has read the last of its tickets."""

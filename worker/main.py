@@ -31,6 +31,7 @@ from shared.task_types import TaskType, TaskTypes
 from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
 from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, RunningTask, WorkerInfo, Workers
+from worker.children import Children
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals
@@ -215,6 +216,7 @@ def main() -> int:
     engine.hooks.draining = heartbeat.say_draining
     engine.crew.on_types = heartbeat.renew
     metrics.holdings = heartbeat.holdings
+    engine.crew.children = Children()
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
     probe.start()

@@ -10,26 +10,59 @@ import threading
 import time
 from pathlib import Path
 
+from worker.process_tree import children, descendants, end_trees
+
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """This process is killed when its parent dies, even if that was killed itself.
+    """Ends this process, and all that it started, when its parent dies, even if that was killed itself.
 
-    On Linux the kernel does it at once. Elsewhere a thread looks a few times a second.
+    On Linux the kernel says so at once. It sends no SIGKILL, after which what handlers started would be left over; the
+    worker's watchdog ends all of it, also where this process cannot answer. Elsewhere a thread looks a few times a
+    second.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGHUP, lambda signum, frame: _end_with_all_below())
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
         os._exit(1)  # it died before we could ask
 
 
+def _end_with_all_below() -> None:
+    end_trees(*descendants(os.getpid()))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
+
+
+def memory_exceeds(limit: int, pid: int) -> bool:
+    """Returns whether a process and all below it use more memory than this, in bytes.
+
+    Pages that several share count once: a forked child has nearly all of its parent's. Finding that out takes
+    milliseconds, so it is done only where the plain sum is over the limit.
+    """
+    group = [pid]
+    for each in group:
+        group += children(each)
+    if sum(map(memory_bytes, group)) <= limit:
+        return False
+    return len(group) == 1 or sum(map(_proportional_bytes, group)) > limit
+
+
+def _proportional_bytes(pid: int) -> int:
+    """Resident memory of a process, with its share of what it shares with others."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    except (OSError, ValueError, StopIteration):
+        return memory_bytes(pid)
 
 
 def memory_bytes(pid: int) -> int:

@@ -168,8 +168,11 @@ class Watch:
             executor.stop_by = executor.stop_by or now + self.settings.kill_grace
             executor.signal(TIME_LIMIT_SIGNAL)
         limit = self.settings.executor_max_memory_bytes
-        if limit and executor.memory_bytes() > limit:
-            executor.kill(f"memory: it used more than {limit >> 20} MiB (EXECUTOR_MAX_MEMORY_BYTES) and was killed")
+        if limit and executor.exceeds(limit, now):
+            executor.kill(
+                f"memory: it and the processes that it started used more than {limit >> 20} MiB "
+                "(EXECUTOR_MAX_MEMORY_BYTES) and were killed"
+            )
 
     def _pass_on_what_waits(self, now: float) -> None:
         """Where all executors are slow, what is ready would wait here for as long as they are, and for nobody else."""
@@ -221,6 +224,8 @@ class Watch:
 
     def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
         began_at = executor.began_at
+        if not because and executor.was_ended_by_watchdog():
+            because = "lease: its worker hung and did not extend it in time"
         if because == "time limit" and time.monotonic() - began_at >= held.limit:
             return self.verdicts.timed_out(held, began_at)
         if because == "cancelled" and held.cancelled:

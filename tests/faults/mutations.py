@@ -58,7 +58,7 @@ _LOAD = _tests("load/test_steady", "test_under_a_steady_load_nothing_grows_and_a
 
 KEPT = "A 202 is sent when Redis has the task"
 ONCE = "Sent twice is stored once"
-LEASE = "Whoever lost its lease cannot write"
+LEASE = "A worker that lost its lease cannot write"
 KEYED = "A request sent again with its Idempotency-Key"
 UNIQUE = "No two tasks of a type hold one unique key"
 LIMITS = "No limit is exceeded at any moment"
@@ -701,6 +701,23 @@ MUTATIONS: Sequence[Mutation] = (
         "",
         _UNTIDY,
         ("nothing outlives its attempt",),
+    ),
+    Mutation(
+        "processes that outlive their executor",
+        LEFTOVERS,
+        "worker/crew.py",
+        "        self.members.remove(member)\n        self._end_orphans()\n",
+        "        self.members.remove(member)\n",
+        _tests("integration/test_process_trees", "test_what_an_executor_leaves_behind_when_it_dies_is_ended"),
+    ),
+    Mutation(
+        "executors that outlive the trust in their worker",
+        LEASE,
+        "worker/process_tree.py",
+        "            _end(overdue)\n",
+        "",
+        _FROZEN,
+        ("nobody runs what another holds",),
     ),
     Mutation(
         "lines of the log that go uncounted",
