@@ -96,7 +96,7 @@ class Crew:
         member.bury()
         self.members.remove(member)
         self._end_orphans()
-        if member.ready or member.killed_because:
+        if member.ready or member.killed_because or member.was_ended_by_watchdog():
             return
         self._failed_starts += 1
         self._not_before = time.monotonic() + 0.5 * self._failed_starts

@@ -62,7 +62,7 @@ class Case:
         return int(datetime.fromisoformat(moment).timestamp() * SECOND) - self.run.wall_offset_ns
 
     def frozen_past(self, execution: Execution, moment: int) -> bool:
-        """Whether it could not be ended by that moment, because it was frozen itself. That its worker was is no excuse."""
+        """Whether it could not be ended by that moment because it was frozen itself. A frozen worker is no excuse."""
         frozen = [each for each in self.run.happened if each.frozen and execution.pid in each.pids]
         excuses = [(each.begin_ns, each.end_ns) for each in frozen]
         return any(begin <= moment <= end + AFTER_THAW for begin, end in [*excuses, *self.run.stalls])

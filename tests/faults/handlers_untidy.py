@@ -18,6 +18,7 @@ from collections.abc import Callable
 from tests.faults.handlers import check_surroundings, note, run
 from tests.faults.surroundings import LEFT
 from worker import report_progress, task
+from worker.leftovers import THOROUGH_US
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ SLEEPS = 600
 """Seconds that a child sleeps that nobody ends."""
 TALKS = 1.0
 """Seconds for which a thread that was left behind goes on talking."""
+CHECKED_AFTER = THOROUGH_US / 1_000_000
+"""Seconds that an attempt runs until it is checked by itself; shorter ones are checked together."""
 THREAD = "thread of "
 
 
@@ -124,6 +127,7 @@ def untidy(n: int, kind: str, leaves: str) -> int:
     note("start")
     check_surroundings()
     LEFTOVERS[leaves](n)
+    time.sleep(CHECKED_AFTER)
     note("end", "complete")
     return n
 

@@ -15,7 +15,7 @@ from redis import Redis
 from shared import keys
 from shared.redis_client import text
 from tests.faults import kinds
-from tests.faults.case import SECOND, Case
+from tests.faults.case import AFTER_THAW, SECOND, Case
 from tests.faults.faults import Happened
 from tests.faults.handlers import FOUND
 from tests.faults.handlers_untidy import SLEEPS, THREAD, mark
@@ -232,8 +232,9 @@ def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
 
 
 def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) -> bool:
-    pids = {one.pid, one.worker}
-    return bool(pids & set(fault.pids)) and fault.begin_ns <= case.monotonic(ended_at) and one.start_ns <= fault.end_ns
+    """What thaws may begin what it had in hand before it learns that its lease has ended."""
+    hit = bool({one.pid, one.worker} & set(fault.pids))
+    return hit and fault.begin_ns <= case.monotonic(ended_at) and one.start_ns <= fault.end_ns + AFTER_THAW
 
 
 # --- Keys, families, limits ----------------------------------------------------------------------------------------

@@ -98,6 +98,7 @@ def test_what_cannot_be_undone_is_said(make_state: Callable[[], ProcessState], m
 def test_an_event_loop_that_a_handler_closed_is_replaced_without_a_word(
     make_state: Callable[[], ProcessState],
 ) -> None:
+    asyncio.set_event_loop_policy(None)  # other tests in this process may have run a loop and taken it away
     state = make_state()
     policy = asyncio.get_event_loop_policy()
     asyncio.run(asyncio.sleep(0))
