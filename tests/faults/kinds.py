@@ -10,6 +10,7 @@ from typing import Any
 SHARES: dict[str, float] = {
     "quick": 30,
     "slow": 3,
+    "long": 0.3,
     "fail": 3,
     "give-up": 1,
     "flaky": 6,
@@ -32,9 +33,10 @@ SHARES: dict[str, float] = {
 }
 """How often each is chosen: about a third of what four executors could do, so that faults are seen and not a crowd.
 
+A long one outlasts a lease, so what runs on where its lease has ended meets the second run.
 A crash, and most of what an untidy task leaves behind, costs a new executor each time, so these are rare.
 """
-BUSY = {**SHARES, "slow": 9, "untidy": 6}
+BUSY = {**SHARES, "slow": 9, "long": 2, "untidy": 6}
 """For short runs: whoever is frozen or killed has something in hand, and each kind of leftover is there."""
 MUST_DIE = frozenset({"fail", "give-up", "crash"})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
@@ -83,6 +85,7 @@ def _in(seconds: float) -> str:
 
 _MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
     "slow": lambda dice: ({"seconds": round(dice.uniform(0.3, 1.5), 2)}, {}),
+    "long": lambda dice: ({"seconds": round(dice.uniform(3.0, 6.0), 2)}, {}),
     "flaky": lambda dice: ({"failures": dice.randint(1, 3)}, {}),
     "unique": lambda dice: (
         {"seconds": 0.2},
