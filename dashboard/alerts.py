@@ -127,10 +127,14 @@ def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
     """Tasks that wait for long: for a worker, or held back, which more workers would not change."""
     ready, oldest = queue.oldest_ready_at, queue.oldest_at
     if ready and now.now() - ready > WAITING_LONG:
+        takers = [each for each in now.workers if queue.name in each.queues]
+        full = takers and all(each.limit_reached(queue.name) for each in takers)
         yield Alert(
             "warning",
             f"The oldest task in {queue.name} has waited {duration(now.now() - ready)}",
-            "Start more workers, or look at what they are busy with.",
+            "All executors that QUEUE_EXECUTORS allows it are in use: raise the number, or start more workers."
+            if full
+            else "Start more workers, or look at what they are busy with.",
             "/queues",
         )
     if queue.aside and oldest and oldest != ready and now.now() - oldest > WAITING_LONG:

@@ -11,6 +11,7 @@ from dashboard.snapshot import Snapshot
 from shared.batches import Batch
 from shared.dependencies import Relative
 from shared.tasks import OnParentFailure, TaskDetail, TaskState, TaskSummary
+from shared.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)
 
@@ -82,7 +83,7 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     if not takers:
         return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
     held_back = _without_worker(found, now) or _aside(found)
-    return held_back or _in_line(task.queue, position, len(takers), all(worker.running for worker in takers))
+    return held_back or _in_line(task.queue, position, takers)
 
 
 def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
@@ -106,10 +107,13 @@ def _aside(found: TaskDetail) -> str | None:
     return None
 
 
-def _in_line(queue: str, position: int | None, takers: int, all_busy: bool) -> str:
+def _in_line(queue: str, position: int | None, takers: Sequence[WorkerInfo]) -> str:
     before = "It is next in line" if not position else f"{position:,} {_tasks(position)} of {queue} before it"
-    count = "1 worker" if takers == 1 else f"{takers} workers"
-    return f"{before}; {count} {'takes' if takers == 1 else 'take'} from there{', all busy now' if all_busy else ''}."
+    count = "1 worker takes" if len(takers) == 1 else f"{len(takers)} workers take"
+    busy = ", all busy now" if all(each.running for each in takers) else ""
+    if all(each.limit_reached(queue) for each in takers):
+        busy = ", and all executors that QUEUE_EXECUTORS allows its queue are in use"
+    return f"{before}; {count} from there{busy}."
 
 
 def _due(task: TaskSummary, start: str, now: Snapshot) -> str:

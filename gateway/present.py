@@ -131,6 +131,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
         running=[
             schemas.RunningTaskView(task_id=each.id, type=each.type, seconds=each.seconds) for each in info.running
         ],
+        queue_executors=[schemas.QueueExecutorsView(**asdict(each)) for each in info.queue_executors],
     )
 
 

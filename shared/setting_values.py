@@ -54,6 +54,7 @@ def _mapping(value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], _pairs("critical:6, high:4, normal:3, low:1")]
+Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2")]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip")]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]

@@ -24,7 +24,7 @@ from shared.locks import OnError
 from shared.outside import Outside
 from shared.redis_address import completed, read_address
 from shared.retry import RetryPolicy
-from shared.setting_values import Choices, Kept, Mappings, Names, Port, Ports, Seconds, Weights
+from shared.setting_values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
 from shared.settings_file import read_tree
 
 if TYPE_CHECKING:
@@ -190,6 +190,12 @@ class Settings(BaseModel):
         "worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256
     )
     worker_queues: Names = _at("worker.queues", (), "Queues this worker takes from; empty: all.")
+    queue_executors: Executors = _at(
+        "worker.queue_executors",
+        {},
+        "Most executors of a worker that run tasks of a queue at once, such as low:1, so that long tasks there leave "
+        "the others free.",
+    )
     task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
     kill_grace: Seconds = _at("worker.kill_grace", 1.5, "From the time limit's exception to killing the executor.")
     lease_time: Seconds = _at("worker.lease_time", 9, "Lease on a running task; extended at a third of it.", ge=1)
@@ -424,11 +430,9 @@ class Settings(BaseModel):
             raise ValueError(
                 f"DEFAULT_PRIORITY: {self.default_priority!r} is none of QUEUES ({', '.join(self.queues)})"
             )
-        unknown = set(self.worker_queues) - self.queues.keys()
-        if unknown:
-            raise ValueError(
-                f"WORKER_QUEUES: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})"
-            )
+        for name, given in (("WORKER_QUEUES", self.worker_queues), ("QUEUE_EXECUTORS", self.queue_executors)):
+            if unknown := set(given) - self.queues.keys():
+                raise ValueError(f"{name}: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})")
         if self.dashboard_proxy_user_header and not self.dashboard_proxy_secret:
             raise ValueError(
                 "DASHBOARD_PROXY_USER_HEADER needs DASHBOARD_PROXY_SECRET, or any process that reaches the dashboard "
@@ -528,6 +532,11 @@ class Settings(BaseModel):
         return {
             name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues
         }
+
+    @property
+    def claimed_queue_executors(self) -> dict[str, int]:
+        """The most executors that a worker has for each of its queues for which QUEUE_EXECUTORS sets a limit."""
+        return {name: most for name, most in self.queue_executors.items() if name in self.claimed_queues}
 
     @property
     def instance_id(self) -> str:

@@ -43,6 +43,15 @@ class RunningTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueExecutors:
+    """How many executors of a worker a queue has in use, and may have at most."""
+
+    queue: str
+    in_use: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
     """A worker as it last announced itself."""
 
@@ -63,9 +72,15 @@ class WorkerInfo:
     busy_seconds: float = 0.0
     memory_bytes: int = 0
     running: tuple[RunningTask, ...] = field(default=())
+    queue_executors: tuple[QueueExecutors, ...] = field(default=())
+    """Of each queue for which QUEUE_EXECUTORS sets a limit."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost."""
+
+    def limit_reached(self, queue: str) -> bool:
+        """Returns whether a queue uses all executors that it may have here."""
+        return any(each.queue == queue and each.in_use >= each.limit for each in self.queue_executors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +259,9 @@ def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
                     "name": name,
                     "queues": tuple(fields["queues"]),
                     "running": tuple(as_declared(RunningTask(**task)) for task in fields["running"]),
+                    "queue_executors": tuple(
+                        as_declared(QueueExecutors(**each)) for each in fields.get("queue_executors", ())
+                    ),
                     "started_at": moment(fields["started_at"]),
                     "last_heartbeat_at": instant(beat),
                 }

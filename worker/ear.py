@@ -105,13 +105,17 @@ class Ear(Listener):
         self.hand_on = hand_on
         self.patience = patience
         self._asked_at: float | None = None
+        self._asked: frozenset[str] = frozenset()
 
     def listen(self) -> None:
         """Asks for the next entry, unless it is asked already."""
         now = time.monotonic()
+        if self._asked_at is not None and not self._asked.issuperset(self.lists):
+            self.close()  # a list more is asked for on a new connection; what this one may have brought is looked for
+            self.hand_on(None)
         if self._asked_at is None:
             if self._ask("BLPOP", *self.lists, self.patience):
-                self._asked_at = now
+                self._asked_at, self._asked = now, frozenset(self.lists)
         elif now > self._asked_at + self.patience + _LATE:
             self._lose("no answer")
 

@@ -28,6 +28,7 @@ from worker.held import Held
 from worker.link import Link, News, Report
 from worker.liveness import Liveness
 from worker.metrics import WorkerMetrics
+from worker.queue_slots import QueueSlots
 from worker.suspects import Suspects
 from worker.watch import SLOW, Watch
 
@@ -70,6 +71,7 @@ class Engine:
         self.crew = crew
         self.watch = watch
         self.ready = watch.ready
+        self.slots = QueueSlots(settings.claimed_queue_executors, crew, self.ready)
         self.suspects = Suspects(crew, settings.max_crashes)
         self.metrics = metrics
         self.failure_log = FailureLog()
@@ -188,17 +190,22 @@ class Engine:
 
     def on_bell(self, rung: bytes | None) -> None:
         """There may be work: somebody rang for a queue ("" for any), or nobody did for a while."""
+        queue = (rung or b"").decode(errors="replace")
+        if queue in self.slots.full:
+            self.link.ring(queue)  # for the next worker; this one does not listen to that bell until a slot is free
+            return
         self.work_likely = True
         if self.draining_until is not None or not self._room():
             # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
             # or we would answer our own ring.
             self.hungry = False
-            self.link.ring((rung or b"").decode(errors="replace"))
+            self.link.ring(queue)
 
     def on_handover(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""
         stop_point("worker.handover")
         self._on_news(self.link.accept(message))
+        self.slots.update()
         self._hand_out()
 
     def on_order(self, order: bytes | None) -> None:
@@ -227,7 +234,7 @@ class Engine:
         self.liveness.talked_at = now
         stop_point("worker.before-exchange")
         try:
-            news = self.link.exchange(want, extending)
+            news = self.link.exchange(want, extending, self.slots.free() if want is not None else {})
             stop_point("worker.after-exchange")
         except StoreUnavailable as error:
             self._on_outage(now, error)
@@ -238,6 +245,7 @@ class Engine:
         self._on_contact(now)
         self._on_news(news)
         if want is not None:
+            self.slots.update()
             self._next_token = _after(now, news.again_in) if want else self._next_token
             self.work_likely = not self.link.standing
             self.hungry = self.link.standing
@@ -341,6 +349,7 @@ class Engine:
             return 0 if self.link.claim_unanswered else None  # what it may have brought is fetched, and given back
         if self.link.standing and not self._room():
             return 0  # the order is withdrawn: what it would bring waits less with anybody else
+        self.work_likely = self.work_likely or self.slots.freed()
         if not self.work_likely and time.monotonic() < self._next_token:
             return None
         room = min(self._room(), MOST_AT_ONCE)

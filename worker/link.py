@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 _PER_CALL = 128
 """Tasks that one script call writes: about 3 ms of Redis."""
 _CLAIM_BYTES = 4 << 20
+_NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +78,8 @@ class Turns:
         self.share = {name: weights[name] / total for name in weights}
         self.credit = dict.fromkeys(weights, 0.0)
 
-    def deal(self, want: int) -> list[Argument]:
-        """Queue and quota in turns; the quotas add up to `want`."""
+    def deal(self, want: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
+        """Queue and quota in turns; the quotas add up to `want`. Where a queue has slots, they follow its quota."""
         for name, share in self.share.items():
             self.credit[name] += share * want
         quotas = {name: max(0, int(self.credit[name])) for name in self.order}
@@ -86,7 +88,11 @@ class Turns:
             quotas[name] += 1
         for name, quota in quotas.items():
             self.credit[name] -= quota
-        return [part for name in self.order for part in (name, quotas[name])]
+        return [
+            part
+            for name in self.order
+            for part in (name, f"{quotas[name]}/{slots[name]}" if name in slots else quotas[name])
+        ]
 
 
 class Link:
@@ -118,18 +124,18 @@ class Link:
             self.gathering_since = time.monotonic()
         self.reports.append(report)
 
-    def exchange(self, want: int | None, extending: Sequence[Held]) -> News:
+    def exchange(self, want: int | None, extending: Sequence[Held], slots: Mapping[str, int] = _NO_BOUNDS) -> News:
         """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.
 
         A claim keeps its token until it is answered, so an answer that got lost is given again. One for no task (`want`
-        is 0) asks just for that; None claims nothing. A claim that finds too little leaves a standing order, see
-        `accept`.
+        is 0) asks just for that; None claims nothing. `slots` is how many tasks it may bring at most of some queues. A
+        claim that finds too little leaves a standing order, see `accept`.
         """
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
         if want is not None:
             self.claim_unanswered = True
-            calls.append(("claim", self._claim_arguments(want)))
+            calls.append(("claim", self._claim_arguments(want, slots)))
         sent_at = time.monotonic()
         with translated():
             replies = self.scripts.call_many(calls)
@@ -267,9 +273,9 @@ class Link:
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, want: int) -> list[Argument]:
+    def _claim_arguments(self, want: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
         order: tuple[Argument, ...] = ("", self._next_token) if want else ()
-        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want), *order]
+        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want, slots), *order]
 
     def _read_answers(
         self,

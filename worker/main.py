@@ -30,7 +30,7 @@ from shared.settings import Settings, exit_with, load_or_exit
 from shared.task_types import TaskType, TaskTypes
 from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
-from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, RunningTask, WorkerInfo, Workers
+from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from worker.children import Children
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
@@ -155,7 +155,7 @@ class Heartbeat:
         )
 
     def info(self) -> WorkerInfo:
-        metrics, crew = self.engine.metrics, list(self.engine.crew.members)
+        metrics, crew, slots = self.engine.metrics, list(self.engine.crew.members), self.engine.slots
         now = time.monotonic()
         running = [(executor, held) for executor in crew if (held := _first(executor.assigned))]
         holdings = self.holdings()
@@ -179,6 +179,10 @@ class Heartbeat:
             running=tuple(
                 RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at, 3))
                 for executor, held in running
+            ),
+            queue_executors=tuple(
+                QueueExecutors(queue=queue, in_use=in_use, limit=slots.limits[queue])
+                for queue, in_use in slots.in_use().items()
             ),
         )
 
@@ -222,6 +226,7 @@ def main() -> int:
     probe.start()
     heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, ", ".join(settings.claimed_queues))
+    _warn_of_queue_executors(settings)
     try:
         engine.run()
     except CannotStart as error:
@@ -233,6 +238,20 @@ def main() -> int:
         tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
+
+
+def _warn_of_queue_executors(settings: Settings) -> None:
+    """Logs that the bounded queues can take every executor from the others."""
+    limits = settings.claimed_queue_executors
+    others = settings.claimed_queues.keys() - limits.keys()
+    if limits and others and sum(limits.values()) >= settings.executors:
+        log.warning(
+            "QUEUE_EXECUTORS lets %s use all %d executors of this worker, which leaves none free for %s: "
+            "set it lower, or WORKER_EXECUTORS higher",
+            " and ".join(limits),
+            settings.executors,
+            ", ".join(sorted(others)),
+        )
 
 
 def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, tuple[Listener, ...]]:
@@ -262,6 +281,8 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         control.listen()
         handover.listen()
         if bell_too:
+            full = set(map(keys.bell, engine.slots.full))
+            bell.lists = [each for each in bells if each not in full]
             bell.listen()
 
     engine.hooks.listen = listen

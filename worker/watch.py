@@ -51,6 +51,7 @@ class Watch:
         self.metrics = metrics
         self.ready = ready
         self.pace = Pace()
+        self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
         self.look_soon: Callable[[], None] = lambda: None
         self.progress_came = False
         self.drain_began_at = 0.0
@@ -93,7 +94,8 @@ class Watch:
             self.link.report(report)
             return
         run_seconds = outcome.run_us / 1_000_000
-        self.pace.learn(run_seconds)
+        if held.queue not in self._not_claimed_ahead:
+            self.pace.learn(run_seconds)
         self.link.report(
             Report(
                 held,

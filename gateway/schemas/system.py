@@ -49,6 +49,14 @@ class RunningTaskView(View):
     seconds: float
 
 
+class QueueExecutorsView(View):
+    """How many executors of a worker run tasks of a queue for which QUEUE_EXECUTORS sets a limit."""
+
+    queue: str
+    in_use: int
+    limit: int
+
+
 class WorkerView(View):
     """A worker as it last announced itself."""
 
@@ -73,6 +81,9 @@ class WorkerView(View):
     busy_seconds: float
     memory_bytes: int
     running: list[RunningTaskView]
+    queue_executors: list[QueueExecutorsView] = Field(
+        description="The queues for which QUEUE_EXECUTORS sets a limit, with the executors that each has in use."
+    )
 
 
 class WorkerList(View):

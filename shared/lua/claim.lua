@@ -1,7 +1,8 @@
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
 --   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns:
---   first every queue gives up to its quota, then the rest is filled in order.
+--   first every queue gives up to its quota, then the rest is filled in order. A quota such as 4/1 says that the worker
+--   may take one task of that queue at most.
 --   A last pair of "" and the token of the worker's next claim leaves a standing order when too few tasks were found:
 --   `submit_one.lua` may answer that claim before it is sent.
 -- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type,
@@ -247,17 +248,19 @@ end
 local owing = redis.call('EXISTS', OWED) == 1 and pay(40)
 if owing then spend(owing * COST.owed) end
 
-local queues, next_token = {}, nil
+-- The queues that were asked for, and those of them that may give something.
+local asked, queues, next_token = {}, {}, nil
+local any_paused = redis.call('EXISTS', PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
-  else queues[#queues + 1] = {name = ARGV[at], quota = tonumber(ARGV[at + 1])} end
-end
-if redis.call('EXISTS', PAUSED) == 1 then
-  local open = {}
-  for _, queue in ipairs(queues) do
-    if redis.call('HEXISTS', PAUSED, queue.name) == 0 then open[#open + 1] = queue end
+  else
+    local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
+    local queue = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
+    asked[#asked + 1] = queue
+    if queue.most > 0 and not (any_paused and redis.call('HEXISTS', PAUSED, queue.name) == 1) then
+      queues[#queues + 1] = queue
+    end
   end
-  queues = open
 end
 
 -- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
@@ -396,15 +399,15 @@ local function has_lines(queue)
 end
 
 local function take(queue, n)
-  if limited and has_lines(queue) then take_by_age(queue, n) else take_from_list(queue, n) end
+  local before = #tasks
+  n = math.min(n, queue.most, want - before)
+  if n <= 0 then return end
+  if limited and has_lines(queue.name) then take_by_age(queue.name, n) else take_from_list(queue.name, n) end
+  queue.most = queue.most - (#tasks - before)
 end
 
-for _, queue in ipairs(queues) do
-  if queue.quota > 0 then take(queue.name, math.min(queue.quota, want - #tasks)) end
-end
-for _, queue in ipairs(queues) do
-  if #tasks < want then take(queue.name, want - #tasks) end
-end
+for _, queue in ipairs(queues) do take(queue, queue.quota) end
+for _, queue in ipairs(queues) do take(queue, want) end
 
 keep_leases()
 if #tasks > 0 then
@@ -450,18 +453,25 @@ if limited then
   more = more or (#due == MOST_LINES and #tasks > 0)
 end
 
-if #tasks == want then
-  for _, queue in ipairs(queues) do
-    if lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1 then
+-- What is left is for the next worker, and for this one unless it may take no more of that queue.
+for _, queue in ipairs(queues) do
+  local full = queue.most == 0
+  if (full or #tasks == want) and (lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1) then
+    ring(1, queue.name)
+    if not full then
       more = true
-      ring(1, queue.name)
       break
     end
   end
 end
 if next_token and #tasks < want and not more then
-  local order = {worker, next_token, lease, num(want - #tasks), num(room), unpack(ARGV, 7)}
-  order[#order], order[#order - 1] = nil, nil
+  local order = {worker, next_token, lease, num(want - #tasks), num(room)}
+  for _, queue in ipairs(asked) do
+    if queue.most > 0 then
+      order[#order + 1] = queue.name
+      order[#order + 1] = queue.quota
+    end
+  end
   redis.call('SET', 'taskqueue:order:' .. worker, cjson.encode(order), 'EX', 60)
   redis.call('ZADD', STANDING, NOW, worker)
 end

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from shared import keys
 from shared.limits import Limit, Limits
+from shared.workers import QueueExecutors, WorkerInfo
 from tests.dashboard.conftest import Browser
 from tests.harness import System, wait_until
 
@@ -28,3 +29,23 @@ def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser,
     page = browser.text("/")
     assert "The oldest task in low has waited 6 min" in page
     assert "Start more workers" in page
+
+
+def test_a_queue_that_uses_all_executors_that_it_may_is_said_with_the_setting(browser: Browser, system: System) -> None:
+    waiting = system.submit("noop", queue="low")
+    system.redis.zadd(keys.pending("low"), {waiting: system.scripts.now_us() - SIX_MINUTES})
+    full = QueueExecutors(queue="low", in_use=1, limit=1)
+    about = WorkerInfo(
+        name="w1",
+        host="h",
+        pid=1,
+        version="1",
+        queues=("low",),
+        executors=2,
+        started_at=datetime.now(UTC),
+        queue_executors=(full,),
+    )
+    system.workers.announce(about)
+    page = browser.text("/")
+    assert "The oldest task in low has waited 6 min" in page
+    assert "All executors that QUEUE_EXECUTORS allows it are in use" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from rq import Queue as RQQueue
 from dashboard.present import HIDDEN, Redaction
 from shared import keys
 from shared.task_types import TaskType, TaskTypes
-from shared.workers import RunningTask, WorkerInfo
+from shared.workers import QueueExecutors, RunningTask, WorkerInfo
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 
@@ -192,6 +193,23 @@ def test_why_a_task_is_not_running_is_one_sentence(browser: Browser, system: Sys
     system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
     assert "waits for its limit, type:noop" in _why(other.text(f"/tasks/{first}"))
     assert "it is due in " in _why(other.text(f"/tasks/{later}"))
+
+
+def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: Browser, system: System) -> None:
+    task = system.submit("noop")
+    TaskTypes(system.redis).publish([TaskType(name="noop", schema={})])
+    about = replace(_worker("w1"), executors=2)
+    system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=1),)))
+    assert "For normal 1 of 1 executors in use" in _plain_text(browser.text("/workers"))
+    assert "all executors that QUEUE_EXECUTORS allows its queue are in use" in _why(browser.text(f"/tasks/{task}"))
+    other = Browser(browser.app, browser.app.test_client())
+    system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=2),)))
+    browser.post("/queues/high/resume")  # which forgets what was seen
+    assert "QUEUE_EXECUTORS" not in _why(other.text(f"/tasks/{task}"))
+
+
+def _plain_text(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
 def _worker(name: str) -> WorkerInfo:

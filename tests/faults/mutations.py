@@ -371,9 +371,20 @@ MUTATIONS: Sequence[Mutation] = (
         "a priority that takes all",
         NOTHING_FAST_WAITS,
         "shared/lua/claim.lua",
-        "quota = tonumber(ARGV[at + 1])}",
-        "quota = 500}",
+        "quota = tonumber(quota)",
+        "quota = 500",
         _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
+    ),
+    Mutation(
+        "a queue that may use more executors than its own",
+        NOTHING_FAST_WAITS,
+        "shared/lua/claim.lua",
+        "n = math.min(n, queue.most, want - before)",
+        "n = math.min(n, want - before)",
+        _tests(
+            "integration/test_queue_executors",
+            "test_a_claim_takes_no_more_of_a_queue_than_it_may_and_fills_up_from_the_others",
+        ),
     ),
     Mutation(
         "a slow task that keeps what is behind it",

@@ -16,7 +16,7 @@ import pytest
 from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.limits import Limit, Limits
-from shared.queues import submit_arguments
+from shared.queues import Queues, submit_arguments
 from shared.scripts import careful
 from shared.tasks import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from tests.integration.store import LEASE, Store
@@ -145,6 +145,17 @@ def a_task_of_a_thousand_parents(store: Store) -> tuple[Any, ...]:
     while store.redis.exists(keys.OWED):
         store.scripts.settle(200)
     return claim(1)
+
+
+@worst("claim", 2300)
+def one_behind_queues_that_have_no_executor_left(store: Store) -> tuple[Any, ...]:
+    store.queues = Queues(store.scripts, {"normal": 1, **{f"long{at}": 1 for at in range(63)}})
+    store.submit(10_000, "long0")
+    for at in range(1, 63):
+        store.submit(40, f"long{at}", fair_key=f"tenant-{at}")
+    store.submit()
+    bounds = [part for at in range(63) for part in (f"long{at}", f"1/{at % 2}")]
+    return ("w", new_task_id(), LEASE, 500, 4 << 20, *bounds, "normal", 1, "", new_task_id())
 
 
 # --- the rest of a task's life ---

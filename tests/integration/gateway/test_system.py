@@ -22,7 +22,7 @@ from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
 from shared import keys
 from shared.queues import Queues
-from shared.workers import RunningTask, WorkerInfo, Workers
+from shared.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -40,11 +40,13 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
             executors=2,
             started_at=datetime(2026, 1, 1, tzinfo=UTC),
             running=(RunningTask(id="t1", type="process", seconds=1.5),),
+            queue_executors=(QueueExecutors(queue="high", in_use=1, limit=2),),
         )
     )
     [shown] = gateway.http.get("/workers").get_json()["items"]
     assert (shown["name"], shown["queues"], shown["started_at"]) == ("w1", ["high"], "2026-01-01T00:00:00Z")
     assert shown["running"] == [{"task_id": "t1", "type": "process", "seconds": 1.5}]
+    assert shown["queue_executors"] == [{"queue": "high", "in_use": 1, "limit": 2}]
     assert (shown["state"], shown["reason"]) == ("idle", None)
 
 

@@ -1,0 +1,43 @@
+"""How many more tasks a worker may claim from the queues for which QUEUE_EXECUTORS bounds the executors."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from worker.crew import Crew
+from worker.held import Held
+
+
+class QueueSlots:
+    """Counts what the worker holds of each bounded queue: a task has a slot from its claim until it is held no longer.
+
+    Nothing is noted when a task starts or ends, so no way in which one may end can leak a slot.
+    """
+
+    def __init__(self, limits: Mapping[str, int], crew: Crew, ready: deque[Held]) -> None:
+        self.limits = limits
+        self.crew = crew
+        self.ready = ready
+        self.full: frozenset[str] = frozenset()
+        """The queues that had no free slot after the last claim."""
+
+    def in_use(self) -> dict[str, int]:
+        """Returns how many slots of each bounded queue are taken; may be called from any thread."""
+        if not self.limits:
+            return {}
+        held = [*self.ready, *(each for executor in list(self.crew) for each in list(executor.assigned.values()))]
+        counts = Counter(each.queue for each in held)
+        return {queue: counts[queue.encode()] for queue in self.limits}
+
+    def free(self) -> dict[str, int]:
+        """Returns how many more tasks of each bounded queue may be claimed."""
+        return {queue: max(0, self.limits[queue] - used) for queue, used in self.in_use().items()}
+
+    def update(self) -> None:
+        """Notes which queues are full, after tasks were claimed."""
+        self.full = frozenset(queue for queue, free in self.free().items() if not free)
+
+    def freed(self) -> bool:
+        """Returns whether a queue that was full after the last claim has a free slot now."""
+        return bool(self.full) and any(self.free()[queue] for queue in self.full)
