@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from redis import Redis
 
@@ -55,6 +57,8 @@ def test_connections_made_before_the_format_changed_cannot_write(system: System)
 def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(system: System) -> None:
     worker = system.start_worker()
     system.start_housekeeper()
+    # One that starts after the change ends at once, and then nothing wakes the worker.
+    wait_until(lambda: re.search(r"housekeeper \S+: .*unlock", system.logs()), "the housekeeper is at work")
     system.queues.pause("normal", "until the format has changed")
     waiting = system.submit_many([("noop", "null")] * 50)
     system.redis.set(keys.FORMAT, formats.FORMAT + 1)
