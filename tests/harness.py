@@ -61,12 +61,14 @@ def command_line(pid: int) -> str:
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Waits for an event, with an end; what the condition gave then."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Waits for an event, with an end; what the condition gave then.
+
+    The longer it takes, the less often it is asked for: what is asked takes the processor from what is waited for."""
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < seconds:
         if answer := condition():
             return answer
-        time.sleep(0.01)
+        time.sleep(min(0.01 + waited / 20, 0.05))
     raise AssertionError(f"within {seconds:g} s it did not happen that {what}")
 
 

@@ -134,7 +134,7 @@ def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete
 ) -> None:
     def keep_a_worker() -> subprocess.Popen[bytes]:
         # On a machine that lets nobody run for a second, a shorter lease would charge those who did nothing.
-        return system.start_worker(LEASE_TIME="3", MAX_CRASHES="2")
+        return system.start("worker", LEASE_TIME="3", MAX_CRASHES="2")
 
     worker = keep_a_worker()
     system.start_housekeeper(MAX_CRASHES="2")
@@ -145,7 +145,7 @@ def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete
     def over(worker: subprocess.Popen[bytes]) -> str | None:
         return "ended" if system.records.state(poison).ended else "died" if worker.poll() is not None else None
 
-    while wait_until(partial(over, worker), "the poison acts", 15) != "ended":
+    while wait_until(partial(over, worker), "the poison acts") != "ended":
         worker = keep_a_worker()
     task = system.ended(poison)
     assert task.summary.state is TaskState.FAILED

@@ -169,7 +169,7 @@ def test_a_task_that_stops_its_workers_is_isolated_then_waits_and_is_dead_letter
     task_id = system.submit("crash", '{"how": "stop the worker"}')
 
     def stopped() -> tuple[str, int]:
-        assert system.start_worker(DRAIN_GRACE="0.1").wait(30) == 0
+        assert system.start("worker", DRAIN_GRACE="0.1").wait(60) == 0
         task = system.records.get(task_id)
         assert task.attempts[-1].outcome is Outcome.INTERRUPTED
         return task.summary.state, int(system.redis.hget(keys.rq_job(task_id), "losses") or 0)
