@@ -39,7 +39,7 @@ QUICK = {
     "WORKER_METRICS_PORT": "0",
     "HOUSEKEEPER_METRICS_PORT": "0",
     "TASK_MODULES": "worker.handlers.examples,tests.handlers",
-    "WORKER_EXECUTORS": "2",
+    "WORKER_EXECUTORS": "1",
     "LOG_LEVEL": "INFO",
 }
 

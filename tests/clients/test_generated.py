@@ -62,7 +62,7 @@ def gateway(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactor
         client.flushall()
         with running_system(client, redis_server.url, tmp_path_factory.mktemp("system")) as system:
             system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1")
-            system.start_worker()
+            system.start_worker(WORKER_EXECUTORS="2")
             address = f"http://127.0.0.1:{port}"
             wait_until(lambda: _ready(address), "the gateway is ready")
             yield address

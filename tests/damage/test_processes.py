@@ -124,7 +124,7 @@ def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> No
     housekeeper = system.start_housekeeper(
         HOUSEKEEPER_METRICS_PORT=str(port), HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true"
     )
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     executors = system.executors(worker)
 
     say_nonsense(system)

@@ -369,7 +369,7 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
 
 
 def test_a_worker_is_drained(browser: Browser, system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     [info] = system.workers.all()
     assert "was asked to finish" in browser.post(f"/workers/{info.name}/drain").text
     assert worker.wait(40) == 0

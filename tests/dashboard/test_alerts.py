@@ -14,7 +14,7 @@ SIX_MINUTES = int(timedelta(minutes=6).total_seconds() * 1_000_000)
 
 
 def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser, system: System) -> None:
-    system.start_worker(WORKER_QUEUES="normal")
+    system.start_worker(WORKER_QUEUES="normal", WORKER_EXECUTORS="2")
     Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
     ids = system.submit_many([("slowly", '{"seconds": 300}')] * 3)
     old = system.scripts.now_us() - SIX_MINUTES

@@ -125,7 +125,7 @@ def _ready(address: str) -> bool:
 
 
 def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
-    site.system.start_worker()
+    site.system.start_worker(WORKER_EXECUTORS="2")
     site.system.start_housekeeper()
     page = site.open("/")
     page.get_by_text("All is well").wait_for()
@@ -148,7 +148,7 @@ def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
 @pytest.mark.parametrize("size", [(1280, 800), (390, 700)], ids=["wide", "narrow"])
 def test_why_edited_data_is_refused_is_in_sight(site: Site, size: tuple[int, int]) -> None:
     [dead] = bury(site.system, ["no " * 200], task_type="echo", data=json.dumps({"data": ["x"] * 400}))
-    site.system.start_worker()
+    site.system.start_worker(WORKER_EXECUTORS="2")
     page = site.open(f"/tasks/{dead}", viewport={"width": size[0], "height": size[1]})
     page.get_by_role("button", name="Edit and retry").click()
     page.get_by_label("Data, as JSON").fill('{"data": ')
@@ -324,7 +324,7 @@ LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
 def test_every_page_is_accessible_and_fits(site: Site) -> None:
     [dead, *_] = bury(site.system, [f"order {n} is unknown and a long text follows " + "x" * 300 for n in range(3)])
     site.system.queues.pause("low", "lunch")
-    site.system.start_worker()
+    site.system.start_worker(WORKER_EXECUTORS="2")
     group = site.open("/dead-letters").locator("a.count").first.get_attribute("href")
     paths = [
         "/",
@@ -356,7 +356,7 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
 
 def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium: Browser) -> None:
     site = _site(system, chromium, TRACE_LOCALLY="true", DASHBOARD_TRACE_URL="http://jaeger.example/trace/{trace_id}")
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     wait_until(lambda: '"calls"' in _text(f"{site.gateway}/types"), "the type is known")
     about = {"url": f"{site.gateway}/types?key=secret", "redis_url": system.url}

@@ -44,7 +44,7 @@ def _texts(page: str) -> Iterator[str]:
 
 
 def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, browser: Browser) -> None:
-    worker = system.start_worker(MAX_RETRIES="0")
+    worker = system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
     for each in system.submit_many([("fail", '{"message": "no luck"}')] * 3):
         assert system.ended(each).summary.state is TaskState.FAILED
     worker.send_signal(signal.SIGTERM)
@@ -54,7 +54,7 @@ def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, b
     bury(system, ["no"] * 3, task_type="slowly", data='{"seconds": 300}')
     Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
     action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
-    system.start_worker(MAX_RETRIES="0")
+    system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
     system.start("dashboard", DASHBOARD_PORT=str(free_port()))
     waiting = {"running": 1, "limit type:slowly": 2}
     wait_until(lambda: _get(bulks, action_id).waiting_for == waiting, "it says what the rest waits for")

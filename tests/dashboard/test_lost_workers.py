@@ -34,7 +34,7 @@ def test_a_killed_worker_is_silent_then_lost_with_the_reason(
 ) -> None:
     port = free_port()
     system.start_housekeeper(HOUSEKEEPER_METRICS_PORT=str(port))
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     tasks = system.submit_many([("slowly", '{"seconds": 300}')] * 2)
     wait_until(lambda: [each.held for each in workers.all()] == [2], "it announces that it runs both")
     [name] = [each.name for each in workers.all()]

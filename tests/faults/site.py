@@ -41,6 +41,7 @@ VERSIONS = (f"{HANDLERS},tests.faults.handlers_v1", f"{HANDLERS},tests.faults.ha
 ENVIRONMENT = {
     **QUICK,
     "BIND_HOST": HOST,
+    "WORKER_EXECUTORS": "2",
     "LEASE_TIME": f"{LEASE:g}",
     "INITIAL_RETRY_DELAY": "0.2",
     "MAX_RETRY_DELAY": "1",

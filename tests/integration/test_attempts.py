@@ -26,7 +26,7 @@ def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFac
     with Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder) as system:
-            system.start_worker(KILL_GRACE="0.3", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3")
+            system.start_worker(KILL_GRACE="0.3", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3", WORKER_EXECUTORS="2")
             system.start_housekeeper()
             yield system
 

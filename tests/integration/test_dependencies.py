@@ -348,7 +348,7 @@ def test_a_parent_that_is_removed_while_its_child_waits_for_another_is_nothing_t
 
 
 def test_a_handler_has_the_results_of_its_parents(system: System) -> None:
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     one, two = system.submit("echo", '{"data": {"n": 1}}'), system.submit("fail", '{"message": "no"}', retry=NO_RETRIES)
     parents = (Parent(task_id=one), Parent(task_id=two, on=On.END))
     child = system.ended(system.submit("gather", parents=parents))
@@ -358,7 +358,7 @@ def test_a_handler_has_the_results_of_its_parents(system: System) -> None:
 
 def test_a_wide_and_deep_family_is_run_by_workers_alone(system: System) -> None:
     """Without a housekeeper: what is owed is paid by whoever claims."""
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.queues.pause("normal", "until all are there")
     root = system.submit("noop")
     middle = [

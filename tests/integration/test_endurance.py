@@ -29,7 +29,7 @@ def _completed(system: System, count: int) -> bool:
 
 
 def test_a_worker_that_ran_tens_of_thousands_of_tasks_has_not_grown(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     pids = [worker.pid, *system.executors(worker)]
     sizes = []
     for round_ in range(1, 5):
@@ -43,7 +43,7 @@ def test_a_worker_that_ran_tens_of_thousands_of_tasks_has_not_grown(system: Syst
 
 
 def test_an_idle_worker_costs_few_commands_and_hardly_any_processor(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     processes = [psutil.Process(pid) for pid in (worker.pid, *system.executors(worker))]
 
     def spent() -> tuple[int, float]:

@@ -50,7 +50,7 @@ def in_the_middle(system: System) -> None:
 
 
 def test_executors_are_killed_in_the_middle(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     system.queues.pause("normal", "until all is submitted")
     ids = submit_load(system)
@@ -63,8 +63,8 @@ def test_executors_are_killed_in_the_middle(system: System) -> None:
 
 
 def test_a_worker_is_killed_in_the_middle(system: System) -> None:
-    first = system.start_worker()
-    system.start_worker()
+    first = system.start_worker(WORKER_EXECUTORS="2")
+    system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     system.queues.pause("normal", "until all is submitted")
     ids = submit_load(system)
@@ -78,7 +78,7 @@ def test_a_worker_is_killed_in_the_middle(system: System) -> None:
 
 
 def test_the_whole_tree_is_killed_in_the_middle_and_started_again(system: System) -> None:
-    processes = [system.start_worker(), system.start_housekeeper()]
+    processes = [system.start_worker(WORKER_EXECUTORS="2"), system.start_housekeeper()]
     system.queues.pause("normal", "until all is submitted")
     ids = submit_load(system)
     system.queues.resume("normal")
@@ -86,7 +86,7 @@ def test_the_whole_tree_is_killed_in_the_middle_and_started_again(system: System
     for process in processes:
         process.kill()
         process.wait()
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     check_all_ended(system, ids, failed=100)
 
@@ -104,7 +104,7 @@ def test_redis_restarts_in_the_middle(own_redis: EmbeddedRedis, tmp_path: Path, 
         Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        system.start_worker()
+        system.start_worker(WORKER_EXECUTORS="2")
         system.start_housekeeper()
         system.queues.pause("normal", "until all is submitted")
         ids = submit_load(system)
@@ -120,7 +120,7 @@ def test_an_idle_worker_ends_at_once_also_while_redis_is_away(own_redis: Embedde
         Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        worker = system.start_worker(DRAIN_GRACE="60")
+        worker = system.start_worker(DRAIN_GRACE="60", WORKER_EXECUTORS="2")
         system.ended(system.submit("noop"))
         own_redis.kill()
         worker.terminate()
@@ -134,7 +134,7 @@ def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete
 ) -> None:
     def keep_a_worker() -> subprocess.Popen[bytes]:
         # On a machine that lets nobody run for a second, a shorter lease would charge those who did nothing.
-        return system.start("worker", LEASE_TIME="3", MAX_CRASHES="2")
+        return system.start("worker", LEASE_TIME="3", MAX_CRASHES="2", WORKER_EXECUTORS="2")
 
     worker = keep_a_worker()
     system.start_housekeeper(MAX_CRASHES="2")
@@ -222,7 +222,7 @@ def test_a_worker_shows_itself_at_once_when_redis_is_back(own_redis: EmbeddedRed
         Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        system.start_worker(LEASE_TIME="3")
+        system.start_worker(LEASE_TIME="3", WORKER_EXECUTORS="2")
 
         def beat() -> float:
             [(_, at)] = client.zrange(keys.WORKERS, 0, -1, withscores=True)
@@ -273,7 +273,7 @@ def test_tickets_delivered_ten_times_run_once(system: System, tmp_path: Path) ->
     ids = system.submit_many([("note", json.dumps({"file": str(ran)}))] * 50)
     for _ in range(9):
         system.redis.rpush(keys.rq_queue("normal"), *ids)
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.all_ended()
     assert len(ran.read_text().splitlines()) == 50
 
@@ -282,7 +282,7 @@ def test_a_queue_list_deleted_by_hand_is_rebuilt_and_every_task_runs_once(system
     ran = tmp_path / "ran"
     ids = system.submit_many([("note", json.dumps({"file": str(ran)}))] * 300)
     system.redis.delete(keys.rq_queue("normal"))
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     system.all_ended()
     lines = ran.read_text().splitlines()
@@ -290,7 +290,7 @@ def test_a_queue_list_deleted_by_hand_is_rebuilt_and_every_task_runs_once(system
 
 
 def test_scripts_flushed_from_redis_are_taught_again(system: System) -> None:
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.redis.script_flush()
     assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
 
@@ -303,7 +303,7 @@ def test_records_damaged_by_hand_are_set_aside_and_the_queue_goes_on(system: Sys
     system.redis.delete(keys.rq_job(ids[9]))
     system.redis.set(keys.rq_job(ids[11]), "a string")
     system.redis.hset(keys.rq_job(ids[13]), "description", b"\xff\xfe")
-    worker = system.start_worker(MAX_RETRIES="0")
+    worker = system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
     damaged = {ids[at] for at in (3, 5, 7, 9, 11, 13)}
     for each in ids:
         if each not in damaged:
@@ -321,7 +321,7 @@ def test_a_full_redis_still_takes_outcomes(own_redis: EmbeddedRedis, tmp_path: P
         Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        worker = system.start_worker()
+        worker = system.start_worker(WORKER_EXECUTORS="2")
         ids = system.submit_many([("slowly", '{"seconds": 0.3}')] * 8)
         client.config_set("maxmemory", "1mb")
         for each in ids:

@@ -123,7 +123,14 @@ def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) 
     reader, writer = os.pipe()
     worker = subprocess.Popen(
         [sys.executable, "-m", "worker"],
-        env={**os.environ, **QUICK, "REDIS_URL": system.url, "MAX_RETRIES": "0", "LEASE_TIME": "60"},
+        env={
+            **os.environ,
+            **QUICK,
+            "REDIS_URL": system.url,
+            "MAX_RETRIES": "0",
+            "LEASE_TIME": "60",
+            "WORKER_EXECUTORS": "2",
+        },
         stdout=writer,
         stderr=writer,
     )

@@ -69,7 +69,7 @@ def test_four_workers_never_run_more_than_the_limit(four: System) -> None:
 def test_a_limit_that_a_handler_declares_holds_as_soon_as_its_worker_is_there_and_the_worker_goes_on_telling_of_itself(
     system: System,
 ) -> None:
-    system.start("worker", TASK_MODULES="tests.limited_handlers")
+    system.start("worker", TASK_MODULES="tests.limited_handlers", WORKER_EXECUTORS="2")
     limits = Limits(system.scripts)
     wait_until(lambda: limits.get("type:two-at-once") is not None, f"its limit holds\n{system.logs()}", 30)
     found = limits.get("type:two-at-once")

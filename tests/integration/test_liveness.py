@@ -29,7 +29,9 @@ def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 def start(system: System, part: str) -> tuple[Any, int]:
     port = free_port()
-    process = system.start("tests.integration.failing_worker", part, WORKER_METRICS_PORT=str(port))
+    process = system.start(
+        "tests.integration.failing_worker", part, WORKER_METRICS_PORT=str(port), WORKER_EXECUTORS="2"
+    )
     wait_until(lambda: ask(port, "/health/ready")[0] == 200, "the worker is ready")
     return process, port
 

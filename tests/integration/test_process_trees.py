@@ -101,7 +101,7 @@ def test_executors_end_with_all_below_them_when_worker_and_watchdog_are_killed(s
 
 
 def test_the_memory_limit_counts_what_handlers_start_and_shared_memory_once(system: System) -> None:
-    system.start_worker(EXECUTOR_MAX_MEMORY_BYTES=str(300 << 20), MAX_CRASHES="1")
+    system.start_worker(EXECUTOR_MAX_MEMORY_BYTES=str(300 << 20), MAX_CRASHES="1", WORKER_EXECUTORS="2")
     together = system.submit("hoard", json.dumps({"own": 0, "each": 120 << 20, "children": 3}))
     shared = system.submit("hoard", json.dumps({"own": 150 << 20, "each": 0, "children": 3, "seconds": 3.0}))
     error = system.ended(together, 30).summary.error

@@ -99,7 +99,7 @@ def test_long_tasks_run_in_order_never_more_at_once_and_each_as_soon_as_one_befo
 
 
 def test_the_next_long_task_is_taken_at_once_after_a_slot_was_freed_while_nothing_else_came(system: System) -> None:
-    system.start_worker(QUEUE_EXECUTORS="low:1")
+    system.start_worker(QUEUE_EXECUTORS="low:1", WORKER_EXECUTORS="2")
     first = system.submit("slowly", '{"seconds": 1.5}', "low")
     wait_until(lambda: running(system, [first]), "the first runs")
     for each in system.submit_many([("noop", "null")] * 2):  # after these it listens for all queues but low
@@ -112,7 +112,7 @@ def test_the_next_long_task_is_taken_at_once_after_a_slot_was_freed_while_nothin
 
 def test_each_worker_has_executors_of_its_own_for_the_queue(system: System) -> None:
     for _ in range(2):
-        system.start_worker(QUEUE_EXECUTORS="low:1")
+        system.start_worker(QUEUE_EXECUTORS="low:1", WORKER_EXECUTORS="2")
     long = system.submit_many([("slowly", LONG)] * 5, "low")
     wait_until(lambda: running(system, long) == long[:2], "one runs at each worker")
     assert len({system.records.get(each).summary.worker for each in long[:2]}) == 2
@@ -120,7 +120,7 @@ def test_each_worker_has_executors_of_its_own_for_the_queue(system: System) -> N
 
 
 def test_a_worker_that_drains_gives_its_long_task_to_the_next(system: System) -> None:
-    workers = [system.start_worker(QUEUE_EXECUTORS="low:1", DRAIN_GRACE="0") for _ in range(2)]
+    workers = [system.start_worker(QUEUE_EXECUTORS="low:1", DRAIN_GRACE="0", WORKER_EXECUTORS="2") for _ in range(2)]
     places = {info.pid: info.name for info in system.workers.all()}
     long = system.submit_many([("slowly", LONG)] * 2, "low")
     wait_until(lambda: running(system, long) == long, "each worker runs one")
@@ -162,7 +162,9 @@ def wait_for_a_limit(system: System) -> None:
 def test_however_a_task_ends_its_executor_is_free_for_the_next_of_its_queue(
     system: System, end: Callable[[System], None]
 ) -> None:
-    system.start_worker(QUEUE_EXECUTORS="low:1", MAX_CRASHES="1", MAX_RETRIES="0", KILL_GRACE="0.2")
+    system.start_worker(
+        QUEUE_EXECUTORS="low:1", MAX_CRASHES="1", MAX_RETRIES="0", KILL_GRACE="0.2", WORKER_EXECUTORS="2"
+    )
     for _ in range(2):
         end(system)
     for each in [*system.submit_many([("noop", "null")] * 3, "low"), system.submit("noop", queue="low")]:

@@ -65,7 +65,7 @@ class Load:
 def test_workers_are_replaced_one_by_one_and_every_task_runs_once(system: System, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     system.start_housekeeper()
-    crew = [system.start("worker", DRAIN_GRACE=GRACE) for _ in range(WORKERS)]
+    crew = [system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2") for _ in range(WORKERS)]
     wait_until(lambda: len(system.workers.all()) == WORKERS, f"the workers are there\n{system.logs()}", 60)
     stopped: list[tuple[int, float]] = []
     with Load(system, ran) as load:
@@ -93,7 +93,7 @@ def _replace_the_oldest(system: System, crew: list[subprocess.Popen[bytes]]) -> 
     _await_busy(system, [leaving.pid])
     began = time.monotonic()
     leaving.terminate()
-    successor = system.start("worker", DRAIN_GRACE=GRACE)
+    successor = system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2")
     crew.append(successor)
     status = leaving.wait(60)
     took = time.monotonic() - began

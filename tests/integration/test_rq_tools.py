@@ -33,7 +33,7 @@ def _is_in(system: System, task_id: str, state: TaskState) -> bool:
 @pytest.fixture
 def busy(system: System) -> dict[TaskState, str]:
     """A task in each state that a worker brings about."""
-    system.start_worker(MAX_RETRIES="1", INITIAL_RETRY_DELAY="600")
+    system.start_worker(MAX_RETRIES="1", INITIAL_RETRY_DELAY="600", WORKER_EXECUTORS="2")
     tasks = {
         TaskState.COMPLETED: system.submit("echo", '{"answer": [42]}'),
         TaskState.FAILED: system.submit("stubborn", '"give up"'),

@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 @pytest.fixture
 def slow_system(server: EmbeddedRedis, tmp_path: Path) -> Iterator[System]:
     with connect(server.url, timeout=5) as client, running_system(client, server.url, tmp_path) as running:
-        running.start_worker()
+        running.start_worker(WORKER_EXECUTORS="2")
         yield running
 
 

@@ -67,7 +67,7 @@ def test_damaged_metadata_is_the_tasks_trouble_alone(system: System, collector: 
 
 
 def test_a_dead_port_neither_stops_tasks_nor_floods_the_log(system: System) -> None:
-    worker = system.start_worker(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
+    worker = system.start_worker(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", WORKER_EXECUTORS="2")
     system.submit_many([("noop", "null")] * 1500, meta=SAMPLED)
     assert system.all_ended()[TaskState.COMPLETED] == 1500
     wait_until(lambda: LOST in system.logs(), "it is said")
@@ -78,7 +78,7 @@ def test_a_dead_port_neither_stops_tasks_nor_floods_the_log(system: System) -> N
 
 def test_a_collector_that_never_answers_holds_nothing_up_and_takes_bounded_memory(system: System) -> None:
     with mute() as address:
-        worker = system.start_worker(OTEL_EXPORTER_OTLP_ENDPOINT=address)
+        worker = system.start_worker(OTEL_EXPORTER_OTLP_ENDPOINT=address, WORKER_EXECUTORS="2")
         system.submit_many([("noop", "null")] * 3000, meta=SAMPLED)
         assert system.all_ended()[TaskState.COMPLETED] == 3000
         before = psutil.Process(worker.pid).memory_info().rss

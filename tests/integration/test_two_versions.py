@@ -45,8 +45,8 @@ def unpacked(commit: str, folder: Path) -> Path:
 @pytest.mark.parametrize("which", ["the one before", "the first of this format"])
 def test_two_versions_share_the_queues_and_all_tasks_end(system: System, tmp_path: Path, which: str) -> None:
     code = unpacked(earlier(which), tmp_path / "earlier")
-    old = [system.start_in(code, "worker"), system.start_in(code, "worker.housekeeping")]
-    new = [system.start("worker"), system.start_housekeeper()]
+    old = [system.start_in(code, "worker", WORKER_EXECUTORS="2"), system.start_in(code, "worker.housekeeping")]
+    new = [system.start("worker", WORKER_EXECUTORS="2"), system.start_housekeeper()]
     wait_until(lambda: len(system.workers.all()) == 2, f"both announce themselves\n{system.logs()}", 60)
     assert {Path(f"/proc/{process.pid}/cwd").resolve() for process in old} == {code}
     failing = system.submit_many([("fail", '{"message": "as asked"}')] * 40, retry={"max_retries": 1})

@@ -35,7 +35,7 @@ OTHER_SECRET = "another secret and not in base64 at all"
 def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[System]:
     secrets = f"{SECRET},{OTHER_SECRET}"
     with running_system(
-        redis_client, redis_url, tmp_path, WEBHOOK_SECRETS=secrets, WEBHOOK_ALLOW="127.0.0.0/8"
+        redis_client, redis_url, tmp_path, WEBHOOK_SECRETS=secrets, WEBHOOK_ALLOW="127.0.0.0/8", WORKER_EXECUTORS="2"
     ) as running:
         yield running
 
@@ -52,6 +52,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
             tmp_path_factory.mktemp("logs"),
             WEBHOOK_SECRETS=f"{SECRET},{OTHER_SECRET}",
             WEBHOOK_ALLOW="127.0.0.0/8",
+            WORKER_EXECUTORS="2",
         ) as running,
     ):
         running.start_worker()

@@ -56,7 +56,7 @@ def test_progress_is_visible_while_a_handler_runs(system: System) -> None:
 
 
 def test_a_handler_that_eats_memory_is_killed_with_the_limit_named(system: System) -> None:
-    system.start_worker(EXECUTOR_MAX_MEMORY_BYTES=str(300 << 20), MAX_CRASHES="1")
+    system.start_worker(EXECUTOR_MAX_MEMORY_BYTES=str(300 << 20), MAX_CRASHES="1", WORKER_EXECUTORS="2")
     beside = system.submit_many([("noop", "null")] * 20)
     task = system.ended(system.submit("gobble", "{}"))
     assert task.summary.error is not None
@@ -135,7 +135,7 @@ def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None
 
 
 def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, tmp_path: Path) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     ran = tmp_path / "ran"
     data = json.dumps({"file": str(ran), "seconds": 1.0})
     tasks = system.submit_many([("note", data)] * 6)
@@ -144,14 +144,14 @@ def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, 
     assert worker.wait(20) == 0
     counts = system.records.counts()
     assert (counts[TaskState.COMPLETED], counts[TaskState.PENDING]) == (2, 4)
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     details = [system.ended(each) for each in tasks]
     assert {len(each.attempts) for each in details} == {1}
     assert len(ran.read_text().splitlines()) == 6
 
 
 def test_a_second_sigterm_stops_at_once_and_loses_nothing(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     tasks = system.submit_many([("slowly", '{"seconds": 60}')] * 4)
     # What is only claimed goes back as if nothing had been; a handler that has begun is interrupted.
     wait_until(lambda: sum(bool(system.records.get(each).summary.progress) for each in tasks) == 2, "two have begun")
@@ -190,7 +190,7 @@ def test_a_task_that_stops_its_workers_is_isolated_then_waits_and_is_dead_letter
 
 
 def test_the_grace_period_ends_a_drain(system: System) -> None:
-    worker = system.start_worker(DRAIN_GRACE="0.5")
+    worker = system.start_worker(DRAIN_GRACE="0.5", WORKER_EXECUTORS="2")
     system.submit_many([("slowly", '{"seconds": 60}')] * 2)
     wait_until(lambda: system.records.counts()[TaskState.RUNNING] == 2, "two run")
     worker.terminate()
@@ -262,7 +262,7 @@ def test_higher_priorities_go_first_and_none_starves(system: System, tmp_path: P
 
 
 def test_a_killed_executor_costs_only_the_task_that_it_ran(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     slow = system.submit("slowly", '{"seconds": 1.5}')
     wait_until(lambda: system.records.state(slow) is TaskState.RUNNING, "it runs")

@@ -98,7 +98,7 @@ def start(site: Site) -> None:
     system = site.system
     system.start("gateway", GATEWAY_PORT=ports["gateway_PORT"], GATEWAY_PROCESSES="1")
     system.start("dashboard", DASHBOARD_PORT=ports["dashboard_PORT"])
-    system.start_worker(WORKER_METRICS_PORT=ports["worker_PORT"])
+    system.start_worker(WORKER_METRICS_PORT=ports["worker_PORT"], WORKER_EXECUTORS="2")
     system.start_housekeeper(HOUSEKEEPER_METRICS_PORT=ports["housekeeper_PORT"])
     for part in site.ports:
         wait_until(partial(site.alive, part), f"{part} answers")

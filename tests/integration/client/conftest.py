@@ -45,7 +45,7 @@ def running(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactor
     with Redis.from_url(redis_server.url, protocol=2) as redis:
         redis.flushall()
         with running_system(redis, redis_server.url, tmp_path_factory.mktemp("client")) as system:
-            system.start_worker()
+            system.start_worker(WORKER_EXECUTORS="2")
             system.start_housekeeper()
             port = free_port()
             yield Running(system, f"http://127.0.0.1:{port}", start_gateway(system, port))

@@ -34,7 +34,7 @@ def test_every_command_gives_the_answer_that_is_shown(system: System) -> None:
     try:
         cluster.start()
         system.start("gateway", GATEWAY_PORT=str(port))
-        system.start_worker()
+        system.start_worker(WORKER_EXECUTORS="2")
         wait_until(lambda: run(f"curl -s localhost:{port}/health/live || true"), "the gateway answers")
         for command, shown in walk_through():
             if "/metrics" in command:

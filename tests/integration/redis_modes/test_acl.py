@@ -60,7 +60,7 @@ def test_what_is_not_on_the_list_is_refused(redis_client: Redis, redis_url: str,
 def test_a_user_who_lacks_a_right_is_told_which_list_to_look_at(system: System) -> None:
     system.redis.execute_command("ACL", "SETUSER", USER, "-get")
     try:
-        process = system.start("worker")
+        process = system.start("worker", WORKER_EXECUTORS="2")
         assert process.wait(60) == 2
         assert "the Redis user lacks a right" in system.logs()
         assert "shared/redis-acl.conf" in system.logs()
@@ -70,7 +70,7 @@ def test_a_user_who_lacks_a_right_is_told_which_list_to_look_at(system: System) 
 
 def test_nothing_was_denied_in_a_whole_flow(system: System) -> None:
     system.redis.execute_command("ACL", "LOG", "RESET")
-    system.start_worker()
+    system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper(HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true")
     good = system.submit_many([("slowly", '{"seconds": 0.05}')] * 20)
     bad = system.submit("fail", retry={"max_retries": 1})

@@ -55,7 +55,7 @@ def test_connections_made_before_the_format_changed_cannot_write(system: System)
 
 
 def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(system: System) -> None:
-    worker = system.start_worker()
+    worker = system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     # One that starts after the change ends at once, and then nothing wakes the worker.
     wait_until(lambda: re.search(r"housekeeper \S+: .*unlock", system.logs()), "the housekeeper is at work")
@@ -74,6 +74,6 @@ def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(sy
 
 def test_a_damaged_mark_is_refused(system: System) -> None:
     system.redis.set(keys.FORMAT, "soon")
-    process = system.start("worker")
+    process = system.start("worker", WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "which no version wrote" in system.logs()

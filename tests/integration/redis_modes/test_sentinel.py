@@ -101,7 +101,11 @@ def change_master_under_load(
     before, port, board = watched.master, free_port(), free_port()
     client = connect(load(watched.environment).store_url, timeout=5)
     with client, running_system(client, watched.url, tmp_path, **watched.environment) as system:
-        staff = [system.start("worker"), system.start("worker"), system.start_housekeeper()]
+        staff = [
+            system.start("worker", WORKER_EXECUTORS="2"),
+            system.start("worker", WORKER_EXECUTORS="2"),
+            system.start_housekeeper(),
+        ]
         system.start("dashboard", DASHBOARD_PORT=str(board))
         start_gateway(system, port, **gateway)
         wait_until(lambda: len(system.workers.all()) == 2, "the workers are there", 60)

@@ -43,7 +43,7 @@ def _moved(server: EmbeddedRedis, port: int) -> str:
 def _completes_a_task(redis: Redis, url: str, tmp_path: Path, **environment: str) -> None:
     with running_system(redis, url, tmp_path, **environment) as system:
         gateway, board = free_port(), free_port()
-        system.start("worker")
+        system.start("worker", WORKER_EXECUTORS="2")
         system.start_housekeeper()
         system.start("dashboard", DASHBOARD_PORT=str(board))
         start_gateway(system, gateway)
@@ -70,7 +70,7 @@ def test_a_certificate_of_ours_is_shown_to_a_server_that_wants_one(
 
 
 def test_an_authority_that_nobody_knows_is_refused_with_the_setting_to_change(system: System, url: str) -> None:
-    process = system.start("worker", REDIS_URL=url)
+    process = system.start("worker", REDIS_URL=url, WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "REDIS_CA_FILE must hold the authority" in system.logs()
 
@@ -78,17 +78,17 @@ def test_an_authority_that_nobody_knows_is_refused_with_the_setting_to_change(sy
 def test_a_server_that_wants_a_certificate_is_waited_for_with_the_settings_to_change(
     system: System, choosy_url: str, certificates: Certificates
 ) -> None:
-    system.start("worker", REDIS_URL=choosy_url, REDIS_CA_FILE=str(certificates.ca_file))
+    system.start("worker", REDIS_URL=choosy_url, REDIS_CA_FILE=str(certificates.ca_file), WORKER_EXECUTORS="2")
     wait_until(lambda: "REDIS_CERT_FILE and REDIS_KEY_FILE" in system.logs(), "the worker says what it lacks", 60)
 
 
 def test_tls_on_our_side_only_is_said(system: System) -> None:
-    process = system.start("worker", REDIS_URL=system.url.replace("redis://", "rediss://"))
+    process = system.start("worker", REDIS_URL=system.url.replace("redis://", "rediss://"), WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "answers to redis:// and not to rediss://" in system.logs()
 
 
 def test_tls_on_their_side_only_is_said(system: System, url: str) -> None:
-    process = system.start("worker", REDIS_URL=url.replace("rediss://", "redis://"))
+    process = system.start("worker", REDIS_URL=url.replace("rediss://", "redis://"), WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "answers to rediss:// and not to redis://" in system.logs()

@@ -85,7 +85,7 @@ def test_a_replica_is_said_to_take_no_writes_and_work_goes_on_when_it_is_a_prima
         connect(own_redis.url, timeout=5) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        worker, keeper = system.start("worker"), system.start_housekeeper()
+        worker, keeper = system.start("worker", WORKER_EXECUTORS="2"), system.start_housekeeper()
         start_gateway(system, port)
         wait_until(system.workers.all, "the worker is there", 60)
         client.replicaof("127.0.0.1", str(free_port()))
@@ -109,7 +109,10 @@ def test_a_full_redis_refuses_tasks_with_the_reason_and_lets_everything_else_end
         Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path, RETENTION_CANCELLED="0") as system,
     ):
-        worker, keeper = system.start("worker"), system.start_housekeeper(HOUSEKEEPER_TTL_INTERVAL="0.2")
+        worker, keeper = (
+            system.start("worker", WORKER_EXECUTORS="2"),
+            system.start_housekeeper(HOUSEKEEPER_TTL_INTERVAL="0.2"),
+        )
         start_gateway(system, port)
         wait_until(system.workers.all, "the worker is there", 60)
         [dead] = system.submit_many([("fail", "null")], retry={"max_retries": 0})
@@ -147,7 +150,7 @@ def test_the_gateway_is_ready_when_a_submission_would_be_taken_and_only_then(tro
         status, said = get(port, "/health/ready")
         assert (status, post(port, "/tasks", body)[0]) == (503, 503)
         assert "no worker has registered its task types yet" in said.decode()
-        system.start_worker()
+        system.start_worker(WORKER_EXECUTORS="2")
         wait_until(lambda: get(port, "/health/ready")[0] == 200, "the gateway is ready")
         assert post(port, "/tasks", body)[0] == 202
         _MAKE[trouble](server, client)
@@ -187,7 +190,7 @@ def test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gatew
         Redis.from_url(own_redis.url, socket_timeout=60, protocol=2) as client,
         running_system(client, own_redis.url, tmp_path) as system,
     ):
-        worker = system.start("worker", LEASE_TIME="60")
+        worker = system.start("worker", LEASE_TIME="60", WORKER_EXECUTORS="2")
         start_gateway(system, port)
         known = system.submit("noop")
         system.ended(known)

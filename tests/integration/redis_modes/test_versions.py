@@ -22,7 +22,7 @@ def test_each_version_runs_the_parts_by_the_shipped_rights(server: ServerBinary,
         Redis.from_url(redis_server.url, protocol=2) as admin,
     ):
         with running_system(admin, url_of_user(redis_server), logs) as system:
-            system.start_worker()
+            system.start_worker(WORKER_EXECUTORS="2")
             system.start_housekeeper(HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true")
             good = system.submit_many([("slowly", '{"seconds": 0.05}')] * 20)
             bad = system.submit("fail", retry={"max_retries": 1})
