@@ -441,7 +441,7 @@ def brood(file: str, seconds: float = 60.0) -> None:
 def _start_child(kind: str, file: str) -> None:
     if kind == "popen":
         code = f"import os, time\n{inspect.getsource(live)}\nlive({file!r}, 1, 'popen')"
-        subprocess.Popen([sys.executable, "-c", code], env={}, start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     elif kind == "pool":
         pool = multiprocessing.get_context("fork").Pool(1)
         pool.apply_async(live, (file, 1, "pool"))

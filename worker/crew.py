@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from shared.settings import Settings
 from shared.task_types import TaskType, TypeSet, unpack
 from worker import channel
-from worker.children import Children
 from worker.executor_process import ExecutorProcess
 from worker.watchdog import Watchdog
 
@@ -28,9 +27,10 @@ class CannotStart(Exception):
 class Crew:
     """Starts executors, replaces those that died or grew, and knows the task types that they registered."""
 
-    def __init__(self, worker: str, settings: Settings) -> None:
+    def __init__(self, worker: str, settings: Settings, watchdog: Watchdog | None = None) -> None:
         self.worker = worker
         self.settings = settings
+        self.watchdog = watchdog
         self.members: list[ExecutorProcess] = []
         self.types: Mapping[str, TaskType] = {}
         self.type_set: TypeSet | None = None
@@ -40,8 +40,6 @@ class Crew:
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
         self._longest_frame = channel.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
         self.on_types: Callable[[], object] = lambda: None
-        self.watchdog = Watchdog(settings.lease_time)
-        self.children: Children | None = None
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -69,7 +67,8 @@ class Crew:
                 log.error("an executor cannot be started now (%s): tried again in %g s", error, _NO_ROOM)
                 return
             self.members.append(member)
-            self.watchdog.look_soon()
+            if self.watchdog:
+                self.watchdog.look_soon()
             self.on_start(member)
 
     def greet(self, member: ExecutorProcess, hello: TypeSet) -> None:
@@ -95,7 +94,6 @@ class Crew:
         self.on_end(member)
         member.bury()
         self.members.remove(member)
-        self._end_orphans()
         if member.ready or member.killed_because or member.was_ended_by_watchdog():
             return
         self._failed_starts += 1
@@ -130,11 +128,5 @@ class Crew:
             self.on_end(member)
             member.bury()
         self.members.clear()
-        self._end_orphans()
-        self.watchdog.close()
-
-    def _end_orphans(self) -> None:
-        """Ends what handlers started and executors that have ended left behind."""
-        keep = (self.watchdog.pid, *(member.pid for member in self.members))
-        if self.children and (names := self.children.end_new(keep)):
-            log.warning("processes that an executor left behind were ended: %s", ", ".join(names))
+        if self.watchdog:
+            self.watchdog.close()

@@ -184,7 +184,8 @@ class Engine:
             self.hooks.draining()
             self.crew.hiring = False
             self.watch.drain(self.draining_since, now >= self.draining_until)
-        self.crew.watchdog.beat(now, self.crew, self.ready)
+        if self.crew.watchdog:
+            self.crew.watchdog.beat(now, self.crew, self.ready)
 
     # --- what Redis calls for ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,6 +22,10 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 5.0
 """Seconds that a dismissed executor has to end by itself."""
+_DEATH_IS_KNOWN = 2.0
+"""Seconds in which the worker learns that an executor was killed."""
+_LOOK_SHARE = 50
+"""Looks at the memory of all that handlers started take a fiftieth of the time at most: many large ones take long."""
 
 
 class ExecutorProcess:
@@ -38,9 +43,11 @@ class ExecutorProcess:
             os.set_blocking(self._tasks, False)
             os.set_blocking(self._tickets_read, False)
             os.set_blocking(self.news, False)
+            mark = secrets.token_hex(16)
             ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "worker.executor", worker, str(os.getpid()), ends.as_argument()],
+                env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(ends.tasks, ends.tickets, ends.news),
                 start_new_session=True,
@@ -48,8 +55,9 @@ class ExecutorProcess:
             opened.pop_all()
         os.close(tasks_read)
         os.close(news_write)
-        self.started = process_tree.started_at(self.process.pid)
+        self.identity = process_tree.Executor(self.process.pid, process_tree.started_at(self.process.pid), mark)
         self.trusted_until = float("inf")
+        self.untrusted_at = -float("inf")
         self.assigned: dict[int, Held] = {}
         self.ready = False
         self.hung_up_at: float | None = None
@@ -145,11 +153,13 @@ class ExecutorProcess:
         return memory_bytes(self.pid)
 
     def exceeds(self, limit: int, now: float) -> bool:
-        """Returns whether it uses more memory than this, in bytes; once a second with all that handlers started."""
+        """Returns whether it uses more memory than this, in bytes; now and then with all that handlers started."""
         if now < self._next_look_below:
             return self.memory_bytes() > limit
-        self._next_look_below = now + 1.0
-        return memory_exceeds(limit, self.pid)
+        began = time.thread_time()
+        exceeds = memory_exceeds(limit, self.pid)
+        self._next_look_below = now + max(1.0, _LOOK_SHARE * (time.thread_time() - began))
+        return exceeds
 
     # --- the end ---
 
@@ -160,18 +170,26 @@ class ExecutorProcess:
     def kill(self, because: str | None = None) -> None:
         """Ends it and every process that it started in its session; without a reason it counts as a crash."""
         self.killed_because = self.killed_because or because
-        self._kill_group()
+        self._end_all()
 
-    def _kill_group(self) -> None:
+    def _end_all(self) -> list[str]:
+        """Kills all that belongs to it; returns the names of what handlers had started."""
+        names = process_tree.end([self.identity])
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)  # elsewhere than on Linux this is all
+        return names
 
     def is_dead(self) -> bool:
         return self.process.poll() is not None
 
     def was_ended_by_watchdog(self) -> bool:
-        """Returns whether it was killed because its worker had said nothing until the end of its leases."""
-        return self.process.returncode == -signal.SIGKILL and time.monotonic() > self.trusted_until
+        """Returns whether it was killed because its worker had said nothing until the end of its leases.
+
+        The worker may have said something again by the time at which it learns of the death.
+        """
+        now = time.monotonic()
+        untrusted = now > self.trusted_until or now < self.untrusted_at + _DEATH_IS_KNOWN
+        return self.process.returncode == -signal.SIGKILL and untrusted
 
     def retire(self) -> None:
         """No more tasks: it ends when it has read the last of its tickets."""
@@ -191,8 +209,9 @@ class ExecutorProcess:
         return self._dismissed and now > self._dismissed_at + PATIENCE
 
     def bury(self) -> None:
-        """Waits for the dead process and ends what it left behind."""
-        self._kill_group()
+        """Waits for the dead process, and ends what it left behind unless it ended in order."""
+        if (self.process.poll() != 0 or self.assigned) and (names := self._end_all()):
+            log.warning("processes that executor %d left behind were ended: %s", self.pid, ", ".join(names))
         self.process.wait()
         self.dismiss()
         self._closed = True

@@ -31,7 +31,6 @@ from shared.task_types import TaskType, TaskTypes
 from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
 from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
-from worker.children import Children
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals
@@ -41,6 +40,7 @@ from worker.metrics import Holdings, WorkerMetrics
 from worker.tracing import Relay
 from worker.verdicts import Verdicts
 from worker.watch import Watch
+from worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,6 @@ def main() -> int:
     engine.hooks.draining = heartbeat.say_draining
     engine.crew.on_types = heartbeat.renew
     metrics.holdings = heartbeat.holdings
-    engine.crew.children = Children()
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
     probe.start()
@@ -262,7 +261,7 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
     # Only connecting is waited for, and that takes less than the margin that leases have.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
     link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
-    crew = Crew(name, settings)
+    crew = Crew(name, settings, Watchdog(settings.lease_time, link.margin))
     verdicts = Verdicts(name, settings.retry_policy, settings.max_crashes)
     engine = Engine(
         settings,

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from worker.process_tree import children, descendants, end_trees
+from worker.process_tree import MARK, Executor, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
 
@@ -32,7 +32,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def _end_with_all_below() -> None:
-    end_trees(*descendants(os.getpid()))
+    end([Executor(os.getpid(), started_at(os.getpid()), os.environ.get(MARK, ""))])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

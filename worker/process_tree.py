@@ -1,4 +1,4 @@
-"""The processes below a process, as /proc shows them, and the end of all of them.
+"""Which processes belong to an executor, as /proc shows them, and how all of them are ended.
 
 Linux only; elsewhere nothing is found. The module is also the program that `worker.watchdog` starts, so it imports
 next to nothing: that process needs some megabytes less than any other of the worker.
@@ -11,80 +11,136 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+MARK = "TASK_QUEUE_EXECUTOR"
+"""A variable in the environment of an executor, and so of what its handlers start; its value is new each time."""
 
 
-def descendants(*roots: int, without: Collection[int] = ()) -> list[int]:
-    """Returns the processes below these, parents first, without some and what is below those.
+class Executor(NamedTuple):
+    """What tells an executor from every other process, also from a later one with its id."""
 
-    Those that have ended and were not waited for are among them. It looks at all processes, which takes milliseconds.
-    """
-    below: dict[int, list[int]] = {}
-    entries: list[str] = []
+    pid: int
+    started: str
+    """In ticks of the kernel."""
+    mark: str
+
+
+class Process(NamedTuple):
+    """A process that has not ended, or was not waited for yet."""
+
+    parent: int
+    session: int
+    started: str
+    ended: bool
+
+
+def processes() -> dict[int, Process]:
+    """Returns all processes by their ids, which takes milliseconds; none where /proc shows another namespace."""
+    found: dict[int, Process] = {}
     with contextlib.suppress(OSError):  # there is no /proc, or no room for another open file
-        entries = os.listdir("/proc")
-    for entry in entries:
-        if entry.isdigit() and int(entry) not in without and (fields := _stat(int(entry))):
-            below.setdefault(int(fields[1]), []).append(int(entry))
-    found = list(roots)
-    for each in found:
-        found += (child for child in below.get(each, ()) if child not in found)
-    return found[len(roots) :]
+        for entry in os.listdir("/proc") if _shows_our_namespace() else ():
+            if entry.isdigit() and (process := _process(int(entry))):
+                found[int(entry)] = process
+    return found
+
+
+def descendants(pid: int, without: Collection[int] = ()) -> list[int]:
+    """Returns the processes below one, parents first, without some and what is below those."""
+    return _with_all_below([pid], {each: found for each, found in processes().items() if each not in without})[1:]
 
 
 def children(pid: int) -> list[int]:
     """Returns the children of one process, quickly; none where the kernel does not list them."""
     found: list[int] = []
     with contextlib.suppress(OSError):  # it ends right now, or one of its threads
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in os.listdir(f"/proc/{pid}/task") if _shows_our_namespace() else ():
             with open(f"/proc/{pid}/task/{thread}/children") as file:
                 found += map(int, file.read().split())
     return found
 
 
 def started_at(pid: int) -> str:
-    """Returns when a process started, in ticks of the kernel, which tells it from a later one of the same id."""
-    fields = _stat(pid)
-    return fields[19] if fields else ""
+    """Returns when a process started, in ticks of the kernel; empty when it is gone or cannot be told."""
+    process = _process(pid) if _shows_our_namespace() else None
+    return process.started if process else ""
 
 
 def name_of(pid: int) -> str:
     """Returns the name of a process' program; empty for one that has ended."""
-    if _stat(pid)[:1] in ([], ["Z"]):
-        return ""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
         return file.read().strip()
     return ""
 
 
-def end_trees(*roots: int) -> None:
-    """Kills these processes and all below them. Each is stopped first, so that none escapes by forking.
+def end(executors: Sequence[Executor]) -> list[str]:
+    """Kills executors and all that their handlers started, and returns the names of the latter.
 
-    Raises ValueError for an id that names more than a process: 0 and below are groups, everything is below 1.
+    To an executor belongs what is below it, what is in the session that it leads, what carries its mark, and what is
+    below those: its children are found after its own death too. All are stopped first, so that none escapes by forking.
     """
-    if any(pid <= 1 for pid in roots):
-        raise ValueError(f"a tree of processes is named by its root's id, not by {roots}")
-    stopped: list[int] = []
-    while roots and (new := [pid for pid in (*roots, *descendants(*roots)) if pid not in stopped]):
+    names: dict[int, str] = {}
+    while new := [pid for pid in _belonging(executors) if pid not in names]:
         for pid in new:
+            names[pid] = name_of(pid)
             _send(pid, signal.SIGSTOP)
-        stopped += new
-    for pid in stopped:
+    for pid in names:
         _send(pid, signal.SIGKILL)
+    roots = {each.pid for each in executors}
+    return [name for pid, name in names.items() if pid not in roots and name]
+
+
+def _belonging(executors: Sequence[Executor]) -> list[int]:
+    found = {pid: process for pid, process in processes().items() if not process.ended and pid > 1}
+    roots: set[int] = set()
+    for pid, started, _ in executors:
+        now = found.get(pid)
+        if started and (now is None or now.started == started):  # its id is no other process' id now
+            roots |= {each for each, process in found.items() if each == pid or process.session == pid}
+    marks = [f"{MARK}={each.mark}".encode() for each in executors if each.mark]
+    roots |= {pid for pid in found if pid not in roots and _carries(pid, marks)}
+    return [pid for pid in _with_all_below(roots, found) if pid != os.getpid()]
+
+
+def _carries(pid: int, marks: Collection[bytes]) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # other users' cannot be read
+        return not set(marks).isdisjoint(file.read().split(b"\0"))
+    return False
+
+
+def _with_all_below(roots: Iterable[int], found: dict[int, Process]) -> list[int]:
+    below: dict[int, list[int]] = {}
+    for pid, process in found.items():
+        below.setdefault(process.parent, []).append(pid)
+    reached = dict.fromkeys(roots)
+    queue = list(reached)
+    for each in queue:
+        new = [child for child in below.get(each, ()) if child not in reached]
+        reached.update(dict.fromkeys(new))
+        queue += new
+    return queue
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return Process(int(fields[1]), int(fields[3]), fields[19], ended=fields[0] in "ZX")
+
+
+def _shows_our_namespace() -> bool:
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
 
 
 def _send(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on."""
-    try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 # --- the watchdog's program ---
@@ -93,13 +149,13 @@ def _stat(pid: int) -> list[str]:
 def watch(beats: int) -> None:
     """Ends executors whose time is over, and all of them when the worker has ended.
 
-    Each line read from `beats` replaces the one before it: `PID:STARTED:UNTIL` for each executor, separated by spaces,
-    with UNTIL in seconds of the monotonic clock.
+    Each line read from `beats` replaces the one before it: `PID:STARTED:MARK:UNTIL` for each executor, separated by
+    spaces, with UNTIL in seconds of the monotonic clock.
     """
     unread = b""
-    executors: list[list[str]] = []
+    known: dict[Executor, float] = {}
     while True:
-        due = min((float(until) for _, _, until in executors), default=float("inf"))
+        due = min(known.values(), default=float("inf"))
         patience = min(3600.0, max(0.0, due - time.monotonic()))
         if select.select([beats], [], [], patience)[0]:
             data = os.read(beats, 1 << 16)
@@ -107,16 +163,17 @@ def watch(beats: int) -> None:
                 break
             *lines, unread = (unread + data).split(b"\n")
             if lines:
-                executors = [each.split(":") for each in lines[-1].decode().split()]
+                known = dict(map(_read, lines[-1].decode().split()))
         else:
-            overdue = [each for each in executors if float(each[2]) <= time.monotonic()]
-            executors = [each for each in executors if each not in overdue]
-            _end(overdue)
-    _end(executors)
+            overdue = [executor for executor, until in known.items() if until <= time.monotonic()]
+            end(overdue)
+            known = {executor: until for executor, until in known.items() if executor not in overdue}
+    end(list(known))
 
 
-def _end(executors: list[list[str]]) -> None:
-    end_trees(*(int(pid) for pid, started, _ in executors if started and started_at(int(pid)) == started))
+def _read(word: str) -> tuple[Executor, float]:
+    pid, started, mark, until = word.split(":")
+    return Executor(int(pid), started, mark), float(until)
 
 
 if __name__ == "__main__":

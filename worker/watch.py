@@ -214,9 +214,9 @@ class Watch:
             self._pass_on(held)
         for held in executor.assigned.values():
             self._on_death(executor, held)
-        executor.assigned.clear()
         stop_point("worker.buried")
         self.crew.lost(executor)
+        executor.assigned.clear()
 
     def _on_death(self, executor: ExecutorProcess, held: Held) -> None:
         because = executor.killed_because or ""

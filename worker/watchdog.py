@@ -7,10 +7,13 @@ handlers started, before the second run begins.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 
 from worker import process_tree
@@ -19,56 +22,64 @@ from worker.held import Held
 
 log = logging.getLogger(__name__)
 
-_INTERVAL = 1 / 6
-"""The share of a lease between two beats: leases are extended after a third."""
 _YOUNGEST = 0.75
 """The share of its lease that a task has left, at least, when it is claimed: see `Link.accept`."""
 _EARLY = 0.05
 """The share of a lease before its end at which the watchdog acts: after the worker, whose margin is larger."""
 
 
+_NO_ROOM = 2.0
+"""Seconds until the next try after the system gave no more files or processes."""
+_END_WITHIN = 1.0
+
+
 class Watchdog:
     """The worker's side of it. Linux only: elsewhere nothing is started."""
 
-    def __init__(self, lease: float) -> None:
-        """`lease` is in seconds."""
+    def __init__(self, lease: float, margin: float) -> None:
+        """`lease` is in seconds, and so is `margin`: how much of it must be left for the worker to trust it.
+
+        A lease may be extended when no more than the margin is left, and the watchdog has to hear of it in time.
+        """
         self.lease = lease
+        self.interval = min(lease / 6, (margin - _EARLY * lease) / 2)
         self._process: subprocess.Popen[bytes] | None = None
         self._beats = -1
         self._next_beat = 0.0
-
-    @property
-    def pid(self) -> int:
-        """Its process; 0 when there is none."""
-        return self._process.pid if self._process else 0
 
     def look_soon(self) -> None:
         """Makes the next beat due: there is an executor that the watchdog does not know."""
         self._next_beat = 0.0
 
     def beat(self, now: float, executors: Iterable[ExecutorProcess], ready: Iterable[Held]) -> None:
-        """Tells the watchdog until when each executor may live; starts another one when it is gone.
-
-        What an executor begins until the next beat is among `ready`, or is not claimed yet.
-        """
+        """Tells the watchdog until when each executor may live; starts another one when it is gone."""
         if now < self._next_beat or sys.platform != "linux":
             return
-        self._next_beat = now + _INTERVAL * self.lease
+        self._next_beat = now + self.interval
         if self._process is not None and self._process.poll() is not None:
             log.error("the watchdog of the executors has ended (status %d): another is started", self._process.poll())
             self.close()
-        next_lease = min((held.lease_until for held in ready), default=now + _YOUNGEST * self.lease)
-        words = []
-        for executor in executors:
-            leases = (held.lease_until for held in executor.assigned.values() if executor.killed_because is None)
-            executor.trusted_until = min(leases, default=next_lease) - _EARLY * self.lease
-            words.append(f"{executor.pid}:{executor.started}:{executor.trusted_until:.3f}")
+        leases = {
+            executor: [held.lease_until for held in executor.assigned.values() if executor.killed_because is None]
+            for executor in executors
+        }
+        # What begins next is held already, by any of them or by none yet, or will be claimed.
+        next_lease = min(
+            [now + _YOUNGEST * self.lease, *(held.lease_until for held in ready), *itertools.chain(*leases.values())]
+        )
+        until = {executor: min(own, default=next_lease) - _EARLY * self.lease for executor, own in leases.items()}
+        words = (":".join(map(str, (*executor.identity, round(end, 3)))) for executor, end in until.items())
         try:
             self._write((" ".join(words) + "\n").encode())
         except OSError as error:
             log.error("the watchdog of the executors cannot be reached (%s): another is started", error)
             self.close()
-            self.look_soon()
+            self._next_beat = now + min(_NO_ROOM, self.interval)
+        told_at = time.monotonic()
+        for executor, end in until.items():
+            if told_at > executor.trusted_until:
+                executor.untrusted_at = told_at  # this may have come too late
+            executor.trusted_until = end
 
     def _write(self, data: bytes) -> None:
         """Raises OSError when the watchdog has ended, or has read nothing for many minutes."""
@@ -95,6 +106,7 @@ class Watchdog:
         """Ends the watchdog; executors that are left are the worker's business again."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_WITHIN)
             self._process = None
             os.close(self._beats)

@@ -5,6 +5,7 @@ A fault takes something to itself: a part, Redis, or the stored data. Faults tha
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from redis.exceptions import RedisError
 from rq import Queue
 
 from shared import keys
+from shared.redis_client import text
 from shared.scripts import source
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
@@ -320,14 +322,17 @@ def _delete_lists(scene: Scene) -> None:
     lists = list(map(keys.rq_queue, kinds.QUEUES))
     with scene.site.admin.pipeline(transaction=True) as pipeline:
         for each in lists:
-            pipeline.llen(each)
+            pipeline.lrange(each, 0, -1)
         pipeline.delete(*lists)
         try:
-            *lengths, _ = pipeline.execute()
+            *entries, _ = pipeline.execute()
         except (RedisError, OSError):
             scene.happened.tickets += MANY  # it may have been done, and nobody knows to how many
+            scene.ledger.foreign.clear()
             raise
-    scene.happened.tickets += sum(lengths)
+    scene.happened.tickets += sum(map(len, entries))
+    for job_id in map(text, itertools.chain(*entries)):
+        scene.ledger.foreign.pop(job_id, None)
 
 
 def foreign_jobs(scene: Scene) -> Undo:

@@ -123,13 +123,18 @@ def _compare(task_id: str, attempt: Mapping[str, Any], ran: Execution | None) ->
     wanted = {"completed": "complete", "failed": "fail"}.get(outcome)
     if outcome is None:
         yield f"task {task_id}: attempt {attempt['number']} has no outcome"
-    elif ran is None and outcome not in UNBEGUN | {"cancelled"}:
+    elif ran is None and outcome not in UNBEGUN | {"cancelled"} and not _refused(attempt):
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
     elif ran is not None and wanted and ran.end != wanted:
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
     # A worker is named after its host, its process and chance.
     if ran is not None and attempt["worker"].split("-")[-2] != str(ran.worker):
         yield f"task {task_id}: attempt {attempt['number']} is {attempt['worker']}'s on record and ran at {ran.worker}"
+
+
+def _refused(attempt: Mapping[str, Any]) -> bool:
+    """Whether a version of its type took its data for invalid, so that its handler was not called."""
+    return bool(attempt["error"]) and attempt["error"]["type"] == "InvalidData"
 
 
 def no_end_comes_before_the_last(case: Case) -> Iterator[str]:

@@ -1,88 +1,161 @@
-"""Ending a tree of processes ends exactly that, and a watchdog ends only what it was told of."""
+"""Ending an executor ends all that belongs to it and nothing else; a watchdog ends only what it was told of."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.harness import alive, wait_until
 from worker import process_tree
-from worker.process_tree import children, descendants, end_trees, started_at
+from worker.process_tree import MARK, Executor, children, descendants, end, started_at
+from worker.watchdog import Watchdog
 
-_FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], start_new_session=True); time.sleep(60)"
+_FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); time.sleep(60)"
+_HAS_LEFT = (
+    "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+)
 
 
 @pytest.fixture
-def family() -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
-    """A process, and the ids of all below it."""
-    parent = subprocess.Popen([sys.executable, "-c", _FAMILY])
+def family() -> Iterator[tuple[Executor, subprocess.Popen[bytes], list[int]]]:
+    """A process that stands for an executor, and the ids of all below it."""
+    mark = secrets.token_hex(16)
+    parent = subprocess.Popen([sys.executable, "-c", _FAMILY], env={**os.environ, MARK: mark})
     wait_until(lambda: descendants(parent.pid), "it has a child")
     below = descendants(parent.pid)
-    yield parent, below
-    for pid in (parent.pid, *below):
-        if alive(pid):
-            end_trees(pid)
+    yield Executor(parent.pid, started_at(parent.pid), mark), parent, below
+    parent.kill()
     parent.wait()
+    for pid in below:
+        if alive(pid):
+            os.kill(pid, 9)
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has nothing to do with it."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    assert process.poll() is None, "it was ended"
+    process.kill()
+    process.wait()
 
 
 def watchdog() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-S", "-E", "-P", process_tree.__file__], stdin=subprocess.PIPE)
 
 
-def told(dog: subprocess.Popen[bytes], line: str) -> None:
+def tell(dog: subprocess.Popen[bytes], line: str) -> None:
     assert dog.stdin is not None
     dog.stdin.write(f"{line}\n".encode())
     dog.stdin.flush()
 
 
-def test_a_tree_ends_with_what_left_its_session(family: tuple[subprocess.Popen[bytes], list[int]]) -> None:
-    parent, below = family
+def test_an_executor_ends_with_what_left_its_session_and_its_environment(
+    family: tuple[Executor, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
+) -> None:
+    executor, parent, below = family
     assert below == children(parent.pid)
-    end_trees(parent.pid)
-    parent.wait()
+    assert end([executor]) == ["sleep"]
+    parent.wait(20)
     wait_until(lambda: not any(map(alive, below)), "all of it has ended")
+    assert end([executor]) == []
 
 
-@pytest.mark.parametrize("pid", [1, 0, -1])
-def test_neither_the_first_process_nor_a_group_is_taken_for_a_tree(pid: int) -> None:
-    with pytest.raises(ValueError, match="its root's id"):
-        end_trees(pid)
+def test_what_carries_the_mark_of_an_executor_ends_after_its_death_too(other: subprocess.Popen[bytes]) -> None:
+    mark = secrets.token_hex(16)
+    gone = subprocess.run(
+        [sys.executable, "-c", _HAS_LEFT], env={**os.environ, MARK: mark}, check=True, stdout=subprocess.PIPE
+    )
+    left = int(gone.stdout)
+    assert alive(left)
+    assert end([Executor(other.pid, "1", secrets.token_hex(16))]) == [], "that id belongs to another process now"
+    assert end([Executor(2**22 + 1, "1", mark)]) == ["sleep"]
+    wait_until(lambda: not alive(left), "it has ended")
+
+
+def test_a_proc_of_another_namespace_is_not_believed(
+    family: tuple[Executor, subprocess.Popen[bytes], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, parent, below = family
+    monkeypatch.setattr(os, "readlink", lambda path: "0")
+    assert (descendants(parent.pid), children(parent.pid), started_at(parent.pid)) == ([], [], "")
+    assert end([executor]) == []
+    assert all(map(alive, (parent.pid, *below)))
 
 
 def test_a_watchdog_ends_what_it_was_told_of_at_its_time_and_nothing_else(
-    family: tuple[subprocess.Popen[bytes], list[int]],
+    family: tuple[Executor, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
 ) -> None:
-    parent, below = family
-    other = subprocess.Popen(["sleep", "60"])
+    executor, parent, below = family
     dog = watchdog()
+    told = ":".join(map(str, executor))
     try:
-        told(dog, f"{parent.pid}:{started_at(parent.pid)}:{time.monotonic() + 3600}")
-        told(dog, f"{parent.pid}:{started_at(parent.pid)}:{time.monotonic() + 0.2} {other.pid}:1:{time.monotonic()}")
+        tell(dog, f"{told}:{time.monotonic() + 3600}")
+        tell(dog, f"{told}:{time.monotonic() + 0.2} {other.pid}:1:none:{time.monotonic()}")
         parent.wait(20)
         wait_until(lambda: not any(map(alive, below)), "all of it has ended")
-        assert alive(other.pid), "its id belongs to a process that started at another time"
     finally:
         assert dog.stdin is not None
         dog.stdin.close()
         assert dog.wait(20) == 0
-        assert alive(other.pid)
-        other.kill()
-        other.wait()
 
 
-def test_a_watchdog_whose_worker_ended_first_ends_nothing_that_it_was_not_told_of(
-    family: tuple[subprocess.Popen[bytes], list[int]],
+@pytest.mark.parametrize(("lease", "margin"), [(1.0, 0.3), (9.0, 2.7), (60.0, 8.0), (3600.0, 362.0)])
+def test_a_lease_that_was_extended_late_is_told_before_its_old_end(
+    monkeypatch: pytest.MonkeyPatch, lease: float, margin: float
 ) -> None:
-    """A slow start after which its parent is the first process, or whoever adopted it."""
+    held = SimpleNamespace(lease_until=lease)
+    executor: Any = Mock(identity=Executor(7, "1", "m"), assigned={1: held}, killed_because=None, trusted_until=lease)
+    dog = Watchdog(lease, margin)
+    monkeypatch.setattr(dog, "_write", lambda data: None)
+    step = lease / 2000
+    now = next(each * step for each in range(2001) if each * step + margin >= lease)
+    dog.beat(now - step, [executor], [])
+    end_that_is_known = executor.trusted_until
+    held.lease_until = now + lease  # at the last moment at which it is still trusted
+    while executor.trusted_until == end_that_is_known:
+        now += step
+        assert now < end_that_is_known
+        dog.beat(now, [executor], [])
+
+
+def test_a_watchdog_that_cannot_start_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+    dog = Watchdog(9.0, 2.7)
+
+    def refuse(data: bytes) -> None:
+        tries.append(data)
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(dog, "_write", refuse)
+    for tick in range(100):
+        dog.beat(tick * 0.05, [], [])
+    assert len(tries) <= 5
+
+
+def test_a_program_that_was_there_before_the_worker_stays_with_what_it_starts(tmp_path: Path) -> None:
+    """As with `sh -c 'other & exec python -m worker'`: its children are no handler's."""
     code = (
         "import subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-S', '-E', '-P', sys.argv[1]], stdin=subprocess.PIPE)\n"
+        "other = subprocess.Popen(['sh', '-c', 'read line; sleep 60 & echo $!; wait'], stdin=subprocess.PIPE,\n"
+        "    stdout=subprocess.PIPE, text=True)\n"
+        "from worker.children import Children\n"
+        "children = Children()\n"
+        "other.stdin.write('go\\n'); other.stdin.flush()\n"
+        "later = int(other.stdout.readline())\n"
+        "mine = subprocess.Popen(['sleep', '61'])\n"
+        "assert children.end_new() == ['sleep']\n"
+        "import os; os.kill(later, 0); other.kill(); os.kill(later, 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code, process_tree.__file__], check=True, timeout=20)
-    time.sleep(0.5)
-    assert alive(family[0].pid)
-    assert all(map(alive, family[1]))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=20, cwd=Path(process_tree.__file__).parents[1])
