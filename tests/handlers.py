@@ -42,6 +42,7 @@ from worker import (
     task,
 )
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from worker.process_tree import MARK
 
 log = logging.getLogger(__name__)
 
@@ -290,7 +291,7 @@ def surroundings(seconds: float = 0.0) -> list[str]:
         resource.getrlimit(resource.RLIMIT_NOFILE),
         os.getcwd(),
         mask := os.umask(0),
-        sorted(os.environ.items()),
+        sorted((name, value) for name, value in os.environ.items() if name != MARK),  # each executor has its own
         time.tzname,
         locale.setlocale(locale.LC_ALL),
         sys.getrecursionlimit(),
