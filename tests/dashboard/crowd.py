@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
@@ -20,10 +21,10 @@ _TRACE = "Traceback (most recent call last):\n" + '  File "shop.py", line 7, in 
 def crowd(system: System, tasks: int) -> None:
     """So many tasks: a tenth are dead letters of forty causes, six tenths completed, the others wait in all queues."""
     worked = tasks * 7 // 10
-    numbers = count()
+    numbers, failures = count(), Counter[bytes]()
     for at in range(0, worked, CHUNK):
         system.queues.submit([_task() for _ in range(min(CHUNK, worked - at))])
-        _work(system, numbers)
+        _work(system, numbers, failures)
     queues = list(WEIGHTS)
     for at in range(0, tasks - worked, CHUNK):
         late = timedelta(hours=1) if at // CHUNK % 5 == 4 else None
@@ -38,12 +39,17 @@ def _task(queue: str = "normal", delay: timedelta | None = None) -> NewTask:
     return NewTask(id=task_id, type=kind, data=data, queue=queue, delay=delay, tags=("eu",))
 
 
-def _work(system: System, numbers: Iterable[int]) -> None:
+def _work(system: System, numbers: Iterable[int], failures: Counter[bytes]) -> None:
     token = new_task_id()
     *_, held, _ = system.scripts.call("claim", "digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK)
     report: list[str | bytes] = []
     for task, number in zip(held, numbers, strict=False):
-        kind, *rest = _failed(number // 7) if number % 7 == 0 else _completed()
+        if number % 7 == 0:
+            # Counted by type, which is drawn by chance: so each type fails in each place.
+            kind, *rest = _failed(failures[task[2]])
+            failures[task[2]] += 1
+        else:
+            kind, *rest = _completed()
         report += [task[0], token, kind, "0", *rest]
     system.scripts.call("report", "digger", *report)
     system.redis.delete(keys.claim("digger"))
