@@ -456,6 +456,20 @@ def _start_child(kind: str, file: str) -> None:
         os._exit(0)
 
 
+@task("hang-up-a-child")
+def hang_up_a_child() -> int:
+    """Gives the signal by which a forked process ended."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writer, b"x")  # from here on it sees signals: those that come while it is forked are dropped
+        time.sleep(60)
+        os._exit(0)
+    os.read(reader, 1)
+    os.kill(pid, signal.SIGHUP)
+    return os.WTERMSIG(os.waitpid(pid, 0)[1])
+
+
 @task("hoard")
 def hoard(own: int, each: int, children: int, seconds: float = 60.0) -> str:
     """Holds so many bytes itself, and in each of so many children, which share the first with it."""

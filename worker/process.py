@@ -23,7 +23,8 @@ def die_with_parent(parent: int) -> None:
     second.
     """
     if sys.platform == "linux":
-        signal.signal(signal.SIGHUP, lambda signum, frame: _end_with_all_below())
+        executor = os.getpid()
+        signal.signal(signal.SIGHUP, lambda signum, frame: _on_hangup(executor))
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -31,7 +32,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)  # it died before we could ask
 
 
-def _end_with_all_below() -> None:
+def _on_hangup(executor: int) -> None:
+    """Ends the executor with all that belongs to it; a process that a handler forked ends alone."""
+    if os.getpid() != executor:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGHUP)
+        return
     end([Executor(os.getpid(), started_at(os.getpid()), os.environ.get(MARK, ""))])
     os.kill(os.getpid(), signal.SIGKILL)
 

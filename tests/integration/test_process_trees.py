@@ -89,6 +89,12 @@ def test_what_an_executor_left_that_died_while_its_worker_hung_is_ended_too(syst
     wait_until(lambda: none_lives(pids), "everything that it had started has ended", 15)
 
 
+def test_a_hangup_of_a_forked_process_ends_that_one_alone(system: System) -> None:
+    system.start_worker(MAX_CRASHES="1")
+    task = system.ended(system.submit("hang-up-a-child", "{}"))
+    assert (task.summary.state, task.result) == (TaskState.COMPLETED, int(signal.SIGHUP))
+
+
 def test_a_killed_watchdog_is_replaced_and_does_its_work(system: System, tmp_path: Path) -> None:
     worker, _, pids = begun(system, tmp_path / "lived")
     first = watchdog(worker)
