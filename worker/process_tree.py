@@ -69,6 +69,9 @@ def started_at(pid: int) -> str:
 
 def name_of(pid: int) -> str:
     """Returns the name of a process' program; empty for one that has ended."""
+    process = _process(pid)
+    if process is None or process.ended:
+        return ""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
         return file.read().strip()
     return ""
