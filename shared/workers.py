@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from shared.redis_client import raw, text, translated
 from shared.scripts import Scripts
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from redis import Redis
 
 log = logging.getLogger(__name__)
@@ -248,21 +249,28 @@ def _plain(value: Any) -> str:
     raise TypeError(f"{type(value)} has no JSON form")
 
 
+def _known(kind: type[DataclassInstance], about: Mapping[str, Any]) -> dict[str, Any]:
+    return {each.name: about[each.name] for each in fields(kind) if each.name in about}
+
+
 def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
-    """A worker as it announced itself; None when that was damaged."""
+    """Returns a worker as it announced itself, without the fields that a newer version added; None when damaged."""
     try:
-        fields: Mapping[str, Any] = json.loads(record)
+        about: Mapping[str, Any] = json.loads(record)
         return as_declared(
             WorkerInfo(
                 **{
-                    **fields,
+                    **_known(WorkerInfo, about),
                     "name": name,
-                    "queues": tuple(fields["queues"]),
-                    "running": tuple(as_declared(RunningTask(**task)) for task in fields["running"]),
-                    "queue_executors": tuple(
-                        as_declared(QueueExecutors(**each)) for each in fields.get("queue_executors", ())
+                    "queues": tuple(about["queues"]),
+                    "running": tuple(
+                        as_declared(RunningTask(**_known(RunningTask, each))) for each in about["running"]
                     ),
-                    "started_at": moment(fields["started_at"]),
+                    "queue_executors": tuple(
+                        as_declared(QueueExecutors(**_known(QueueExecutors, each)))
+                        for each in about.get("queue_executors", ())
+                    ),
+                    "started_at": moment(about["started_at"]),
                     "last_heartbeat_at": instant(beat),
                 }
             )

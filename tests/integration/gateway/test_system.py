@@ -22,6 +22,7 @@ from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
 from shared import keys
 from shared.queues import Queues
+from shared.redis_client import raw
 from shared.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
@@ -48,6 +49,10 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
     assert shown["running"] == [{"task_id": "t1", "type": "process", "seconds": 1.5}]
     assert shown["queue_executors"] == [{"queue": "high", "in_use": 1, "limit": 2}]
     assert (shown["state"], shown["reason"]) == ("idle", None)
+    record = json.loads(raw(gateway.redis.get(keys.worker("w1"))))
+    record["running"][0]["added_later"] = record["added_later"] = 1  # as a newer version announces itself
+    gateway.redis.set(keys.worker("w1"), json.dumps(record))
+    assert gateway.http.get("/workers").get_json()["items"] == [shown]
 
 
 @pytest.mark.parametrize(("age", "state"), [(12, "silent"), (17, "lost")])
