@@ -91,9 +91,9 @@ class Heartbeat:
             self.nudged.wait(self._pause(away))
 
     def _pause(self, away: bool) -> float:
-        """Seconds until the next sign of life: after an outage, before the grace for silent workers ends."""
+        """Returns the seconds until the next heartbeat: after an outage, before the grace for silent workers ends."""
         if not self.published:
-            return 0.05  # until the types are known at the gateway nobody can submit anything
+            return 0.05  # the gateway accepts no task of a type that is not published
         if away:
             return MISSED_HEARTBEAT
         return BUSY_HEARTBEAT if self.busy else HEARTBEAT
@@ -280,8 +280,9 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
         control.listen()
         handover.listen()
         if bell_too:
-            full = set(map(keys.bell, engine.slots.full))
-            bell.lists = [each for each in bells if each not in full]
+            if engine.slots.limits:
+                full = set(map(keys.bell, engine.slots.full))
+                bell.lists = [each for each in bells if each not in full]
             bell.listen()
 
     engine.hooks.listen = listen

@@ -40,4 +40,7 @@ class QueueSlots:
 
     def freed(self) -> bool:
         """Returns whether a queue that was full after the last claim has a free slot now."""
-        return bool(self.full) and any(self.free()[queue] for queue in self.full)
+        if not self.full:
+            return False
+        free = self.free()
+        return any(free[queue] for queue in self.full)
