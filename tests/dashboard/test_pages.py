@@ -200,7 +200,7 @@ def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: B
     TaskTypes(system.redis).publish([TaskType(name="noop", schema={})])
     about = replace(_worker("w1"), executors=2)
     system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=1),)))
-    assert "For normal 1 of 1 executors in use" in _plain_text(browser.text("/workers"))
+    assert "Executors for normal 1 of 1 in use" in _plain_text(browser.text("/workers"))
     assert "all executors that QUEUE_EXECUTORS allows its queue are in use" in _why(browser.text(f"/tasks/{task}"))
     other = Browser(browser.app, browser.app.test_client())
     system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=2),)))
