@@ -48,6 +48,7 @@ class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes wi
             job.id.removesuffix(SUFFIX): at for job, at in self.get_jobs(with_times=True) if job.id.endswith(SUFFIX)
         }
 
+    # Deliberate: rq-scheduler's own methods lose due times and run others twice.
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise NotImplementedError("use shared.timetable or /schedules: rq-scheduler's own way loses and doubles runs")
 

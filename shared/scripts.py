@@ -153,7 +153,7 @@ def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
 
 
 def _us(score: bytes) -> int:
-    """A score as a moment; one that somebody set beyond all calendars is at their end."""
+    """Returns a score in microseconds; a score outside the range of dates becomes the nearest date."""
     return instant_us(instant(float(score)))
 
 

@@ -168,7 +168,7 @@ class ExecutorProcess:
             os.kill(self.pid, number)
 
     def kill(self, because: str | None = None) -> None:
-        """Ends it and every process that it started in its session; without a reason it counts as a crash."""
+        """Ends it and every process that handlers started in it; without a reason it counts as a crash."""
         self.killed_because = self.killed_because or because
         self._end_all()
 

@@ -48,7 +48,7 @@ local function dead(id, queue, why)
   return 'failed'
 end
 
--- A worker that has taken its leave is shown nowhere, and nobody would remove a count of what it lost.
+-- A worker that signed off is on no list, so a count of the tasks that it lost would never be removed.
 local function on_record(worker)
   return redis.call('ZSCORE', 'taskqueue:workers', worker) or redis.call('ZSCORE', 'taskqueue:workers:lost', worker)
 end

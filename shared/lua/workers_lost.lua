@@ -1,6 +1,7 @@
 -- Moves workers that have fallen silent from the live to the lost, and forgets lost ones after their time.
 -- ARGV: now, how long lost ones are kept in microseconds, how many at most, all queues (a JSON array), then two per
---   worker: its name, its last heartbeat as the caller saw it (-inf where somebody wrote that). A worker that has sent another one since stays.
+--   worker: its name, its last heartbeat as the caller read it (-inf where the stored score is no time). A worker that
+--   has sent another heartbeat since then stays.
 --   After an outage of Redis none is moved for as long as leases have another life (`reap.lua`).
 -- Returns the names of those that were moved.
 local WORKERS, LOST, REASSIGNED = 'taskqueue:workers', 'taskqueue:workers:lost', 'taskqueue:workers:reassigned'

@@ -84,7 +84,7 @@ def what_completed_was_run(case: Case) -> Iterator[str]:
 # --- A lost lease cannot write ------------------------------------------------------------------------------------
 
 
-def nobody_runs_what_another_holds(case: Case) -> Iterator[str]:
+def no_two_attempts_run_together(case: Case) -> Iterator[str]:
     for task_id, executions in case.executions.items():
         for one, other in pairwise(executions):
             if other.start_ns <= one.last_ns and not case.frozen_past(one, other.start_ns):
@@ -394,7 +394,7 @@ JUDGES: Sequence[Judge] = (
     nothing_is_invented,
     what_was_run_is_stored,
     what_completed_was_run,
-    nobody_runs_what_another_holds,
+    no_two_attempts_run_together,
     no_attempt_is_begun_twice,
     every_attempt_is_on_record,
     records_say_what_was_done,
@@ -425,7 +425,7 @@ JUDGES: Sequence[Judge] = (
 
 UNLESS_ROLLED_BACK: Sequence[Judge] = (
     what_was_run_is_stored,
-    nobody_runs_what_another_holds,
+    no_two_attempts_run_together,
     no_attempt_is_begun_twice,
     every_attempt_is_on_record,
     records_say_what_was_done,

@@ -228,7 +228,7 @@ MUTATIONS: Sequence[Mutation] = (
         "num(now + tonumber(lease))",
         "num(now + tonumber(lease) / 10)",
         _QUIET,
-        ("nobody runs what another holds",),
+        ("no two attempts run together",),
     ),
     Mutation(
         "extend without token",
@@ -728,7 +728,7 @@ MUTATIONS: Sequence[Mutation] = (
         "            end(overdue)\n",
         "",
         _FROZEN,
-        ("nobody runs what another holds",),
+        ("no two attempts run together",),
     ),
     Mutation(
         "lines of the log that go uncounted",
