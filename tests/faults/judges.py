@@ -309,6 +309,24 @@ def limits_hold(case: Case) -> Iterator[str]:
             yield f"{len(running)} tasks ran at once under a limit of 3 when {each.task_id} began"
 
 
+def no_worker_exceeds_its_queue_executors(case: Case) -> Iterator[str]:
+    """Counted at each start, for each process of a worker: its successor does not count what it left running.
+
+    No fault excuses more: a worker counts what it holds itself, and a killed executor holds its slot until it is dead.
+    """
+    running: dict[tuple[int, str], list[Execution]] = defaultdict(list)
+    for each in case.run.ledger.executions():
+        queue = case.tasks[each.task_id]["priority"] if each.task_id in case.tasks else ""
+        most = case.run.site.queue_executors(each.worker).get(queue)
+        if most is None:
+            continue
+        place = (each.worker, queue)
+        running[place] = [*(other for other in running[place] if other.last_ns >= each.start_ns), each]
+        if len(running[place]) > most:
+            together = ", ".join(other.task_id for other in running[place])
+            yield f"worker process {each.worker} ran tasks of {queue} at {len(running[place])} executors: {together}"
+
+
 def _kind(case: Case, execution: Execution) -> str:
     asked = case.asked_of.get(execution.task_id)
     return asked.kind if asked else ""
@@ -410,6 +428,7 @@ JUDGES: Sequence[Judge] = (
     batches_add_up,
     batches_are_closed,
     limits_hold,
+    no_worker_exceeds_its_queue_executors,
     nobody_finds_what_another_left,
     nothing_outlives_its_attempt,
     log_lines_are_their_own_tasks,

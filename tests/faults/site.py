@@ -63,6 +63,8 @@ PARTS = {
     "worker.housekeeping": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
     "dashboard": ("dashboard-1",),
 }
+QUEUE_EXECUTORS = {"worker-2": {"low": 1}}
+"""The most executors of a worker that run tasks of a queue at once; the other worker has no such limit."""
 SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
 """Enough to find a planted bug."""
 CLOCK = ROOT / "tests" / "faults" / "clock"
@@ -88,7 +90,8 @@ class Part:
     process: subprocess.Popen[bytes] | None = None
     version: int = 0
     """Of the application, whose handlers a worker has."""
-    starts: int = 0
+    pids: list[int] = field(default_factory=list)
+    """Of each process that was started under its name."""
     wanted: bool = False
     """Whether it is to run now: if not, a fault has it."""
 
@@ -118,7 +121,6 @@ class Part:
         set_clock(self.clock, seconds)
 
     def start(self) -> None:
-        self.starts += 1
         self.wanted = True
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -137,6 +139,7 @@ class Part:
                 stderr=subprocess.STDOUT,
                 preexec_fn=dies_with_us(),
             )
+        self.pids.append(self.process.pid)
 
     def tree(self) -> list[int]:
         """Its processes, itself first."""
@@ -268,6 +271,10 @@ class Site:
     def of(self, module: str) -> list[Part]:
         return [self.parts[name] for name in self.wanted.get(module, ())]
 
+    def queue_executors(self, pid: int) -> Mapping[str, int]:
+        """The limits that QUEUE_EXECUTORS sets for the worker that is, or was, this process."""
+        return next((limits for name, limits in QUEUE_EXECUTORS.items() if pid in self.parts[name].pids), {})
+
     @property
     def gateways(self) -> dict[str, str]:
         return {part.name: part.address for part in self.of("gateway")}
@@ -282,6 +289,8 @@ class Site:
                 way, told = self.way_to_store()
                 environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder), **told}
                 environment |= {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
+                limits = (f"{queue}:{most}" for queue, most in QUEUE_EXECUTORS.get(name, {}).items())
+                environment["QUEUE_EXECUTORS"] = ",".join(limits)
                 self.parts[name] = Part(name, module, self.folder, way, environment)
                 self.parts[name].set_clock(0)
                 self.parts[name].version = names.index(name) % 2
