@@ -26,8 +26,8 @@ daemon = int(os.read(reader, 20))
 ended = children.end_new()
 assert sorted(ended)[-1] == "sleep" and len(ended) >= 2, ended
 assert children.end_new() == []
-subprocess.Popen(["true"])  # ends by itself, and its status is not asked for
-os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+itself = subprocess.Popen(["true"])
+os.waitid(os.P_PID, itself.pid, os.WEXITED | os.WNOWAIT)
 assert children.end_new() == [], "it was not ended by us"
 for pid in (direct.pid, daemon):
     try:
