@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import lru_cache
 
 from shared.errors import CorruptRecord
 
 _FUNCTION = "shared.wire.run_by_taskqueue_worker"
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
-
+_END = _TAIL.encode()
 
 _MOST_INFLATED = 64 << 20
 
@@ -33,15 +34,19 @@ def encode(task_type: str, data: str) -> str:
     return f'{_HEAD}{task_type}",{data}{_TAIL}'
 
 
+@lru_cache(maxsize=1000)
+def _head(task_type: str) -> bytes:
+    return f'{_HEAD}{task_type}",'.encode()
+
+
 def decode(task_type: str, call: bytes) -> bytes:
     """The JSON text of the data inside RQ's call.
 
     Raises CorruptRecord when the record holds another call, or none.
     """
-    head = f'{_HEAD}{task_type}",'.encode()
-    tail = _TAIL.encode()
-    if call.startswith(head) and call.endswith(tail):
-        return call[len(head) : -len(tail)]
+    head = _head(task_type)
+    if call.startswith(head) and call.endswith(_END):
+        return call[len(head) : -len(_END)]
     try:
         function, _, (_, data), _ = json.loads(_inflated(call))
         if function != _FUNCTION:

@@ -33,6 +33,8 @@ _MARK = b"\xf1tq\x01"
 MOST_BYTES = 64 << 20
 """The longest frame, beside what the settings allow for results and log lines."""
 TICKET = 4
+_IDLE_MS = 1
+"""Milliseconds without a ticket after which an executor is idle: a worker under load sends the next one sooner."""
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
@@ -166,8 +168,8 @@ def tickets(numbers: list[int]) -> bytes:
 def take_tickets(fd: int, may_wait: Callable[[], bool]) -> Iterator[int]:
     """The executor's side: one ticket after the other, until the worker closes the pipe.
 
-    The pipe does not block, because both sides read from it and only one gets each ticket. Before it waits for one,
-    `may_wait` can end it.
+    The pipe does not block, because both sides read from it and only one gets each ticket. When none came for a
+    moment, `may_wait` can end it.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -175,9 +177,10 @@ def take_tickets(fd: int, may_wait: Callable[[], bool]) -> Iterator[int]:
         try:
             ticket = os.read(fd, TICKET)
         except BlockingIOError:
-            if not may_wait():
-                return
-            poll.poll()
+            if not poll.poll(_IDLE_MS):
+                if not may_wait():
+                    return
+                poll.poll()
             continue
         if not ticket:
             return

@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextvars import copy_context
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -74,6 +73,7 @@ class Executor:
         self.interruptible = False
         self.cancelled = False
         self.pid = os.getpid()
+        self.main_thread = threading.get_ident()
         self.sending = threading.Lock()
 
     # --- the loop ---
@@ -135,16 +135,17 @@ class Executor:
         self.limit_us = int(assignment.limit * 1_000_000)
         self.task = None
         self.cancelled = False
-        recorder = self._recorder(assignment.number)
+        recorder = Recorder(assignment.number, self.max_log_bytes, self._on_line, self._on_progress)
         self.shipper.start(recorder)
-        handler = self.handlers.get(assignment.type.decode(errors="replace"))
+        name = assignment.type.decode(errors="replace")
+        handler = self.handlers.get(name)
         result = b""
         error: BaseException | None = None
         try:
-            self.task = self._context(assignment, self.started_us + clock_offset_us, recorder)
+            self.task = self._context(assignment, name, self.started_us + clock_offset_us, recorder)
             current.set(self.task)
             self.interruptible = True
-            result = self._run(handler, assignment)
+            result = self._run(handler, name, assignment)
             self.interruptible = False
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             error = caught
@@ -165,53 +166,41 @@ class Executor:
         self.spans.end(outcome)
         return outcome
 
-    def _recorder(self, number: int) -> Recorder:
-        """Of one attempt: each line goes to the worker at once, in case this process dies."""
-        return Recorder(
-            self.max_log_bytes,
-            lambda line: self._send((channel.LOG, number, line)),
-            lambda fraction, message: self._send(
-                (channel.PROGRESS, number, dump({"fraction": fraction, "message": message}))
-            ),
-        )
-
-    def _run(self, handler: Handler | None, assignment: Assignment) -> bytes:
+    def _run(self, handler: Handler | None, name: str, assignment: Assignment) -> bytes:
         """The result of the handler, ready to be reported."""
         parsed(assignment.retry, "retry policy")
         if handler is None:
             known = ", ".join(sorted(self.handlers))
-            wanted = assignment.type.decode(errors="replace")
             raise UnknownTaskType(
-                f"this worker has no handler for {wanted!r}: name the module that registers it in TASK_MODULES; "
+                f"this worker has no handler for {name!r}: name the module that registers it in TASK_MODULES; "
                 f"it has: {known}"
             )
-        arguments = self._arguments(handler, assignment)
+        arguments = self._arguments(handler, wire.decode(name, assignment.call))
         return self.outcomes.result(self._call(handler, arguments))
 
     def _call(self, handler: Handler, arguments: Any) -> Any:
         value = handler.call(arguments)
         return self._finish(value) if handler.is_async else value
 
-    def _arguments(self, handler: Handler, assignment: Assignment) -> Any:
-        data = wire.decode(assignment.type.decode(errors="replace"), assignment.call)
+    def _arguments(self, handler: Handler, data: bytes) -> Any:
         try:
             return handler.read(data)
         except ValidationError as error:
             raise InvalidData(explain(error)) from error
 
-    def _context(self, assignment: Assignment, started_us: int, recorder: Recorder) -> CurrentTask:
+    def _context(self, assignment: Assignment, name: str, started_us: int, recorder: Recorder) -> CurrentTask:
         meta = parsed(assignment.meta, "metadata")
         traceparent = meta.get(TRACEPARENT)
         self.spans.begin(assignment, meta, started_us - assignment.enqueued_us)
         return CurrentTask(
             id=assignment.id.decode(),
-            type=assignment.type.decode(errors="replace"),
+            type=name,
             attempt=assignment.attempt,
             failures=assignment.failures,
             traceparent=traceparent if isinstance(traceparent, str) else None,
             family=read_family(assignment.family),
             recorder=recorder,
-            open_locks=partial(locking.in_redis, f"task {assignment.id.decode()}"),
+            open_locks=locking.in_redis,
         )
 
     def _finish(self, coroutine: Any) -> Any:
@@ -288,10 +277,17 @@ class Executor:
 
     # --- news ---
 
+    def _on_line(self, number: int, line: str) -> None:
+        """Sends a line of an attempt's log at once, in case this process dies."""
+        self._send((channel.LOG, number, line))
+
+    def _on_progress(self, number: int, fraction: float, message: str) -> None:
+        self._send((channel.PROGRESS, number, dump({"fraction": fraction, "message": message})))
+
     def _send(self, value: tuple[Any, ...]) -> None:
         """Writes one frame whole: no thread of the handler comes between, and no signal cuts it off."""
         data = channel.frame(value)
-        ours = threading.current_thread() is threading.main_thread()
+        ours = threading.get_ident() == self.main_thread
         interruptible = self.interruptible
         if ours:
             self.interruptible = False  # the worker sends its signal again
@@ -308,7 +304,7 @@ class Executor:
         """In a process that a handler forked: it is no executor, so it lets go of everything that makes one."""
         if self.task and self.task.recorder:
             self.task.recorder.limit = 0
-            self.task.recorder.on_progress = lambda fraction, message: None
+            self.task.recorder.on_progress = lambda number, fraction, message: None
         self.shipper.collected = False
         self.interruptible = False
         for fd in (self.ends.tasks, self.ends.tickets, self.ends.news):

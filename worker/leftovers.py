@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from worker.children import Children
 from worker.process_state import Change, ProcessState
 
-QUICK_US = 50
-"""Microseconds that handlers run until the quick check is due, which costs four; an idle executor checks before."""
+QUICK_US = 100
+"""Microseconds that handlers run until the quick check is due, which costs four; an executor that is idle for a
+millisecond checks before."""
 THOROUGH_US = 1000
 """The same for the thorough check, which costs ten."""
 _MOST_TOLD = 1000

@@ -205,7 +205,7 @@ class Outcomes:
 
 def parsed(text: bytes, what: str) -> dict[str, Any]:
     """A JSON object out of the record; empty when there is none. Raises CorruptRecord."""
-    if not text:
+    if not text or text == b"{}":
         return {}
     try:
         value = json.loads(text)
@@ -225,8 +225,11 @@ def explain(error: ValidationError) -> str:
     return "; ".join(lines[:10])
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 def dump(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _message(error: BaseException) -> str:

@@ -10,12 +10,21 @@ from collections.abc import Callable
 class Recorder:
     """Keeps the last log lines of one attempt and passes on each, and its progress, until the attempt ends.
 
-    A thread that outlives its attempt still has the recorder of that attempt, so what it says reaches no other task.
+    `number` tells those who are called which attempt it is. A thread that outlives its attempt still has the recorder
+    of that attempt, so what it says reaches no other task.
     """
 
+    __slots__ = ("_progress_at", "_size", "ended", "limit", "lines", "number", "on_line", "on_progress", "pause")
+
     def __init__(
-        self, limit: int, on_line: Callable[[str], None], on_progress: Callable[[float, str], None], pause: float = 0.2
+        self,
+        number: int,
+        limit: int,
+        on_line: Callable[[int, str], None],
+        on_progress: Callable[[int, float, str], None],
+        pause: float = 0.2,
     ) -> None:
+        self.number = number
         self.limit = limit
         self.on_line = on_line
         self.on_progress = on_progress
@@ -33,7 +42,7 @@ class Recorder:
         self._size += len(line)
         while self._size > self.limit:
             self._size -= len(self.lines.popleft())
-        self.on_line(line)
+        self.on_line(self.number, line)
 
     def progress(self, fraction: float, message: str) -> None:
         """Passes on how far it is, unless the last time was less than `pause` seconds ago."""
@@ -41,4 +50,4 @@ class Recorder:
         if self.ended or (fraction < 1 and now - self._progress_at < self.pause):
             return
         self._progress_at = now
-        self.on_progress(fraction, message)
+        self.on_progress(self.number, fraction, message)

@@ -12,10 +12,10 @@ from worker.recorder import Recorder
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])
 def test_lines_are_kept_within_the_limit_and_where_it_is_nothing_no_line_is(limit: int, kept: int) -> None:
-    sent: list[str] = []
-    recorder = Recorder(limit, sent.append, lambda fraction, message: None)
+    sent: list[tuple[int, str]] = []
+    recorder = Recorder(7, limit, lambda number, line: sent.append((number, line)), lambda *about: None)
     tail = LogTail(lambda: recorder)
     for _ in range(100):
         tail.handle(logging.LogRecord("x", logging.INFO, __file__, 1, "a line", None, None))
     assert len(recorder.lines) == kept
-    assert bool(sent) == bool(kept)
+    assert {number for number, _ in sent} == ({7} if kept else set())

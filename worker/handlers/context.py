@@ -12,6 +12,10 @@ from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
 from worker.recorder import Recorder
 
 
+def _no_locks(owner: str) -> AbstractContextManager[Locks]:
+    return nullcontext(NoLocks())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTask:
     """The task that runs now. `attempt` counts from 1; `failures` is how often it failed before."""
@@ -23,7 +27,7 @@ class CurrentTask:
     traceparent: str | None = None
     family: Family = field(default=NONE, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
-    open_locks: Callable[[], AbstractContextManager[Locks]] = field(default=lambda: nullcontext(NoLocks()), repr=False)
+    open_locks: Callable[[str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:

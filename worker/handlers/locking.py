@@ -65,7 +65,7 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
         on_error=OnError(on_error),
     )
     task = current.get()
-    with task.open_locks() if task else nullcontext(NoLocks()) as locks:
+    with task.open_locks(f"task {task.id}") if task else nullcontext(NoLocks()) as locks:
         held = locks.acquire(wanted)
         if held is None:
             yield None

@@ -47,7 +47,7 @@ class Attempts:
         begun = time.perf_counter()
         error: BaseException | None = None
         result = b""
-        recorder = Recorder(self.log_bytes, lambda line: None, task.report, pause=0)
+        recorder = Recorder(0, self.log_bytes, lambda number, line: None, task.report, pause=0)
         with _logging_to(recorder):
             try:
                 result = self._call(handler, assignment, task, recorder)

@@ -52,7 +52,7 @@ class LocalTask:
     progress: Progress | None = None
     attempts: list[Attempt] = field(default_factory=list)
 
-    def report(self, fraction: float, message: str) -> None:
+    def report(self, number: int, fraction: float, message: str) -> None:
         """What `report_progress` says."""
         self.progress = Progress(fraction=fraction, message=message)
 
