@@ -53,6 +53,7 @@ _NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", 
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _LISTENS = 60.0
+_LISTENS_AGAIN = 0.2
 _SENTINEL_REST = 5.0
 """Seconds for which a sentinel that did not answer is not asked."""
 _REPLACED, _REPLACING = "+switch-master", "+failover-state-wait-promotion"
@@ -160,9 +161,11 @@ class _ThroughSentinels(_Guarded):
     def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
         self._sentinels = sentinels
         self._settled: tuple[str, int] | None = None
+        self._known: tuple[str, int] | None = None
         super().__init__(**options)
 
     def _connect(self) -> Any:
+        self._known = self._sentinels.master
         self.host, self.port = self._sentinels.find_master()
         return super()._connect()
 
@@ -170,10 +173,9 @@ class _ThroughSentinels(_Guarded):
         role = self.ask("ROLE")[0]
         if role not in (b"master", "master"):
             raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, and it is a replica still")
-        if self._sentinels.is_replacing(self.host, self.port):
-            raise Refusing(f"the sentinels are replacing the master, {self.host}:{self.port}")
         super().before_use()
-        self._settled = self._sentinels.master = (self.host, self.port)
+        self._sentinels.settle((self.host, self.port), self._known)
+        self._settled = (self.host, self.port)
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if self._settled is not None and self._settled != self._sentinels.master:
@@ -226,13 +228,14 @@ class Sentinels:
     A replaced master that was only cut off, or replaced by hand, still answers those who are connected to it, for
     seconds. So a thread for each sentinel listens to what it publishes: from the moment in which a replica is told to
     become the master nothing is sent to the old one, and connections move on when the sentinels name the new one. They
-    are asked every second too, for those that cannot be heard.
+    are asked too, for what was published while a thread did not listen: by each new connection, and every second.
     """
 
     def __init__(self, service: str, clients: Sequence[Redis]) -> None:
         self.service = service
         self.master: tuple[str, int] | None = None
         self._decision = -1
+        self._changing = threading.Lock()
         self._silent_since = dict.fromkeys(clients, -_SENTINEL_REST)
         self._replacing: tuple[tuple[str, int], float] | None = None
         self._watchers: dict[int, threading.Thread] = {}
@@ -242,11 +245,22 @@ class Sentinels:
         """Where the master is; raises ConnectionError when no sentinel can tell within its time."""
         watcher = threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True)
         if self._watchers.setdefault(os.getpid(), watcher) is watcher:
+            self._changing = threading.Lock()  # a thread of the parent may have held it at the fork
             watcher.start()
             for client in self._silent_since:
                 threading.Thread(target=self._listen, args=(client,), name="sentinel's events", daemon=True).start()
         _, host, port = self._latest()
         return host, port
+
+    def settle(self, found: tuple[str, int], known: tuple[str, int] | None) -> None:
+        """Makes the master that a new connection found the one to work with.
+
+        Raises Refusing when the sentinels said something else since, or are replacing it; `known` is the master of the
+        moment in which the connection began to look for it. Otherwise connecting slowly would undo what was heard."""
+        with self._changing:
+            if self.is_replacing(*found) or self.master not in (known, found):
+                raise Refusing(f"the sentinels are replacing the master, {found[0]}:{found[1]}")
+            self.master = found
 
     def is_replacing(self, host: str, port: int) -> bool:
         """Whether a replica was told to take the place of this master, which nobody names as the master yet."""
@@ -256,23 +270,33 @@ class Sentinels:
     def _listen(self, client: Redis) -> None:
         """Follows what one sentinel publishes, for as long as this process lives."""
         while True:
-            with suppress(RedisError, OSError), client.pubsub(ignore_subscribe_messages=True) as events:
+            with suppress(RedisError, OSError), client.pubsub() as events:
                 events.subscribe(_REPLACED, _REPLACING)
                 while True:
-                    if event := events.get_message(timeout=_LISTENS):
+                    event = events.get_message(timeout=_LISTENS)
+                    if event and event["type"] == "subscribe":
+                        self._ask(client)
+                    elif event:
                         self.on_event(event["channel"].decode(), event["data"].decode())
-            time.sleep(_SENTINEL_INTERVAL)
+            time.sleep(_LISTENS_AGAIN)
 
     def on_event(self, event: str, said: str) -> None:
         """Reads `NAME OLD-HOST OLD-PORT HOST PORT`, or `slave REPLICA HOST PORT @ NAME OLD-HOST OLD-PORT`."""
         words = said.rpartition("@ ")[2].split()
         if words[:1] != [self.service] or len(words) != (5 if event == _REPLACED else 3):
             return
-        if event == _REPLACED:
+        if event == _REPLACING:
+            self._leave((words[1], int(words[2])))
+            return
+        with self._changing:
             self.master, self._replacing = (words[3], int(words[4])), None
-        else:
-            self._replacing = (words[1], int(words[2])), time.monotonic() + _REPLACING_TAKES
-            self.master = None
+
+    def _leave(self, old: tuple[str, int]) -> None:
+        """Stops everything that is sent to a master that is being replaced; does nothing once there is a new one."""
+        with self._changing:
+            if self.master in (None, old):
+                self._replacing = old, time.monotonic() + _REPLACING_TAKES
+                self.master = None
 
     def _watch(self) -> None:
         while True:
@@ -282,7 +306,8 @@ class Sentinels:
             except RedisError:
                 continue
             if decision > self._decision >= 0:
-                self.master = (host, port)
+                with self._changing:
+                    self.master = (host, port)
             self._decision = max(decision, self._decision)
 
     def _latest(self) -> tuple[int, str, int]:
@@ -301,13 +326,16 @@ class Sentinels:
         return max(answers)
 
     def _ask(self, client: Redis) -> tuple[int, str, int]:
-        """The number of its latest decision, and the master's address."""
+        """The number of its latest decision, and the master's address; the master is left if it is being replaced."""
         with client.pipeline(transaction=False) as pipeline:
             pipeline.execute_command("SENTINEL", "MASTER", self.service)
             pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
             about, (host, port) = pipeline.execute()
-        epoch = dict(zip(about[::2], about[1::2], strict=True))[b"config-epoch"]
-        return int(epoch), host.decode(), int(port)
+        said = dict(zip(about[::2], about[1::2], strict=True))
+        address = host.decode(), int(port)
+        if said.get(b"failover-state") == b"wait_promotion":
+            self._leave(address)
+        return int(said[b"config-epoch"]), *address
 
 
 def make_pool(

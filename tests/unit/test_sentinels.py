@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shared.redis_connections import Sentinels
+import pytest
+
+from shared.redis_connections import Refusing, Sentinels
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6380)
 REPLACING = "slave 10.0.0.2:6380 10.0.0.2 6380 @ main 10.0.0.1 6379"
@@ -38,3 +40,24 @@ def test_what_is_said_of_another_service_or_makes_no_sense_changes_nothing() -> 
             sentinels.on_event(event, words)
     assert sentinels.master == OLD
     assert not sentinels.is_replacing(*OLD)
+
+
+def test_a_connection_that_looked_before_the_change_does_not_bring_the_old_master_back() -> None:
+    sentinels = following()
+    sentinels.on_event("+failover-state-wait-promotion", REPLACING)
+    with pytest.raises(Refusing):
+        sentinels.settle(OLD, known=OLD)
+    assert sentinels.master is None
+    sentinels.on_event("+switch-master", REPLACED)
+    with pytest.raises(Refusing):
+        sentinels.settle(OLD, known=OLD)
+    assert sentinels.master == NEW
+
+
+def test_that_a_master_is_replaced_is_old_news_once_there_is_a_new_one() -> None:
+    sentinels = following()
+    sentinels.on_event("+switch-master", REPLACED)
+    sentinels.on_event("+failover-state-wait-promotion", REPLACING)
+    assert sentinels.master == NEW
+    sentinels.settle(NEW, known=OLD)
+    assert sentinels.master == NEW

@@ -162,6 +162,21 @@ def test_a_connection_to_a_demoted_master_is_dropped_and_the_master_looked_for_a
         assert client.set("after", 1)
 
 
+def test_a_process_that_begins_during_a_change_of_master_leaves_the_old_one_alone(watched: Watched) -> None:
+    """What the sentinels published before it listened, it has to ask for."""
+    old = watched.servers[0].port
+    demoted(watched)
+    states = ("wait_promotion", "reconf_slaves", "update_config")
+    wait_until(lambda: watched.about("failover-state") in states, "a replica is told to become the master")
+    with connect(load(watched.environment).store_url) as client:
+        try:
+            with translated():
+                served_by = client.config_get("port")["port"]
+        except (StoreUnavailable, StoreRefused):
+            return
+    assert served_by != str(old)
+
+
 def test_a_process_that_was_forked_off_follows_the_sentinels_as_well(watched: Watched) -> None:
     """As the gateway's do: what the old master goes on taking for ten seconds after a change by hand is lost."""
     with connect(load(watched.environment).store_url) as client:

@@ -73,6 +73,12 @@ class Watched:
                 continue
         raise AssertionError("no sentinel answers")
 
+    def about(self, name: str) -> str:
+        """One word of what the first sentinel knows of the service; "" when it does not say it."""
+        said = self.ask("MASTERS")[0]
+        said = said if isinstance(said, dict) else dict(zip(said[::2], said[1::2], strict=True))
+        return str(_text({_text(each): value for each, value in said.items()}.get(name, "")))
+
     @property
     def master(self) -> EmbeddedRedis:
         """Whom the sentinels name."""
