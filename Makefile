@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help setup run test test-fast fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -39,9 +39,12 @@ run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: $(VENV)/.dev ## run the tests: make test ARGS="-k lock"
+test: $(VENV)/.dev ## run all tests, or some: make test ARGS="tests/unit -k lock"
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
+
+test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts: a minute
+	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/model tests/integration/test_scripts.py -m "not alone" $(ARGS)
 
 # FUZZ_EXAMPLES is how many requests are made up for each endpoint, beside those that follow from its schema.
 fuzz: export FUZZ_EXAMPLES ?= 500

@@ -13,6 +13,8 @@ from hypothesis import settings
 
 from shared.errors import SettingsError
 from shared.local.embedded_redis import EmbeddedRedis
+from tests import harness
+from tests.fork_server import ForkServers
 from tests.least_privilege import guarded_server, url_of_user
 
 # How long one example takes is the machine's affair; the time-out of the whole test bounds it.
@@ -33,6 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     end, then those with most tests."""
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.get_closest_marker("begins_first") is None, -sizes[item.path]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_servers() -> Iterator[None]:
+    """What starts parts of the product, unless they are to be started as they ship."""
+    if os.environ.get("TEST_REAL_STARTS") != "1":
+        harness.fork_servers = ForkServers()
+    yield
+    if harness.fork_servers:
+        harness.fork_servers.close()
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.tasks import NewTask, TaskDetail, TaskState, new_task_id
 from shared.workers import NO_TYPES, Workers
+from tests.fork_server import ForkServers
 from worker.process_tree import children
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +42,11 @@ QUICK = {
     "TASK_MODULES": "worker.handlers.examples,tests.handlers",
     "WORKER_EXECUTORS": "1",
     "LOG_LEVEL": "INFO",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",  # there are none; a process looks through all that is installed for them
 }
+
+fork_servers: ForkServers | None = None
+"""What starts parts for tests; without it, each is started as it ships."""
 
 
 def alive(pid: int) -> bool:
@@ -108,6 +113,8 @@ class System:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     log_to: int | None = None
     """A file descriptor for the logs of processes that are started from now on, instead of files."""
+    as_shipped: bool = False
+    """Whether parts are started by their command alone, with nothing imported before."""
 
     def __post_init__(self) -> None:
         self.scripts = Scripts(self.redis)
@@ -124,16 +131,21 @@ class System:
 
     def start_in(self, folder: Path, *module: str, **environment: str) -> subprocess.Popen[bytes]:
         """The same with the code in another folder."""
-        log = open(self.log_dir / f"{module[0]}-{len(self.processes)}.log", "wb")  # noqa: SIM115
-        process = subprocess.Popen(
-            [sys.executable, "-m", *module],
-            env={**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log if self.log_to is None else self.log_to,
-            stderr=subprocess.STDOUT,
-        )
-        log.close()
+        env = {**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment}
+        with open(self.log_dir / f"{module[0]}-{len(self.processes)}.log", "wb") as file:
+            log = file.fileno() if self.log_to is None else self.log_to
+            forks = fork_servers if folder == ROOT and not self.as_shipped else None
+            if forks and len(module) == 1 and forks.can_start(module[0], env):
+                process = forks.start(module[0], env, log)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", *module],
+                    env=env,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
         self.processes.append(process)
         return process
 

@@ -93,6 +93,7 @@ def place(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory)
         running_system(client, url_of_user(redis_server), folder, **environment) as system,
     ):
         client.flushall()
+        system.as_shipped = True
         ledger = Ledger(folder)
         worker = system.start_worker()
         yield Place(system, ledger, worker, system.start_housekeeper(), flags)

@@ -294,6 +294,7 @@ def test_a_worker_without_files_for_an_executor_goes_on_and_starts_it_later(syst
 
 @pytest.mark.parametrize("part", ["worker", "worker.housekeeping"])
 def test_a_part_makes_room_for_files(system: System, part: str) -> None:
+    system.as_shipped = True  # what it inherits is this process's
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:

@@ -102,6 +102,7 @@ def site(folder: Path, parts: Sequence[str] = tuple(_PARTS), **environment: str)
         ) as system,
     ):
         assert server.pid
+        system.as_shipped = True
         found = Site(system, server.pid, folder)
         found.start(parts)
         yield found
