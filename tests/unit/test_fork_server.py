@@ -6,12 +6,15 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fork_server import MODULES, ForkServers
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere parts are started as they ship")
 
 
 @pytest.fixture(scope="module")
