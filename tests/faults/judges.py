@@ -289,7 +289,7 @@ def batches_add_up(case: Case) -> Iterator[str]:
         ends = [case.tasks[each]["ended_at"] for n in numbers for each in case.by_number.get(n, ())]
         for each in follower:
             enqueued_at = next((one["enqueued_at"] for one in case.tasks[each]["attempts"]), None)
-            if enqueued_at and all(ends) and _at(enqueued_at) + ROUNDED < max(map(_at, ends)):
+            if ends and enqueued_at and all(ends) and _at(enqueued_at) + ROUNDED < max(map(_at, ends)):
                 yield f"batch {batch_id}: its follower was enqueued before all had ended"
 
 
