@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
@@ -60,7 +60,7 @@ def _hints(kind: type[DataclassInstance]) -> dict[str, Any]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value out of JSON is of this type: a class, a union, a tuple or a mapping of such."""
+    """Whether a value out of JSON is of this type: a class, a union, a sequence, a tuple or a mapping of such."""
     if hint is Any:
         return True
     if hint in (int, float):
@@ -68,6 +68,8 @@ def fits(value: object, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is UnionType:
         return any(fits(value, each) for each in inner)
+    if origin is Sequence:
+        return isinstance(value, (list, tuple)) and all(fits(each, inner[0]) for each in value)
     if origin is tuple:
         return isinstance(value, tuple) and all(fits(each, inner[0]) for each in value)
     if origin is Mapping:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,3 +40,10 @@ def test_what_nobody_can_calculate_with_fits_no_field(value: Any, hint: type) ->
     assert not fits(value, hint)
     assert fits(1, hint)
     assert fits(1.5, hint) == (hint is float)
+
+
+def test_a_sequence_holds_what_it_is_declared_to() -> None:
+    assert fits([1, 2.5], Sequence[float])
+    assert fits([], Sequence[float])
+    for value in (["1"], "12", 1, None, {"1": 1}, [[1]]):
+        assert not fits(value, Sequence[float])

@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from shared import keys
+from shared.retry import read_rules
 from shared.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
@@ -115,6 +116,16 @@ def test_a_type_published_a_moment_ago_is_known_at_once(gateway: Gateway) -> Non
     problem(gateway.http.post("/tasks", json=new), 422, "unknown-task-type")
     TaskTypes(gateway.redis).publish([TaskType(name="brand-new", schema={})])
     assert gateway.http.post("/tasks", json=new).status_code == 202
+
+
+def test_a_list_of_pauses_is_a_retry_policy_of_a_type_and_of_a_schedule(gateway: Gateway) -> None:
+    changes, _ = read_rules([15, 60, 300])
+    TaskTypes(gateway.redis).publish([TaskType(name="paced", schema={}, retry=changes)])
+    assert gateway.http.post("/tasks", json={"type": "paced", "data": 1}).status_code == 202
+    assert gateway.http.get("/types/paced").get_json()["retry"]["pauses"] == [15, 60, 300]
+    schedule = {"type": "paced", "interval": 60, "retry": {"pauses": [1, 2.5]}}
+    assert gateway.http.put("/schedules/paced", json=schedule).status_code == 201
+    assert gateway.http.get("/schedules/paced").get_json()["retry"] == {"pauses": [1, 2.5]}
 
 
 def test_a_full_queue_is_a_429_that_says_when_to_try_again(make_gateway: MakeGateway) -> None:
