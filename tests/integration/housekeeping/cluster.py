@@ -67,6 +67,8 @@ class Member:
         return self.scrape().get((metric, tuple(sorted(labels.items()))), 0.0)
 
     def leads(self) -> bool:
+        ended = self.process.poll() if self.process else None
+        assert ended in (None, -signal.SIGKILL), f"{self.name} ended by itself ({ended})\n{self.system.logs()}"
         return self.value("taskqueue_housekeeper_leader") == 1
 
 
