@@ -517,8 +517,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a drain that charges what it stops with a crash",
         DRAIN,
         "worker/watch.py",
-        '_ITS_OWN_FAULT = ("memory: ", "pipes: ")\n',
-        '_ITS_OWN_FAULT = ("memory: ", "pipes: ", "the worker stops")\n',
+        "            return self.verdicts.stopped(held, began_at, self.drain_began_at)\n",
+        "            return self.verdicts.crashed(held, began_at, because)\n",
         _tests("integration/test_worker", "test_a_second_sigterm_stops_at_once_and_loses_nothing"),
     ),
     Mutation(
@@ -669,7 +669,9 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/lua/claim.lua",
         "  if not lacks(v[2], v[18]) then return false end\n",
         "  if true then return false end\n",
-        _tests("integration/test_type_versions", "test_what_no_live_worker_has_waits_and_holds_nobody_up"),
+        _tests(
+            "integration/test_type_versions", "test_a_thousand_groups_that_nobody_serves_hide_none_that_somebody_does"
+        ),
     ),
     Mutation(
         "a foreign job that is dropped",
