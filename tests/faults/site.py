@@ -63,7 +63,7 @@ PARTS = {
     "worker.housekeeping": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
     "dashboard": ("dashboard-1",),
 }
-QUEUE_EXECUTORS = {"worker-2": {"low": 1}}
+QUEUE_EXECUTORS = {"worker-2": {"high": 1}}
 """The most executors of a worker that run tasks of a queue at once; the other worker has no such limit."""
 SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
 """Enough to find a planted bug."""

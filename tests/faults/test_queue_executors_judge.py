@@ -33,28 +33,28 @@ def complaints(*executions: Execution) -> list[str]:
 
 
 def test_one_queue_of_one_worker_has_a_limit_here() -> None:
-    assert QUEUE_EXECUTORS == {"worker-2": {"low": 1}}
+    assert QUEUE_EXECUTORS == {"worker-2": {"high": 1}}
 
 
 def test_tasks_of_the_queue_that_run_together_at_its_worker_are_found() -> None:
-    found = complaints(execution("low-1", 0, 2), execution("low-2", 2.1, 4), execution("low-3", 3, 5))
-    assert found == [f"worker process {FIRST} ran tasks of low at 2 executors: low-2, low-3"]
+    found = complaints(execution("high-1", 0, 2), execution("high-2", 2.1, 4), execution("high-3", 3, 5))
+    assert found == [f"worker process {FIRST} ran tasks of high at 2 executors: high-2, high-3"]
 
 
 def test_one_after_the_other_beside_other_queues_and_other_workers_is_as_promised() -> None:
-    one_by_one = [execution("low-1", 0, 2), execution("low-2", 2.1, 4)]
-    assert complaints(*one_by_one, execution("high-1", 0, 4), execution("low-3", 0, 4, OTHER)) == []
+    one_by_one = [execution("high-1", 0, 2), execution("high-2", 2.1, 4)]
+    assert complaints(*one_by_one, execution("normal-1", 0, 4), execution("high-3", 0, 4, OTHER)) == []
 
 
 def test_the_worker_without_limits_may_run_as_many_as_it_has_executors() -> None:
-    assert complaints(execution("low-1", 0, 4, OTHER), execution("low-2", 0, 4, OTHER)) == []
+    assert complaints(execution("high-1", 0, 4, OTHER), execution("high-2", 0, 4, OTHER)) == []
 
 
 def test_what_a_killed_worker_left_running_takes_no_slot_of_its_successor() -> None:
-    left = execution("low-1", 0, 3)
-    assert complaints(left, execution("low-2", 1, 4, SECOND_START)) == []
-    assert len(complaints(left, execution("low-2", 1, 4, SECOND_START), execution("low-3", 2, 4, SECOND_START))) == 1
+    left = execution("high-1", 0, 3)
+    assert complaints(left, execution("high-2", 1, 4, SECOND_START)) == []
+    assert len(complaints(left, execution("high-2", 1, 4, SECOND_START), execution("high-3", 2, 4, SECOND_START))) == 1
 
 
 def test_an_execution_whose_worker_had_ended_before_it_began_counts_for_no_worker() -> None:
-    assert complaints(execution("low-1", 0, 3, worker=1), execution("low-2", 0, 3, worker=1)) == []
+    assert complaints(execution("high-1", 0, 3, worker=1), execution("high-2", 0, 3, worker=1)) == []
