@@ -68,7 +68,7 @@ class Member:
 
     def leads(self) -> bool:
         ended = self.process.poll() if self.process else None
-        assert ended in (None, -signal.SIGKILL), f"{self.name} ended by itself ({ended})\n{self.system.logs()}"
+        assert ended in (None, 0, -signal.SIGKILL), f"{self.name} ended by itself ({ended})\n{self.system.logs()}"
         return self.value("taskqueue_housekeeper_leader") == 1
 
 
