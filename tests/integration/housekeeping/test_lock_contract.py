@@ -248,9 +248,11 @@ def test_a_lock_that_is_given_back_while_another_waits_is_taken_by_it(redis_clie
         def renewal_failed(self, name: str) -> None: ...
         def lost(self, name: str) -> None: ...
 
-    threading.Timer(0.1, first.release).start()
+    timer = threading.Timer(0.1, first.release)
+    timer.start()
     waiting = RedisLocks(scripts, "hk-2", Counting())
     assert waiting.acquire(Lock(name="unlock", at_most=LIFE, wait=timedelta(seconds=5)))
+    timer.join()
     assert len(calls) == 1
 
 
