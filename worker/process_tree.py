@@ -30,6 +30,7 @@ class Executor(NamedTuple):
 class Process(NamedTuple):
     """A process that has not ended, or was not waited for yet."""
 
+    name: str
     parent: int
     session: int
     started: str
@@ -70,11 +71,7 @@ def started_at(pid: int) -> str:
 def name_of(pid: int) -> str:
     """Returns the name of a process' program; empty for one that has ended."""
     process = _process(pid)
-    if process is None or process.ended:
-        return ""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
-        return file.read().strip()
-    return ""
+    return process.name if process and not process.ended else ""
 
 
 def end(executors: Sequence[Executor]) -> list[str]:
@@ -128,10 +125,11 @@ def _with_all_below(roots: Iterable[int], found: dict[int, Process]) -> list[int
 def _process(pid: int) -> Process | None:
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+            before, _, after = file.read().rpartition(")")
     except OSError:
         return None
-    return Process(int(fields[1]), int(fields[3]), fields[19], ended=fields[0] in "ZX")
+    fields = after.split()
+    return Process(before.partition("(")[2], int(fields[1]), int(fields[3]), fields[19], ended=fields[0] in "ZX")
 
 
 def _shows_our_namespace() -> bool:
