@@ -109,7 +109,8 @@ def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system
     assert sorted(map(text, tickets)) == sorted(submitted)
     assert max(watch.leaders) == 1
     assert max(watch.gauges) == 1
-    assert watch.longest_gap < 3 + watch.longest_pause  # the lease, and what the others need to see its end
+    # The lease, and at most a second for a machine that lets the others see its end late.
+    assert watch.longest_gap < 3 + min(watch.longest_pause, 1)
 
 
 def is_past(system: System, moment: datetime) -> bool:
