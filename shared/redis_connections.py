@@ -54,6 +54,7 @@ _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _LISTENS = 60.0
 _LISTENS_AGAIN = 0.2
+"""Seconds until the next try after a subscription to a sentinel failed."""
 _SENTINEL_REST = 5.0
 """Seconds for which a sentinel that did not answer is not asked."""
 _REPLACED, _REPLACING = "+switch-master", "+failover-state-wait-promotion"
@@ -255,8 +256,9 @@ class Sentinels:
     def settle(self, found: tuple[str, int], known: tuple[str, int] | None) -> None:
         """Makes the master that a new connection found the one to work with.
 
-        Raises Refusing when the sentinels said something else since, or are replacing it; `known` is the master of the
-        moment in which the connection began to look for it. Otherwise connecting slowly would undo what was heard."""
+        `known` is the master at the moment when the connection began to look for it. Raises Refusing when the sentinels
+        have named another one since, or are replacing it: a slow connection would bring the old master back.
+        """
         with self._changing:
             if self.is_replacing(*found) or self.master not in (known, found):
                 raise Refusing(f"the sentinels are replacing the master, {found[0]}:{found[1]}")
