@@ -11,10 +11,11 @@ import jsonschema_rs
 from dashboard.present import Redaction
 from dashboard.queries import Queries
 from dashboard.users import Person
-from shared import strict_json, wire
 from shared.audit import Audit
 from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.dead_letters import DeadLetters, demand_going_on
+from shared.domain import payload, strict_json
+from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
 from shared.limits import read_limit
 from shared.outside import Outside
@@ -23,7 +24,6 @@ from shared.redis_client import translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.scripts import Scripts
 from shared.task_types import TaskTypes
-from shared.tasks import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.telemetry import carried
 from shared.workers import Workers
 
@@ -77,7 +77,7 @@ class Actions:
         _demand_own(task.summary.type)
         data = self._restored(self._parsed(text), task.data)
         self._check(task.summary.type, data)
-        call = wire.encode(task.summary.type, strict_json.dump(data))
+        call = payload.encode(task.summary.type, strict_json.dump(data))
         with translated(), self.dead_letters.replaying([task_id]) as cause:
             found = self.scripts.amend(task_id, call, cause)
         demand_going_on(found)

@@ -46,6 +46,7 @@ from shared.audit import Audit
 from shared.bulk_actions import BulkActions
 from shared.cause_groups import CauseGroups
 from shared.dead_letters import DeadLetters
+from shared.domain.sanitize import plain
 from shared.errors import (
     BatchBusy,
     BatchNotFound,
@@ -58,7 +59,6 @@ from shared.errors import (
     TaskQueueError,
 )
 from shared.instrumentation import trace_redis, trace_requests
-from shared.plain_text import plain
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.plain_text import plain
+from shared.domain.sanitize import plain
 
 HIDDEN = "••••••"
 """Begins what stands for a redacted value."""

@@ -21,11 +21,11 @@ from shared.bulk_actions import BulkAction, BulkActions, Selection
 from shared.cause_groups import CauseGroup, CauseGroups
 from shared.damage import without_damage
 from shared.dependencies import Kin, Relative, kin_of
+from shared.domain.task import TaskDetail, TaskState, TaskSummary
 from shared.limits import Limits, LimitState
 from shared.locks import LockDesk, LockInfo
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
-from shared.tasks import TaskDetail, TaskState, TaskSummary
 from shared.timetable import StoredSchedule, Timetable, TimetablePage
 
 PAGE = 50

@@ -18,16 +18,16 @@ from redis.exceptions import ResponseError
 from dashboard.memory import Memory
 from dashboard.metrics import Metrics
 from shared import keys
-from shared.clock import instant
 from shared.damage import mending
+from shared.domain.clock import instant
+from shared.domain.decode import whole_or_none
+from shared.domain.task import TaskState, TaskSummary
 from shared.errors import TaskQueueError
 from shared.locks import LEADER, LockDesk, LockInfo
 from shared.queues import QueueInfo, Queues
-from shared.readable import whole_or_none
 from shared.records import Filter, Records
 from shared.redis_client import text, translated
 from shared.task_types import TaskTypes, absence
-from shared.tasks import TaskState, TaskSummary
 from shared.workers import WorkerInfo, Workers
 
 if TYPE_CHECKING:

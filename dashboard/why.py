@@ -10,7 +10,7 @@ from dashboard.present import ago, duration
 from dashboard.snapshot import Snapshot
 from shared.batches import Batch
 from shared.dependencies import Relative
-from shared.tasks import OnParentFailure, TaskDetail, TaskState, TaskSummary
+from shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
 from shared.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)

@@ -45,6 +45,7 @@ from shared.api_keys import Keyring
 from shared.audit import Audit
 from shared.batches import Batches
 from shared.dead_letters import DeadLetters
+from shared.domain.task import TASK_ID
 from shared.idempotency import Idempotency
 from shared.instrumentation import trace_redis, trace_requests
 from shared.limits import Limits as TaskLimits
@@ -54,7 +55,6 @@ from shared.records import Records
 from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.task_types import TaskTypes
-from shared.tasks import TASK_ID
 from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers

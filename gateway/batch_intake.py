@@ -13,10 +13,10 @@ from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
 from gateway.submissions import Submissions, refusal_of
 from shared.batches import Batches, BatchTerms
+from shared.domain.task import BatchPlace, NewTask, TaskState
 from shared.idempotency import task_id
 from shared.queues import Queues, Submitted
 from shared.stop_points import stop_point
-from shared.tasks import BatchPlace, NewTask, TaskState
 
 Item = dict[str, Any]
 """What is said of one task."""

@@ -22,10 +22,10 @@ from gateway.batch_intake import BatchIntake, Identity, Item, problem
 from gateway.errors import Refusal
 from gateway.ndjson import Lines
 from gateway.schemas.batches import BatchLineBody, BatchTermsBody
-from shared import strict_json
+from shared.domain import strict_json
+from shared.domain.task import BatchPlace, NewTask
 from shared.errors import InvalidJSON, StoreUnavailable
 from shared.queues import CHUNK
-from shared.tasks import BatchPlace, NewTask
 
 MOST = 1_000_000
 """Lines of one stream."""

@@ -15,8 +15,8 @@ import jsonschema_rs
 
 from gateway import errors, wording
 from gateway.errors import Refusal
+from shared.domain.task import WEBHOOK_TYPE
 from shared.task_types import Offer, TaskType, TaskTypes, absence
-from shared.tasks import WEBHOOK_TYPE
 
 FRESH = 1.0
 """Seconds for which what was read is believed."""

@@ -22,8 +22,8 @@ from gateway import errors, ndjson, wording
 from gateway.door import actor
 from gateway.errors import Kind, Refusal
 from gateway.ndjson import Lines
-from shared import strict_json
 from shared.api_keys import Scope
+from shared.domain import strict_json
 from shared.idempotency import Request
 from shared.redis_connections import note_what_is_sent
 

@@ -14,7 +14,7 @@ from flask import Response, g, has_request_context, request
 from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
-from shared import strict_json
+from shared.domain import strict_json
 from shared.errors import (
     BatchBusy,
     BatchNotFound,

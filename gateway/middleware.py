@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 
 from gateway.errors import FOREIGN, Refusal
+from shared.domain.traceparent import checked, trace_id
 from shared.listening import answers_to, is_loopback
 from shared.telemetry import log_fields
-from shared.traceparent import checked, trace_id
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gateway import errors
 from gateway.errors import Refusal
-from shared import strict_json
+from shared.domain import strict_json
 from shared.errors import InvalidJSON
 
 MEDIA_TYPE = "application/x-ndjson"

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from gateway import errors, ndjson, schemas
 from gateway.endpoints import JSON, Answer, Endpoint
 from gateway.errors import Kind
-from shared.tasks import TASK_ID
+from shared.domain.task import TASK_ID
 
 Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]

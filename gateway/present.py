@@ -9,10 +9,10 @@ from typing import Any
 
 from gateway import schemas
 from shared.batches import Batch
+from shared.domain.retry import RetryPolicy
+from shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
 from shared.queues import QueueInfo
-from shared.retry import RetryPolicy
 from shared.task_types import Offer, TaskType
-from shared.tasks import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
 from shared.workers import WorkerInfo
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from shared import keys
-from shared.clock import instant
+from shared.domain.clock import instant
 from shared.errors import StoreUnavailable
 from shared.redis_client import text, translated
 from shared.scripts import Scripts

@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shared import keys
-from shared.clock import instant
 from shared.damage import mending, without_damage
+from shared.domain.clock import instant
+from shared.domain.decode import whole_or_none
+from shared.domain.task import TaskState, TaskSummary
 from shared.errors import BatchBusy, BatchNotFound
-from shared.readable import whole_or_none
 from shared.record_fields import SUMMARY_FIELDS, read_summary
 from shared.records import cursor_of, read_cursor
 from shared.redis_client import text, translated
-from shared.tasks import TaskState, TaskSummary
 
 if TYPE_CHECKING:
     from shared.scripts import Scripts

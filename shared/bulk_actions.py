@@ -16,12 +16,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
-from shared.clock import instant, to_us
 from shared.damage import mending
-from shared.readable import UNREADABLE, whole
+from shared.domain.clock import instant, to_us
+from shared.domain.decode import UNREADABLE, whole
+from shared.domain.task import TaskState
 from shared.redis_client import text, translated
 from shared.stop_points import stop_point
-from shared.tasks import TaskState
 
 if TYPE_CHECKING:
     from shared.dead_letters import DeadLetters

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shared.clock import instant
-from shared.readable import UNREADABLE
+from shared.domain.clock import instant
+from shared.domain.decode import UNREADABLE
+from shared.domain.strict_json import load_anything
 from shared.redis_client import text, translated
-from shared.strict_json import load_anything
 
 if TYPE_CHECKING:
     from shared.scripts import Scripts

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
+from shared.domain.task import TaskState
 from shared.errors import DamagedKey
 from shared.redis_client import translated
-from shared.tasks import TaskState
 
 if TYPE_CHECKING:
     from shared.scripts import Scripts

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from shared import keys
+from shared.domain.decode import whole_or_none
+from shared.domain.task import TaskState
+from shared.domain.traceparent import read_traceparent
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from shared.readable import whole_or_none
 from shared.records import Filter, Page, Records
 from shared.redis_client import text, translated
-from shared.tasks import TaskState
 from shared.telemetry import Subject
-from shared.traceparent import read_traceparent
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from shared import keys
 from shared.damage import without_damage
-from shared.readable import UNREADABLE
+from shared.domain.decode import UNREADABLE
+from shared.domain.task import On, TaskState
 from shared.redis_client import text, translated
-from shared.tasks import On, TaskState
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from shared import keys
 
 KEY = keys.FORMAT
-FORMAT = 1
+FORMAT = 2
 """What this version writes."""
-OLDEST_READ = 1
+OLDEST_READ = 2
 """The oldest format that this version works with; it raises the number to its own."""
 
 RAISE = """

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
 
+from shared.domain.traceparent import checked
 from shared.telemetry import Tracing, context_from, not_recorded
-from shared.traceparent import checked
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

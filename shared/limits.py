@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.clock import instant
-from shared.readable import fits
+from shared.domain.clock import instant
+from shared.domain.decode import fits
 from shared.redis_client import text, translated
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from shared.clock import instant
+from shared.domain.clock import instant
+from shared.domain.decode import whole_or_none
 from shared.errors import LockChanged, LockLost, StoreUnavailable
-from shared.readable import whole_or_none
 from shared.redis_client import translated
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared import keys, wire
-from shared.clock import instant, instant_us, to_us
+from shared import keys
+from shared.domain import payload
+from shared.domain.clock import instant, instant_us, to_us
+from shared.domain.decode import UNREADABLE, moment
+from shared.domain.task import NewTask, TaskState, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.readable import UNREADABLE, moment
 from shared.redis_client import text, translated
-from shared.tasks import NewTask, TaskState, Webhook
 
 if TYPE_CHECKING:
     from shared.scripts import Argument, Scripts
@@ -269,7 +270,7 @@ def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
         task.id,
         task.queue,
         task.type,
-        wire.encode(task.type, task.data),
+        payload.encode(task.type, task.data),
         _moment(task.delay, task.run_at),
         _moment(task.expires_in, None),
         json.dumps(task.tags) if task.tags else "",

@@ -12,14 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from shared import wire
-from shared.clock import instant
-from shared.errors import CorruptRecord
-from shared.readable import UNREADABLE, whole
-from shared.redis_client import text
-from shared.retry import Changes, RetryPolicy
-from shared.strict_json import load_anything
-from shared.tasks import (
+from shared.domain import payload
+from shared.domain.clock import instant
+from shared.domain.decode import UNREADABLE, whole
+from shared.domain.retry import Changes, RetryPolicy
+from shared.domain.strict_json import load_anything
+from shared.domain.task import (
     Attempt,
     BatchPlace,
     ErrorInfo,
@@ -34,6 +32,8 @@ from shared.tasks import (
     TaskSummary,
     Webhook,
 )
+from shared.errors import CorruptRecord
+from shared.redis_client import text
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
 
     detail = TaskDetail(
         summary=summary,
-        data=attempt_read("the data", lambda: load_anything(wire.decode(summary.type, fields["data"])), None),
+        data=attempt_read("the data", lambda: load_anything(payload.decode(summary.type, fields["data"])), None),
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("time_limit")), None),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from shared import keys
-from shared.clock import instant_us
 from shared.damage import raise_unless_damage, without_damage
+from shared.domain.clock import instant_us
+from shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 from shared.redis_client import raw, text, translated
-from shared.tasks import TASK_ID, TaskDetail, TaskState, TaskSummary
 
 if TYPE_CHECKING:
     from redis import Redis

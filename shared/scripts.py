@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared import append_only_file, damage, keys
-from shared.clock import Clock, RedisClock, instant, instant_us, to_us
+from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
 from shared.lua_text import lean

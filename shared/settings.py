@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
 from shared.limits import Limit, check_name, read_limit
 from shared.locks import OnError
 from shared.outside import Outside
 from shared.redis_address import completed, read_address
-from shared.retry import RetryPolicy
 from shared.setting_values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
 from shared.settings_file import read_tree
 

@@ -18,12 +18,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shared import keys
-from shared.clock import instant
 from shared.damage import without_damage
+from shared.domain.clock import instant
+from shared.domain.decode import UNREADABLE, as_declared
+from shared.domain.retry import Changes, RetryPolicy
 from shared.limits import Limit
-from shared.readable import UNREADABLE, as_declared
 from shared.redis_client import raw, text, translated
-from shared.retry import Changes, RetryPolicy
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -24,14 +24,14 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.collector import destination_of
+from shared.domain.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
 from shared.settings import Settings
-from shared.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from shared.tasks import NewTask
+    from shared.domain.task import NewTask
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SEND, _SETTLE = "send", "settle"

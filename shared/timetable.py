@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared import keys, wire
-from shared.clock import instant, instant_us
+from shared import keys
 from shared.damage import mending
+from shared.domain import payload
+from shared.domain.clock import instant, instant_us
+from shared.domain.decode import UNREADABLE, fits, whole
+from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.queues import submit_arguments
-from shared.readable import UNREADABLE, fits, whole
 from shared.records import member_of, spelled
 from shared.redis_client import raw, text, translated
 from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
-from shared.tasks import WEBHOOK_TYPE
 
 if TYPE_CHECKING:
+    from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
     from shared.locks import Permit
     from shared.scripts import Argument, Scripts
-    from shared.tasks import NewTask
     from shared.telemetry import Tracing
 
 log = logging.getLogger(__name__)
@@ -273,7 +274,7 @@ def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
     """What rq-scheduler's tools show."""
     when = {"cron_string": schedule.cron} if schedule.cron else {"interval": schedule.interval}
     meta = json.dumps({"schedule": schedule.name, "timezone": schedule.timezone, **when})
-    return wire.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
+    return payload.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
 
 
 def _difference(before: str, schedule: Schedule) -> str:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
-from shared.clock import instant, to_us
-from shared.readable import UNREADABLE, as_declared, moment
+from shared.domain.clock import instant, to_us
+from shared.domain.decode import UNREADABLE, as_declared, moment
 from shared.redis_client import raw, text, translated
 from shared.scripts import Scripts
 

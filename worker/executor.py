@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import ValidationError
 
-from shared import logs, telemetry, wire
+from shared import logs, telemetry
 from shared.collector import destination_of as collector_of
+from shared.domain import payload
+from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from shared.instrumentation import trace_calls, trace_redis
 from shared.settings import Settings, load
 from shared.stop_points import stop_point
 from shared.task_types import pack, version_of
 from shared.telemetry import Tracing
-from shared.traceparent import TRACEPARENT, trace_id, unsampled
 from worker import channel, standard_streams
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import locking, registry
@@ -175,7 +176,7 @@ class Executor:
                 f"this worker has no handler for {name!r}: name the module that registers it in TASK_MODULES; "
                 f"it has: {known}"
             )
-        arguments = self._arguments(handler, wire.decode(name, assignment.call))
+        arguments = self._arguments(handler, payload.decode(name, assignment.call))
         return self.outcomes.result(self._call(handler, arguments))
 
     def _call(self, handler: Handler, arguments: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from shared.traceparent import read_traceparent, trace_id
+from shared.domain.traceparent import read_traceparent, trace_id
 from worker.channel import Assignment
 
 

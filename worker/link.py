@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError, ResponseError
 
 from shared import keys
-from shared.clock import monotonic_us
 from shared.damage import is_damage
+from shared.domain.clock import monotonic_us
+from shared.domain.decode import UNREADABLE
 from shared.errors import StoreUnavailable
-from shared.readable import UNREADABLE
 from shared.redis_client import translated
 from worker.held import Held, read_claim
 

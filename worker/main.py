@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from shared import foreign_names, keys, logs
 from shared.collector import announce
+from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
 from shared.first_contact import exit_if_unusable
 from shared.limits import Limit, Limits
@@ -28,7 +29,6 @@ from shared.redis_client import connect
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
 from shared.task_types import TaskType, TaskTypes
-from shared.tasks import WEBHOOK_TYPE
 from shared.telemetry import Tracing
 from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew

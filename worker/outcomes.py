@@ -17,14 +17,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from shared import causes, strict_json
-from shared.clock import to_us
+from shared.domain import failure_fingerprint, strict_json
+from shared.domain.clock import to_us
+from shared.domain.decode import UNREADABLE
+from shared.domain.retry import Changes, RetryPolicy, RetryRules
+from shared.domain.task import Outcome as Ending
 from shared.errors import CorruptRecord, InvalidJSON
-from shared.readable import UNREADABLE
 from shared.redis_client import text
-from shared.retry import Changes, RetryPolicy, RetryRules
 from shared.settings import Settings
-from shared.tasks import Outcome as Ending
 from worker.channel import Assignment, Outcome
 from worker.handlers import registry
 from worker.handlers.registry import Handler
@@ -81,8 +81,8 @@ class Outcomes:
             text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultNotSerializable(
-                f"the handler returned {causes.class_name(value)} that has no JSON form ({error}): return text, "
-                "numbers, lists, mappings, dataclasses or pydantic models"
+                f"the handler returned {failure_fingerprint.class_name(value)} that has no JSON form ({error}): "
+                "return text, numbers, lists, mappings, dataclasses or pydantic models"
             ) from error
         if len(text) > self.max_result_bytes:
             too_large = ResultTooLarge(
@@ -136,7 +136,11 @@ class Outcomes:
 
         One that this worker cannot run at all is refused: `version` is its version of the type, "" when it has none.
         """
-        name, message, trace = causes.class_name(error)[:_LONGEST_NAME], _message(error), self._traceback(error)
+        name, message, trace = (
+            failure_fingerprint.class_name(error)[:_LONGEST_NAME],
+            _message(error),
+            self._traceback(error),
+        )
         kind, delay_us = ("cancelled", 0) if cancelled else self._verdict(assignment, handler, error)
         if version is not None and not cancelled and isinstance(error, UnknownTaskType | InvalidData):
             kind, delay_us = "refused", 0
@@ -148,7 +152,7 @@ class Outcomes:
         if kind == "retrying":
             history["retry_delay"] = delay_us / 1_000_000
         # Only a dead letter is filed by its cause, so only it pays for finding that out.
-        traits = causes.traits(error, message, self._ours[0]) if kind in ("failed", "refused") else {}
+        traits = failure_fingerprint.traits(error, message, self._ours[0]) if kind in ("failed", "refused") else {}
         summary = dump({"type": name, "message": message[:300], **traits})
         payload = base64.b64encode(zlib.compress(trace.encode()))
         return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name, version or "")
@@ -198,7 +202,7 @@ class Outcomes:
         try:
             text = "".join(traceback.format_exception(type(error), error, frame))
         except BaseException:  # whatever its own __str__ raises
-            text = f"{causes.class_name(error)}: {_message(error)}"
+            text = f"{failure_fingerprint.class_name(error)}: {_message(error)}"
         text = _storable(text)
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
 
@@ -234,9 +238,9 @@ def dump(value: object) -> bytes:
 
 def _message(error: BaseException) -> str:
     try:
-        return _storable((str(error) or causes.class_name(error))[:_LONGEST_MESSAGE])
+        return _storable((str(error) or failure_fingerprint.class_name(error))[:_LONGEST_MESSAGE])
     except BaseException as broken:  # whatever its own __str__ raises
-        return f"(its text cannot be made: {causes.class_name(broken)})"
+        return f"(its text cannot be made: {failure_fingerprint.class_name(broken)})"
 
 
 def _storable(text: str) -> str:

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span
 
+from shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
 from shared.telemetry import Subject, Tracing, link_to
-from shared.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
 from worker.log_tail import of_current_task
 from worker.span_frames import pack, unpack
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from shared import causes
-from shared.clock import monotonic_us, to_us
-from shared.readable import UNREADABLE
+from shared.domain import failure_fingerprint
+from shared.domain.clock import monotonic_us, to_us
+from shared.domain.decode import UNREADABLE
+from shared.domain.retry import RetryPolicy
+from shared.domain.task import Outcome
+from shared.domain.traceparent import trace_id
 from shared.redis_client import text
-from shared.retry import RetryPolicy
 from shared.task_types import TaskType
-from shared.tasks import Outcome
-from shared.traceparent import trace_id
 from worker.held import Held
 from worker.link import Report
 
@@ -131,7 +131,7 @@ class Verdicts:
             kind,
             delay_us,
             json.dumps(record).encode(),
-            json.dumps({**error, "pattern": causes.pattern(error["message"])}).encode(),
+            json.dumps({**error, "pattern": failure_fingerprint.pattern(error["message"])}).encode(),
             base64.b64encode(zlib.compress(text)),
             time.monotonic() - began_at,
             error["type"],

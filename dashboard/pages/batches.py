@@ -8,7 +8,7 @@ from flask import Blueprint, abort, flash, redirect, render_template, request, u
 
 from dashboard.security import needs, person
 from dashboard.users import Role
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

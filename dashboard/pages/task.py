@@ -16,8 +16,8 @@ from dashboard.users import Role
 from dashboard.waterfall import waterfall
 from dashboard.why import Ties, why
 from shared.dependencies import Kin
+from shared.domain.task import TaskDetail, TaskState
 from shared.errors import BatchNotFound
-from shared.tasks import TaskDetail, TaskState
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse

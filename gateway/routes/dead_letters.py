@@ -7,8 +7,8 @@ from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.api_keys import Scope
 from shared.dead_letters import DeadLetters
+from shared.domain.task import TaskState
 from shared.stop_points import stop_point
-from shared.tasks import TaskState
 
 PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
 

@@ -12,8 +12,8 @@ from gateway.endpoints import Answer, Reply, endpoint
 from gateway.schemas.values import NextCursor, View
 from shared import keys
 from shared.api_keys import ApiKey, Keyring, Scope
-from shared.clock import instant
-from shared.readable import whole_or_none
+from shared.domain.clock import instant
+from shared.domain.decode import whole_or_none
 from shared.redis_client import translated
 
 

@@ -17,12 +17,12 @@ from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.values import Body, Tag, View
 from gateway.submissions import webhook_of
-from shared import strict_json
 from shared.api_keys import Scope
+from shared.domain import strict_json
+from shared.domain.task import WEBHOOK_TYPE, new_task_id
+from shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
 from shared.queues import Queues
 from shared.schedules import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
-from shared.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
-from shared.tasks import WEBHOOK_TYPE, new_task_id
 from shared.telemetry import Tracing, subject_of
 from shared.timetable import StoredSchedule, Timetable
 

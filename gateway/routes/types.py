@@ -6,7 +6,7 @@ from gateway import errors, present, schemas
 from gateway.catalogue import Catalogue
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
-from shared.retry import RetryPolicy
+from shared.domain.retry import RetryPolicy
 
 
 class TypeRoutes:

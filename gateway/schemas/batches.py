@@ -11,7 +11,7 @@ from pydantic.functional_validators import model_validator
 from gateway.schemas.submission import NewTaskBody
 from gateway.schemas.tasks import TaskView
 from gateway.schemas.values import Body, NextCursor, PageQuery, Query, SparseView, View
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 
 class BatchItemBody(NewTaskBody):

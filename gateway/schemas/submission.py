@@ -24,9 +24,19 @@ from gateway.schemas.values import (
     _not_too_far,
     _spelled_out,
 )
+from shared.domain.task import Conflict, TaskState
+from shared.domain.task_fields import (
+    MOST_TAGS,
+    Events,
+    ExpiresIn,
+    Jitter,
+    Multiplier,
+    Pauses,
+    Retries,
+    RetrySeconds,
+    Timeout,
+)
 from shared.outside import LONGEST as LONGEST_URL
-from shared.task_fields import MOST_TAGS, Events, ExpiresIn, Jitter, Multiplier, Pauses, Retries, RetrySeconds, Timeout
-from shared.tasks import Conflict, TaskState
 
 
 class RetryOverrides(Body):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gateway.schemas.values import Instant, NextCursor, PageQuery, Priority, Query, View
-from shared.tasks import On, OnParentFailure, Outcome, TaskState
+from shared.domain.task import On, OnParentFailure, Outcome, TaskState
 
 
 class TasksQuery(PageQuery):

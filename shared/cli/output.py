@@ -10,8 +10,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
-from shared import plain_text
 from shared.client import Batch, Problem, Task
+from shared.domain import sanitize
 
 BAR = 30
 _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -109,7 +109,7 @@ def bar(seen: Task | Batch) -> str:
 
 def dump(value: Any) -> str:
     """As JSON, which a terminal may show too."""
-    return plain_text.plain(json.dumps(value, ensure_ascii=False, default=_unknown))
+    return sanitize.plain(json.dumps(value, ensure_ascii=False, default=_unknown))
 
 
 def _bar(fraction: float) -> str:
@@ -141,4 +141,4 @@ def _shown(value: Any) -> str:
 
 def _one_line(value: object) -> str:
     """Whoever chose the text, it moves no cursor, begins no line and is no order to a terminal."""
-    return plain_text.plain(value).translate(_ONE_LINE)
+    return sanitize.plain(value).translate(_ONE_LINE)

@@ -38,7 +38,7 @@ from shared.client.problems import (
     Unreachable,
 )
 from shared.client.tasks import Options, new_task
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 __all__ = [
     "Accepted",

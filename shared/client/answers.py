@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from shared.client.problems import NotInTime, TaskFailed
 from shared.client.tasks import Options, Seconds, plain
 from shared.client.transport import Transport
 from shared.client.watching import watch
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0

@@ -15,7 +15,7 @@ from shared.client.transport import Transport
 from shared.client.watching import watch
 
 if TYPE_CHECKING:
-    from shared.tasks import TaskState
+    from shared.domain.task import TaskState
 
 T = TypeVar("T")
 PAGE = 200

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Unpack
 
 from shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
 from shared.client.tasks import Options, Seconds
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 
 
 class SentBatch(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from shared.doctor import Finding, Level, examine, worst
-from shared.plain_text import plain
+from shared.domain.sanitize import plain
 from shared.redis_client import connect
 from shared.settings import load_or_exit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared import formats, keys
-from shared.clock import instant_us
 from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from shared.domain.clock import instant_us
 from shared.queues import Queues
 from shared.redis_client import raw, text
 from shared.scripts import Scripts

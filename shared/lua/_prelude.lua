@@ -4,7 +4,7 @@
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
 -- A step of one version must not touch data of another; no number means that nothing has been written yet.
-local FORMAT = '1'
+local FORMAT = '2'
 local stored_format = redis.call('GET', 'taskqueue:format')
 if stored_format and stored_format ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
@@ -109,7 +109,7 @@ local function kept_answer(id, text)
 end
 
 -- What a dead letter died of: tasks of one type that failed with one error, in one place of the code, with one message
--- but for its numbers and ids, died of the same. `place` and `pattern` come with the error (shared/causes.py).
+-- but for its numbers and ids, died of the same. `place` and `pattern` come with the error (shared/domain/failure_fingerprint.py).
 local function cause_of(id)
   local v = fields(id, 'description', 'error')
   local ok, error = pcall(cjson.decode, v and v[2] or '')

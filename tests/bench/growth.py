@@ -17,11 +17,11 @@ from pathlib import Path
 
 from redis import Redis
 
+from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.scripts import Scripts
-from shared.tasks import NewTask, TaskState, new_task_id
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 BATCH = 100

@@ -31,12 +31,12 @@ from rq import Queue
 from rq.scheduler import RQScheduler
 
 from shared import keys
-from shared.clock import instant, instant_us
+from shared.domain.clock import instant, instant_us
+from shared.domain.task import NewTask, new_task_id
 from shared.locks import Lock, RedisLocks
 from shared.queues import Queues
 from shared.redis_client import connect
 from shared.scripts import Scripts
-from shared.tasks import NewTask, new_task_id
 from tests.bench import server
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -25,9 +25,9 @@ import httpx
 import psutil
 from redis import Redis
 
+from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
-from shared.tasks import NewTask, TaskState, new_task_id
 from tests.collector import Collector
 from tests.harness import System, running_system, wait_until
 

@@ -25,6 +25,7 @@ from shared.audit import Audit
 from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.dead_letters import DeadLetters
+from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.idempotency import Idempotency, Request
 from shared.limits import Limit, Limits
 from shared.queues import Queues
@@ -34,7 +35,6 @@ from shared.schedules import Missed, Overlap, Schedule
 from shared.scripts import Scripts
 from shared.settings import Settings
 from shared.task_types import TaskType, TaskTypes
-from shared.tasks import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.timetable import Timetable
 from shared.workers import RunningTask, WorkerInfo, Workers
 from worker.housekeeping.main import build

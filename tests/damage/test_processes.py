@@ -16,10 +16,10 @@ from redis import Redis
 from shared import keys
 from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.damage import SINGLE
+from shared.domain.task import Unique
 from shared.limits import Limit, Limits
 from shared.redis_client import text
 from shared.schedules import Schedule
-from shared.tasks import Unique
 from shared.timetable import Timetable
 from tests.damage.scene import Kind
 from tests.damage.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from shared import keys
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.damage.scene import Scene
 from tests.damage.test_keys import LONG, endure, put
 

@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from dashboard.app import create_app
 from dashboard.users import Users
-from shared import causes
+from shared.domain import failure_fingerprint
 from shared.redis_client import connect
 from shared.settings import Settings
 from tests.harness import System, running_system
@@ -99,7 +99,7 @@ def bury(
         report: list[str | bytes] = []
         for task in tasks:
             message = waiting.pop(task[0].decode(), "another")
-            about = {"type": error, "message": message, "place": place, "pattern": causes.pattern(message)}
+            about = {"type": error, "message": message, "place": place, "pattern": failure_fingerprint.pattern(message)}
             record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": f"Trace\n{message}"}}
             report += [task[0], "spade", "failed", "0", json.dumps(record), json.dumps(about), b""]
         system.scripts.call("report", "digger", *report)

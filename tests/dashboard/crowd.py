@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 
-from shared import causes, keys
-from shared.tasks import NewTask, new_task_id
+from shared import keys
+from shared.domain import failure_fingerprint
+from shared.domain.task import NewTask, new_task_id
 from tests.harness import WEIGHTS, System
 
 CAUSES = 40
@@ -65,7 +66,7 @@ def _failed(number: int) -> tuple[str, str, str, str]:
         "type": "PaymentError",
         "message": message,
         "place": f"shop.pay_{number % (CAUSES // len(_TYPES))}",
-        "pattern": causes.pattern(message),
+        "pattern": failure_fingerprint.pattern(message),
     }
     record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": _TRACE}}
     return "failed", json.dumps(record), json.dumps(about), "eJwrSS0uAQAEXQHB"

@@ -15,8 +15,8 @@ import pytest
 from dashboard.actions import as_command
 from shared import keys
 from shared.audit import Audit
+from shared.domain.task import TaskState
 from shared.task_types import TaskType, TaskTypes
-from shared.tasks import TaskState
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 

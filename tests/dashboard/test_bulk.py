@@ -12,8 +12,8 @@ from dashboard.background import Background
 from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.domain.task import BatchPlace, TaskState
 from shared.redis_client import text
-from shared.tasks import BatchPlace, TaskState
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 

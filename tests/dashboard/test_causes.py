@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
-from shared import causes, keys
+from shared import keys
 from shared.cause_groups import CauseGroups
+from shared.domain import failure_fingerprint
+from shared.domain.task import TaskState
 from shared.redis_client import text
-from shared.tasks import TaskState
 from tests.dashboard.conftest import bury
 from tests.harness import System
 
@@ -34,18 +35,18 @@ from tests.harness import System
     ],
 )
 def test_numbers_and_ids_are_taken_out(message: str, pattern: str) -> None:
-    assert causes.pattern(message) == pattern
+    assert failure_fingerprint.pattern(message) == pattern
 
 
 def test_a_hostile_message_costs_little() -> None:
-    assert len(causes.pattern("a-" * 1_000_000)) <= causes.LONGEST
-    assert len(causes.pattern("1.2:3," * 100_000)) <= causes.LONGEST
+    assert len(failure_fingerprint.pattern("a-" * 1_000_000)) <= failure_fingerprint.LONGEST
+    assert len(failure_fingerprint.pattern("1.2:3," * 100_000)) <= failure_fingerprint.LONGEST
 
 
 def test_the_place_is_the_innermost_frame_that_is_no_librarys() -> None:
     with pytest.raises(IndexError) as caught:
         random.choice([])
-    assert causes.place(caught.tb).endswith("test_the_place_is_the_innermost_frame_that_is_no_librarys")
+    assert failure_fingerprint.place(caught.tb).endswith("test_the_place_is_the_innermost_frame_that_is_no_librarys")
 
 
 def test_a_thousand_failures_of_three_causes_are_three_groups(system: System) -> None:

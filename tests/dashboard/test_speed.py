@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from shared import keys
+from shared.domain.task import TaskState
 from shared.redis_client import text
-from shared.tasks import TaskState
 from tests.dashboard.conftest import Browser
 from tests.dashboard.crowd import CAUSES, crowd
 from tests.harness import System, wait_until

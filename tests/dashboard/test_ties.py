@@ -10,7 +10,7 @@ import pytest
 
 from shared.audit import Audit
 from shared.batches import Batches, BatchTerms
-from shared.tasks import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.tasks import TaskState, Webhook
+from shared.domain.task import TaskState, Webhook
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 

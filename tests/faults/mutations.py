@@ -338,7 +338,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a record that is unpickled",
         NOTHING_SENT_RUNS,
-        "shared/wire.py",
+        "shared/domain/payload.py",
         "        function, _, (_, data), _ = json.loads(_inflated(call))\n",
         "        import pickle\n\n        function, _, (_, data), _ = pickle.loads(_inflated(call))\n",
         _tests("security/test_no_pickle", "test_planted_pickles_are_never_opened_by_any_part_and_work_goes_on"),
@@ -346,7 +346,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a record that may name any function",
         NOTHING_SENT_RUNS,
-        "shared/wire.py",
+        "shared/domain/payload.py",
         "        if function != _FUNCTION:\n",
         "        if False:\n",
         _tests("unit/test_tasks", "test_another_function_in_the_record_is_refused"),

@@ -22,9 +22,9 @@ from redis import Redis
 
 from shared import keys, stop_points
 from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.domain.task import Outcome, TaskState
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stop_points import POINTS
-from shared.tasks import Outcome, TaskState
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import Answer, call
 from tests.faults.ledger import Ledger

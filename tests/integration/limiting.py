@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from shared import keys
+from shared.domain.task import NewTask, new_task_id
 from shared.redis_client import text
-from shared.tasks import NewTask, new_task_id
 from tests.integration.store import Store
 
 _CLAIMS = itertools.count()

@@ -8,11 +8,11 @@ from typing import Any
 
 from redis import Redis
 
-from shared.clock import FakeClock
+from shared.domain.clock import FakeClock
+from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.tasks import NewTask, TaskState, new_task_id
 
 WEIGHTS = {"high": 4, "normal": 3}
 SECOND = 1_000_000

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.clock import instant_us
+from shared.domain.clock import instant_us
+from shared.domain.task import Outcome, TaskState
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.tasks import Outcome, TaskState
 from tests.harness import System, running_system, wait_until
 from tests.least_privilege import url_of_user
 

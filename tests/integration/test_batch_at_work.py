@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from shared.batches import Batches, BatchTerms
-from shared.tasks import BatchPlace, NewTask, TaskState, new_task_id
+from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from tests.harness import System
 
 TASKS = 300

@@ -11,10 +11,10 @@ import pytest
 
 from shared import keys
 from shared.batches import Batches, BatchTerms
+from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.limits import Limit, Limits
 from shared.redis_client import text
 from shared.scripts import UNLOCKED
-from shared.tasks import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from tests.integration.store import LEASE, Store
 
 # --- damaged records ---

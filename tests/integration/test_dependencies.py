@@ -9,14 +9,14 @@ import pytest
 from redis import Redis
 
 from shared import keys
-from shared.clock import FakeClock
 from shared.dead_letters import DeadLetters
+from shared.domain.clock import FakeClock
+from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from shared.errors import TaskNotFound
 from shared.locks import Permit
 from shared.queues import Queues, Submitted
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.tasks import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from tests.harness import System
 from tests.integration.store import WEIGHTS, Store
 

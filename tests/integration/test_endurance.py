@@ -12,7 +12,7 @@ from functools import partial
 import psutil
 import pytest
 
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.harness import System, wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]

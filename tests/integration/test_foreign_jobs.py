@@ -13,10 +13,10 @@ from rq.job import Job, JobStatus
 
 from shared import keys
 from shared.doctor.system import check
+from shared.domain.task import TaskState
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis_client import text
 from shared.settings import load
-from shared.tasks import TaskState
 from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.store import Store
 

@@ -16,12 +16,12 @@ from redis import Redis
 from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.dead_letters import DeadLetters
+from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.errors import StoreRefused
 from shared.locks import Permit
 from shared.redis_client import translated
 from shared.schedules import Schedule
 from shared.scripts import Pruned
-from shared.tasks import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.timetable import Timetable
 from tests.integration.store import WEIGHTS, Store
 

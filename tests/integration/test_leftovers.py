@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.domain.task import Outcome, TaskState
 from shared.task_types import TaskTypes
-from shared.tasks import Outcome, TaskState
 from tests.handlers import LEAVE_BEHIND
 from tests.harness import QUICK, System, alive, wait_until
 

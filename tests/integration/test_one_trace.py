@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.domain.task import TaskState
+from shared.domain.traceparent import attempt_span, dead_letter_span
 from shared.local.ports import free_port
-from shared.tasks import TaskState
-from shared.traceparent import attempt_span, dead_letter_span
 from tests.collector import Collector, Span
 from tests.harness import System, wait_until
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from shared.batches import Batches, BatchTerms
+from shared.domain.task import TaskState
 from shared.records import Filter
-from shared.tasks import TaskState
 from tests.integration.store import Store
 
 Answer = TypeVar("Answer")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.handlers import BROOD
 from tests.harness import System, alive, command_line, wait_until
 from worker.process_tree import children

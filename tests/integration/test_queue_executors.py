@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.domain.task import TaskDetail, TaskState
 from shared.limits import Limit, Limits
 from shared.queues import Queues
-from shared.tasks import TaskDetail, TaskState
 from tests.harness import System, wait_until
 from tests.integration.store import LEASE, WEIGHTS, Store
 

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from shared.domain.task import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
 from shared.redis_client import text
-from shared.tasks import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
 from tests.harness import System, wait_until
 
 TASKS = 2000

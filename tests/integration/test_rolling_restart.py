@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.tasks import Outcome, TaskState
+from shared.domain.task import Outcome, TaskState
 from tests.harness import System, wait_until
 
 LONG = os.environ.get("TEST_LONG") == "1"

@@ -11,11 +11,11 @@ import pytest
 
 from shared import collector as destinations
 from shared.collector import Destination, announce, destination_of
+from shared.domain.task import TaskState
+from shared.domain.traceparent import is_sampled
 from shared.errors import SettingsError
 from shared.settings import load
-from shared.tasks import TaskState
 from shared.telemetry import Subject, Tracing
-from shared.traceparent import is_sampled
 from tests.collector import Collector, mute
 from tests.harness import System, wait_until
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.tasks import Outcome, TaskState
+from shared import formats
+from shared.domain.task import Outcome, TaskState
 from tests.harness import ROOT, System, wait_until
 
 
@@ -23,13 +24,14 @@ def git(*arguments: str) -> bytes:
 
 
 def earlier(which: str) -> str:
-    """A commit; skips where there is no history, as in an unpacked archive or a shallow clone."""
+    """A commit of today's format; skips where there is none, as in an unpacked archive or a shallow clone."""
     try:
-        if which == "the one before":
-            return git("rev-parse", "--verify", "HEAD~1").decode().strip()
-        return git("log", "--diff-filter=A", "--format=%H", "--", "shared/formats.py").decode().split()[-1]
+        same = git("log", f"-SFORMAT = {formats.FORMAT}", "--format=%H", "--", "shared").decode().split()
+        first = git("rev-parse", "--verify", "HEAD~1" if which == "the one before" else same[-1]).decode().strip()
+        git("merge-base", "--is-ancestor", same[-1], first)
+        return first
     except (OSError, subprocess.CalledProcessError, IndexError):
-        pytest.skip("the history of the repository is not here")
+        pytest.skip("the history of the repository, or an earlier version of this format, is not here")
 
 
 def unpacked(commit: str, folder: Path) -> Path:

@@ -12,9 +12,9 @@ import pytest
 from redis import Redis
 
 from shared import keys
+from shared.domain.task import TaskDetail, TaskState
 from shared.redis_client import text
 from shared.task_types import TaskType, TaskTypes, pack, unpack, version_of
-from shared.tasks import TaskDetail, TaskState
 from shared.workers import WorkerInfo
 from tests.harness import System, wait_until
 from tests.integration.limiting import submit

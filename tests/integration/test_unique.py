@@ -11,10 +11,10 @@ import pytest
 from redis import Redis
 
 from shared import keys
+from shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
 from shared.queues import Queues, Submitted
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.tasks import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
 from tests.integration.store import Store
 
 

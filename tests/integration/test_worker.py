@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from shared import keys
+from shared.domain.task import Outcome, TaskState
 from shared.listening import FILES
 from shared.task_types import TaskTypes
-from shared.tasks import Outcome, TaskState
 from tests.harness import System, alive, wait_until
 from worker.watch import SLOW
 

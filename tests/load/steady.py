@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.load.clients import TASKS_PER_REQUEST, Client, Ledger, stop_all
 from tests.load.counts import Start, by_minutes, counts, differences, starts, stored
 from tests.load.samples import Samples, Visitor

@@ -11,7 +11,7 @@ from typing import Any
 from redis import Redis
 
 from shared import keys
-from shared.tasks import RQ_STATUS, WAITING, TaskState
+from shared.domain.task import RQ_STATUS, WAITING, TaskState
 from tests.model.reference import Model, Task
 
 S = TaskState

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shared.tasks import TRANSITIONS, WAITING, On, OnParentFailure, TaskState
+from shared.domain.task import TRANSITIONS, WAITING, On, OnParentFailure, TaskState
 
 S = TaskState
 IN_A_SLOT = {S.PENDING, S.RUNNING}

@@ -21,12 +21,12 @@ from redis import Redis
 
 from shared import keys
 from shared.batches import Batches, BatchTerms
-from shared.clock import MICROSECONDS, FakeClock, to_us
+from shared.domain.clock import MICROSECONDS, FakeClock, to_us
+from shared.domain.task import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
 from shared.limits import Limit, Limits
 from shared.locks import Permit
 from shared.queues import Queues, Submitted
 from shared.scripts import Scripts
-from shared.tasks import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
 from tests.model.recount import QUEUES, Store, check
 from tests.model.reference import Batch, Model, Task
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.harness import System, free_port, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member
 from tests.monitoring.prometheus import Prometheus, running_prometheus

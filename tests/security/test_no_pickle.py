@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from shared import keys
-from shared.tasks import TaskState
+from shared.domain.task import TaskState
 from tests.harness import System, free_port, running_system, wait_until
 
 GUARD = '''

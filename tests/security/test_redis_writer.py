@@ -11,9 +11,10 @@ from werkzeug.security import generate_password_hash
 
 from dashboard.sessions import Sessions
 from dashboard.users import Users
-from shared import keys, wire
+from shared import keys
+from shared.domain import payload
+from shared.domain.task import TaskState
 from shared.redis_client import text
-from shared.tasks import TaskState
 from tests.dashboard.conftest import Browser, open_browser, system
 from tests.harness import System, wait_until
 
@@ -24,7 +25,7 @@ def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(syst
     planted = [system.submit("echo", "1") for _ in range(3)]
     calls = ("os.system", "subprocess.run", "shared.local.__main__.main")
     for task_id, name in zip(planted, calls, strict=True):
-        system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": wire.encode(name, '"id"')})
+        system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": payload.encode(name, '"id"')})
     system.start_worker()
     system.start_housekeeper()
     behind = system.submit("noop")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_us
+from shared.domain.clock import to_us
 from shared.settings import Settings
 from worker.channel import Assignment
 from worker.handlers.registry import Registry, task

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared import strict_json
+from shared.domain import strict_json
 from shared.errors import InvalidJSON
 
 DEPTH = 64

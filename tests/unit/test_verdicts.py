@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.clock import to_us
-from shared.retry import RetryPolicy
+from shared.domain.clock import to_us
+from shared.domain.retry import RetryPolicy
 from worker.held import Held, read_claim
 from worker.link import Report
 from worker.verdicts import MAX_LOSSES, Verdicts

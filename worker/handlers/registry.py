@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
+from shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from shared.errors import TaskQueueError
 from shared.limits import Limit, read_limit
-from shared.retry import Changes, RetryRules, Rule, read_rules
 from shared.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from shared import keys
+from shared.domain.task import WEBHOOK_TYPE
 from shared.limits import Limit, Limits
-from shared.tasks import WEBHOOK_TYPE
 from shared.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"

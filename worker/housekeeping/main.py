@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from shared import foreign_names, logs
 from shared.collector import announce
+from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
 from shared.first_contact import exit_if_unusable
 from shared.instrumentation import trace_redis
@@ -26,7 +27,6 @@ from shared.redis_client import connect
 from shared.schedules import Schedule
 from shared.scripts import Scripts
 from shared.settings import Settings, exit_with, load_or_exit
-from shared.tasks import TaskState
 from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers

@@ -10,9 +10,9 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared.domain.task import TaskState
 from shared.locks import HeldLock
 from shared.scripts import Scripts
-from shared.tasks import TaskState
 from worker.housekeeping.jobs import Round, removed_until_done
 
 log = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from shared import keys
-from shared.clock import instant
+from shared.domain.clock import instant
+from shared.domain.task import TaskState
 from shared.locks import HeldLock
 from shared.queues import QueueInfo, Queues
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.tasks import TaskState
 from shared.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
 from worker.housekeeping.jobs import Round

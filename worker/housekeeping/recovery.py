@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from shared import keys
-from shared.clock import to_us
+from shared.domain.clock import to_us
 from shared.locks import HeldLock
 from shared.scripts import Scripts
 from worker.housekeeping.jobs import Round, until_done

@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-from shared.clock import to_us
+from shared.domain.clock import to_us
+from shared.domain.traceparent import is_sampled, read_traceparent, trace_id
 from shared.limits import Limits
 from shared.locks import HeldLock
 from shared.scripts import Reaped, Scripts
 from shared.telemetry import Subject, Tracing
-from shared.traceparent import is_sampled, read_traceparent, trace_id
 from shared.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare
 from worker.housekeeping.jobs import Round, until_done

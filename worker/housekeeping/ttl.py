@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
-from shared.clock import to_us
+from shared.domain.clock import to_us
+from shared.domain.task import TaskState
 from shared.locks import HeldLock
 from shared.scripts import Scripts
-from shared.tasks import TaskState
 from worker.housekeeping.jobs import Round, removed_until_done, until_done
 
 BATCH = 200

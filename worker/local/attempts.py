@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from shared import wire
+from shared.domain import payload
 from shared.settings import Settings
 from worker.channel import Assignment, Outcome
 from worker.handlers.context import CurrentTask, current
@@ -75,7 +75,7 @@ class Attempts:
             number=0,
             id=task.id.encode(),
             type=task.type.encode(),
-            call=wire.encode(task.type, task.data).encode(),
+            call=payload.encode(task.type, task.data).encode(),
             attempt=task.attempt,
             failures=task.failures,
             retry=json.dumps(task.retry).encode(),
@@ -86,7 +86,7 @@ class Attempts:
 
     def _call(self, handler: Handler, assignment: Assignment, task: LocalTask, recorder: Recorder) -> bytes:
         try:
-            arguments = handler.read(wire.decode(task.type, assignment.call))
+            arguments = handler.read(payload.decode(task.type, assignment.call))
         except ValidationError as error:
             raise InvalidData(explain(error)) from error
         about = CurrentTask(

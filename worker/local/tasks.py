@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.client.answers import Attempt, Dependency, Ended, Error, Progress, TaskDetail
-from shared.retry import Changes
-from shared.tasks import TaskState
+from shared.domain.retry import Changes
+from shared.domain.task import TaskState
 from worker.channel import Outcome
 from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
 

@@ -12,10 +12,10 @@ import json
 import sys
 
 from shared import keys
+from shared.domain.task import NewTask, new_task_id
 from shared.queues import Queues
 from shared.redis_client import connect
 from shared.scripts import Scripts
-from shared.tasks import NewTask, new_task_id
 from tests.bench import adapter, handlers
 from worker.handlers.registry import task
 

@@ -17,10 +17,10 @@ import pytest
 from redis import Redis
 
 from shared import keys
+from shared.domain.task import TaskState
 from shared.records import Records
 from shared.scripts import Scripts
 from shared.task_types import TaskType, TaskTypes
-from shared.tasks import TaskState
 from tests.harness import System, wait_until
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, refuses, start

@@ -10,7 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from shared import keys
-from shared.retry import read_rules
+from shared.domain.retry import read_rules
 from shared.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from shared.domain.task import WEBHOOK_TYPE, Webhook
 from shared.queues import Queues
 from shared.schedules import Schedule, task_for
 from shared.task_types import TaskType
-from shared.tasks import WEBHOOK_TYPE, Webhook
 from shared.timetable import Timetable
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem

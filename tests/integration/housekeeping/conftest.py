@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.clock import FakeClock
+from shared.domain.clock import FakeClock
 from shared.locks import RedisLocks
 from shared.scripts import Scripts
 from tests.harness import System, wait_until

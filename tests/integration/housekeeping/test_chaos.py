@@ -17,11 +17,11 @@ from functools import partial
 import pytest
 
 from shared import keys
-from shared.clock import instant
+from shared.domain.clock import instant
+from shared.domain.task import TaskState
 from shared.locks import LockDesk
 from shared.redis_client import text
 from shared.schedules import Missed, Schedule
-from shared.tasks import TaskState
 from shared.timetable import Timetable
 from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
 from shared.limits import Limit, Limits
 from shared.queues import Queues
 from shared.scripts import Argument, Scripts
-from shared.tasks import WEBHOOK_TYPE, NewTask, new_task_id
 from shared.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
-from shared import keys
+from shared import formats, keys
+from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
 from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
 from shared.queues import Queues
@@ -19,7 +20,6 @@ from shared.records import Records
 from shared.redis_client import text
 from shared.scripts import Pruned, Scripts
 from shared.settings import Settings
-from shared.tasks import NewTask, TaskState, new_task_id
 from shared.telemetry import Tracing
 from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS, wait_until
@@ -432,7 +432,7 @@ def test_jobs_live_through_data_of_another_version_and_go_on_when_it_is_gone(mac
     record = keeper.records[job.name]
     try:
         wait_until(lambda: record.runs > 2, "it goes round")
-        ours = machine.redis.get(keys.FORMAT) or b"1"
+        ours = machine.redis.get(keys.FORMAT) or str(formats.FORMAT)
         machine.redis.set(keys.FORMAT, "99")
         wait_until(lambda: not instance.reachable, "it is refused")
         time.sleep(0.05)

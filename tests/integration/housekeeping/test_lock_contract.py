@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError
 
 from shared import keys
 from shared.audit import Audit
-from shared.clock import FakeClock
+from shared.domain.clock import FakeClock
 from shared.errors import LockChanged, LockLost, StepRefused
 from shared.locks import LEADER, FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
 from shared.scripts import Scripts

@@ -11,12 +11,12 @@ from redis import Redis
 
 from shared import keys
 from shared.batches import Batches, BatchTerms
-from shared.clock import to_us
+from shared.domain.clock import to_us
+from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from shared.locks import HeldLock, Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
-from shared.tasks import BatchPlace, NewTask, TaskState, new_task_id
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.recovery import Recovery
 

@@ -8,9 +8,9 @@ import pytest
 from redis import Redis
 
 from shared import formats, keys
+from shared.domain.task import TaskState
 from shared.errors import WrongFormat
 from shared.redis_client import connect, translated
-from shared.tasks import TaskState
 from tests.harness import System, wait_until
 
 PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))

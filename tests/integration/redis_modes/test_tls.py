@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from shared.domain.task import TaskState
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
-from shared.tasks import TaskState
 from tests.harness import System, running_system, wait_until
 from tests.integration.redis_modes.load import get, start_gateway
 from tests.integration.redis_modes.tls import Certificates, tls_in_front_of

@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from shared import keys
+from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
 from shared.first_contact import ask
 from shared.local.embedded_redis import EmbeddedRedis
@@ -22,7 +23,6 @@ from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import connect, translated
 from shared.scripts import Scripts
-from shared.tasks import NewTask, TaskState, new_task_id
 from tests.faults.faults import RUN_LONG
 from tests.faults.site import fill_disk, make_room
 from tests.harness import System, running_system, wait_until

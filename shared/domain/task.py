@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
-from shared.retry import Changes
-from shared.traceparent import TRACEPARENT
+from shared.domain.retry import Changes
+from shared.domain.traceparent import TRACEPARENT
 
 
 class TaskState(StrEnum):

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from shared.errors import CorruptRecord
 
-_FUNCTION = "shared.wire.run_by_taskqueue_worker"
+_FUNCTION = "shared.domain.payload.run_by_taskqueue_worker"
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
 _END = _TAIL.encode()

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo
 
-from shared.outside import LONGEST, Outside
-from shared.task_fields import (
+from shared.domain.task_fields import (
     MOST_TAGS_OF_A_SCHEDULE,
     TAG,
     Events,
@@ -20,6 +19,7 @@ from shared.task_fields import (
     RetrySeconds,
     Timeout,
 )
+from shared.outside import LONGEST, Outside
 
 _Tag = Annotated[str, StringConstraints(pattern=f"^{TAG.pattern}$")]
 
