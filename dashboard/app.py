@@ -45,6 +45,7 @@ from dashboard.why import waiting_for
 from shared.audit import Audit
 from shared.bulk_actions import BulkActions
 from shared.cause_groups import CauseGroups
+from shared.config.settings import Settings
 from shared.dead_letters import DeadLetters
 from shared.domain.sanitize import plain
 from shared.errors import (
@@ -62,7 +63,6 @@ from shared.instrumentation import trace_redis, trace_requests
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.settings import Settings
 from shared.task_types import TaskTypes
 from shared.telemetry import Tracing
 from shared.workers import Workers

@@ -22,9 +22,9 @@ from redis.exceptions import RedisError
 from dashboard.sessions import Sessions
 from dashboard.users import ANYONE, Person, Role, Users
 from shared import keys
+from shared.config.settings import Settings
 from shared.listening import answers_to
 from shared.redis_client import text
-from shared.settings import Settings
 
 if TYPE_CHECKING:
     from itsdangerous import URLSafeTimedSerializer

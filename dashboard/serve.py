@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dashboard.users import Users
 from shared import listening
+from shared.config.settings import Settings
 from shared.first_contact import exit_if_unusable
 from shared.serving import Served, refuse_open_door
-from shared.settings import Settings
 
 if TYPE_CHECKING:
     from flask import Flask

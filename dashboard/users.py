@@ -11,8 +11,8 @@ from pathlib import Path
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
+from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
-from shared.settings import Settings, exit_with
 
 
 class Role(IntEnum):

@@ -6,9 +6,10 @@ import os
 import socket
 
 from gateway.serve import serve
-from shared import foreign_names, logs
+from shared import logs
 from shared.collector import announce
-from shared.settings import load_or_exit
+from shared.config import foreign_names
+from shared.config.settings import load_or_exit
 
 
 def main() -> None:

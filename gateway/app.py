@@ -44,6 +44,7 @@ from gateway.submissions import Submissions
 from shared.api_keys import Keyring
 from shared.audit import Audit
 from shared.batches import Batches
+from shared.config.settings import Settings
 from shared.dead_letters import DeadLetters
 from shared.domain.task import TASK_ID
 from shared.idempotency import Idempotency
@@ -53,7 +54,6 @@ from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
 from shared.scripts import Scripts
-from shared.settings import Settings
 from shared.task_types import TaskTypes
 from shared.telemetry import Tracing
 from shared.timetable import Timetable

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from gateway.metrics import Metrics
-    from shared.settings import Settings
+    from shared.config.settings import Settings
 
 log = logging.getLogger("gateway.access")
 

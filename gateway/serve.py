@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any
 
 from shared import listening
 from shared.api_keys import Keyring
+from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
 from shared.first_contact import exit_if_unusable
 from shared.serving import Served, memory_folder, refuse_open_door
-from shared.settings import Settings, exit_with
 
 if TYPE_CHECKING:
     from flask import Flask

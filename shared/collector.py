@@ -13,7 +13,7 @@ from shared.errors import SettingsError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from shared.settings import Settings
+    from shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from shared.settings import exit_with
+from shared.config.settings import exit_with
 
 BACKLOG = 2048
 FILES = 4096

@@ -12,8 +12,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from shared import listening
+from shared.config.settings import Settings, exit_with
 from shared.redis_client import connect
-from shared.settings import Settings, exit_with
 
 if TYPE_CHECKING:
     import socket

@@ -24,8 +24,8 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.collector import destination_of
+from shared.config.settings import Settings
 from shared.domain.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
-from shared.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

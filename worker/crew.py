@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from shared.settings import Settings
+from shared.config.settings import Settings
 from shared.task_types import TaskType, TypeSet, unpack
 from worker import channel
 from worker.executor_process import ExecutorProcess

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
 
+from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
-from shared.settings import Settings
 from shared.stop_points import stop_point
 from worker.crew import Crew
 from worker.executor_process import ExecutorProcess

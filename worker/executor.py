@@ -24,10 +24,10 @@ from pydantic import ValidationError
 
 from shared import logs, telemetry
 from shared.collector import destination_of as collector_of
+from shared.config.settings import Settings, load
 from shared.domain import payload
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from shared.instrumentation import trace_calls, trace_redis
-from shared.settings import Settings, load
 from shared.stop_points import stop_point
 from shared.task_types import pack, version_of
 from shared.telemetry import Tracing

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
+from shared.config.settings import Settings
 from shared.domain import failure_fingerprint, strict_json
 from shared.domain.clock import to_us
 from shared.domain.decode import UNREADABLE
@@ -24,7 +25,6 @@ from shared.domain.retry import Changes, RetryPolicy, RetryRules
 from shared.domain.task import Outcome as Ending
 from shared.errors import CorruptRecord, InvalidJSON
 from shared.redis_client import text
-from shared.settings import Settings
 from worker.channel import Assignment, Outcome
 from worker.handlers import registry
 from worker.handlers.registry import Handler

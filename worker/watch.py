@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from shared.settings import Settings
+from shared.config.settings import Settings
 from shared.stop_points import stop_point
 from shared.task_types import TypeSet
 from worker import channel

@@ -14,12 +14,12 @@ from gateway.breaker import Breaker
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.readiness import Readiness
+from shared.config.settings import Settings
 from shared.doctor import Level, examine, worst
 from shared.doctor.system import check_capacity, check_housekeeping
 from shared.errors import StoreUnavailable
 from shared.queues import QueueInfo, Queues
 from shared.redis_client import translated
-from shared.settings import Settings
 from shared.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from shared.config.settings import load_or_exit
 from shared.doctor import Finding, Level, examine, worst
 from shared.domain.sanitize import plain
 from shared.redis_client import connect
-from shared.settings import load_or_exit
 
 _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 

@@ -16,7 +16,7 @@ from shared.redis_client import translated
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.settings import Settings
+    from shared.config.settings import Settings
 
 
 def examine(settings: Settings, redis: Redis) -> list[Finding]:

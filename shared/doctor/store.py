@@ -12,7 +12,7 @@ from shared.doctor.findings import Finding, doubtful, fine, wrong
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.settings import Settings
+    from shared.config.settings import Settings
 
 FILLING, NEARLY_FULL = 0.75, 0.9
 SLOW_MS, TOO_SLOW_MS = 5.0, 50.0

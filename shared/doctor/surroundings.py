@@ -15,7 +15,7 @@ from shared.listening import is_loopback
 from shared.redis_address import read_address, without_password
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
+    from shared.config.settings import Settings
 
 _PATIENCE = 1.0
 _OTLP_PORT = 4318

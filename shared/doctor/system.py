@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
+    from shared.config.settings import Settings
     from shared.queues import QueueInfo
-    from shared.settings import Settings
     from shared.workers import WorkerInfo
 
 BUSY = 60

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
+from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.errors import SettingsError, TaskQueueError
 from shared.local.banner import banner
 from shared.local.parts import Part, check_ports, origin, parts_of, service_of
 from shared.local.service_log import ServiceLog, wants_colour
 from shared.local.store import Store, open_store
 from shared.local.supervisor import SUPERVISOR, Supervisor
-from shared.settings import Settings, exit_with, load_or_exit
 
 
 def main() -> int:

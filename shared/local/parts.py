@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from shared.config.settings import Settings
 from shared.errors import SettingsError
 from shared.local.ports import LOOPBACK, free_port, port_problem
 from shared.local.supervisor import Service
-from shared.settings import Settings
 
 # A request in flight may finish; a long poll need not.
 _GRACE_OF_INGRESS = timedelta(seconds=15)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from shared.config.settings import Settings
 from shared.errors import SettingsError, TaskQueueError
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import LOOPBACK, port_problem
 from shared.local.server_binary import choose_server
 from shared.redis_address import without_password
 from shared.redis_client import connect, translated
-from shared.settings import Settings
 
 _PATIENCE = timedelta(seconds=2.5)
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared.settings import Settings, yaml_path
+from shared.config.settings import Settings, yaml_path
 from tests.acceptance.running import product
 from tests.harness import ROOT
 

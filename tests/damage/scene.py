@@ -24,6 +24,7 @@ from shared import keys
 from shared.audit import Audit
 from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.config.settings import Settings
 from shared.dead_letters import DeadLetters
 from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.idempotency import Idempotency, Request
@@ -33,7 +34,6 @@ from shared.records import Records
 from shared.redis_client import connect, text
 from shared.schedules import Missed, Overlap, Schedule
 from shared.scripts import Scripts
-from shared.settings import Settings
 from shared.task_types import TaskType, TaskTypes
 from shared.timetable import Timetable
 from shared.workers import RunningTask, WorkerInfo, Workers

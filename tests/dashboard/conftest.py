@@ -17,9 +17,9 @@ from werkzeug.test import TestResponse
 
 from dashboard.app import create_app
 from dashboard.users import Users
+from shared.config.settings import Settings
 from shared.domain import failure_fingerprint
 from shared.redis_client import connect
-from shared.settings import Settings
 from tests.harness import System, running_system
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import dashboard.serve
 import gateway.serve
-from shared.settings import Settings, load
+from shared.config.settings import Settings, load
 from tests.deployment.manifests import (
     CLUSTER_WIDE,
     K8S,

@@ -16,12 +16,12 @@ from redis import Redis
 
 from gateway.app import create_app
 from shared import formats, keys
+from shared.config.settings import Settings, load
 from shared.doctor import Finding, Level, examine, worst
 from shared.doctor.__main__ import as_json, as_text, main
 from shared.doctor.store import check_info
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis_client import connect
-from shared.settings import Settings, load
 from tests.harness import System
 from tests.least_privilege import PASSWORD
 

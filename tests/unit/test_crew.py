@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import worker.crew as crew_module
-from shared.settings import Settings
+from shared.config.settings import Settings
 from worker.crew import Crew
 
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from shared.foreign_names import hints
+from shared.config.foreign_names import hints
 from tests.harness import ROOT, free_port
 
 

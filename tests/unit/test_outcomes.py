@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shared.config.settings import Settings
 from shared.domain.clock import to_us
-from shared.settings import Settings
 from worker.channel import Assignment
 from worker.handlers.registry import Registry, task
 from worker.handlers.signals import RetryLater

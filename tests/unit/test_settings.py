@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.settings import load
 from shared.errors import SettingsError
-from shared.settings import load
 
 
 def mistakes(environment: dict[str, str]) -> list[str]:

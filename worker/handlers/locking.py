@@ -95,6 +95,6 @@ def in_redis(owner: str) -> Iterator[Locks]:
 
 @cache
 def _address() -> str:
-    from shared.settings import load
+    from shared.config.settings import load
 
     return load().store_url

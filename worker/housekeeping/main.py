@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from shared import foreign_names, logs
+from shared import logs
 from shared.collector import announce
+from shared.config import foreign_names
+from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
 from shared.first_contact import exit_if_unusable
@@ -26,7 +28,6 @@ from shared.records import Records
 from shared.redis_client import connect
 from shared.schedules import Schedule
 from shared.scripts import Scripts
-from shared.settings import Settings, exit_with, load_or_exit
 from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers

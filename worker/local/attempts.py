@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from shared.config.settings import Settings
 from shared.domain import payload
-from shared.settings import Settings
 from worker.channel import Assignment, Outcome
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.registry import Handler

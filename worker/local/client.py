@@ -17,8 +17,8 @@ from shared.client.answers import Accepted, BatchItem, Ended, Status, Task, Task
 from shared.client.problems import Conflict, NotFound, NotInTime, Problem, TaskFailed
 from shared.client.sending import Sending
 from shared.client.tasks import Options, Seconds, plain
+from shared.config.settings import Settings, load
 from shared.domain.task import TaskState, new_task_id
-from shared.settings import Settings, load
 from worker.handlers import registry
 from worker.handlers.family import Family
 from worker.local.attempts import Attempts

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 
 from shared.client.problems import Refused
-from shared.settings import Settings
+from shared.config.settings import Settings
 from worker.handlers.registry import Handler
 
 

@@ -11,8 +11,8 @@ import sys
 SAMPLER = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
+from shared.config.settings import load_or_exit  # noqa: E402
 from shared.local.ports import free_port  # noqa: E402
-from shared.settings import load_or_exit  # noqa: E402
 from shared.telemetry import Tracing, subject_of  # noqa: E402
 from tests.bench.systems import taskqueue as plain  # noqa: E402
 

@@ -21,7 +21,7 @@ from shared.client import (
     new_task,
 )
 from shared.client.interface import TaskClient
-from shared.settings import Settings
+from shared.config.settings import Settings
 from tests.integration.client.conftest import Running
 from worker.local import LocalClient, SteppedTime, WallTime
 

@@ -11,8 +11,8 @@ from redis import Redis
 from werkzeug.test import TestResponse
 
 from shared import keys
+from shared.config.settings import Settings
 from shared.scripts import Scripts
-from shared.settings import Settings
 
 QUEUES = tuple(Settings().queues)
 LEASE_US = 10_000_000

@@ -26,10 +26,10 @@ from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from gateway.app import create_app
+from shared.config.settings import Settings
 from shared.domain.task import Webhook
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis_client import connect
-from shared.settings import Settings
 from tests.harness import System, free_port, running_system, wait_until
 from tests.least_privilege import url_of_user
 from tests.receiver import SECRET

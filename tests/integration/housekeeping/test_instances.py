@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
+from shared.config.settings import Settings
 from shared.domain.task import TaskState
 from shared.locks import LockDesk
-from shared.settings import Settings
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 

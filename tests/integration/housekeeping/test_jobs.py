@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
 from shared import formats, keys
+from shared.config.settings import Settings
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
 from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
@@ -19,7 +20,6 @@ from shared.queues import Queues
 from shared.records import Records
 from shared.redis_client import text
 from shared.scripts import Pruned, Scripts
-from shared.settings import Settings
 from shared.telemetry import Tracing
 from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS, wait_until

@@ -11,6 +11,7 @@ from redis import Redis
 from rq_scheduler import Scheduler
 
 from shared import keys
+from shared.config.settings import Settings
 from shared.domain.clock import instant
 from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.errors import ScheduleNotFound, StepRefused
@@ -19,7 +20,6 @@ from shared.queues import Queues
 from shared.records import Filter, Records
 from shared.rq_schedules import ScheduleEntries
 from shared.schedules import Missed, Overlap, Schedule, task_now
-from shared.settings import Settings
 from shared.telemetry import Tracing
 from shared.timetable import Fired, Timetable
 from tests.integration.housekeeping.conftest import Machine

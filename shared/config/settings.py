@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
+from shared.config.yaml_file import read_tree
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
 from shared.limits import Limit, check_name, read_limit
 from shared.locks import OnError
 from shared.outside import Outside
 from shared.redis_address import completed, read_address
-from shared.setting_values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
-from shared.settings_file import read_tree
 
 if TYPE_CHECKING:
     from shared.schedules import Schedule

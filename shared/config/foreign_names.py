@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 
-from shared.settings import Settings
+from shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
