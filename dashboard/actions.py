@@ -20,9 +20,9 @@ from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueu
 from shared.limits import read_limit
 from shared.outside import Outside
 from shared.queues import Queues
-from shared.redis_client import translated
+from shared.redis.client import translated
+from shared.redis.scripts import Scripts
 from shared.schedules import NOT_TO_BE_SCHEDULED, read_declared, task_now
-from shared.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.telemetry import carried
 from shared.workers import Workers

@@ -62,7 +62,7 @@ from shared.errors import (
 from shared.instrumentation import trace_redis, trace_requests
 from shared.queues import Queues
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.telemetry import Tracing
 from shared.workers import Workers

@@ -21,10 +21,10 @@ from redis.exceptions import RedisError
 
 from dashboard.sessions import Sessions
 from dashboard.users import ANYONE, Person, Role, Users
-from shared import keys
 from shared.config.settings import Settings
 from shared.listening import answers_to
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 
 if TYPE_CHECKING:
     from itsdangerous import URLSafeTimedSerializer

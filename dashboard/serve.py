@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dashboard.users import Users
 from shared import listening
 from shared.config.settings import Settings
-from shared.first_contact import exit_if_unusable
+from shared.redis.startup_check import exit_if_unusable
 from shared.serving import Served, refuse_open_door
 
 if TYPE_CHECKING:

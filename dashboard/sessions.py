@@ -10,8 +10,8 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING
 
-from shared import keys
-from shared.redis_client import translated
+from shared.redis import keys
+from shared.redis.client import translated
 
 if TYPE_CHECKING:
     from redis import Redis

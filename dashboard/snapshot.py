@@ -17,8 +17,6 @@ from redis.exceptions import ResponseError
 
 from dashboard.memory import Memory
 from dashboard.metrics import Metrics
-from shared import keys
-from shared.damage import mending
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState, TaskSummary
@@ -26,7 +24,9 @@ from shared.errors import TaskQueueError
 from shared.locks import LEADER, LockDesk, LockInfo
 from shared.queues import QueueInfo, Queues
 from shared.records import Filter, Records
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
+from shared.redis.quarantine import mending
 from shared.task_types import TaskTypes, absence
 from shared.workers import WorkerInfo, Workers
 

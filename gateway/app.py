@@ -53,7 +53,7 @@ from shared.limits import Limits as TaskLimits
 from shared.locks import LockDesk
 from shared.queues import Queues
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.telemetry import Tracing
 from shared.timetable import Timetable

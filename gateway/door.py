@@ -21,12 +21,12 @@ from gateway import errors
 from gateway.errors import Refusal
 from shared.api_keys import ApiKey, Keyring, Scope
 from shared.errors import StoreUnavailable
-from shared.redis_client import translated
+from shared.redis.client import translated
 
 if TYPE_CHECKING:
     from gateway.breaker import Breaker
     from gateway.metrics import Metrics
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from gateway.ndjson import Lines
 from shared.api_keys import Scope
 from shared.domain import strict_json
 from shared.idempotency import Request
-from shared.redis_connections import note_what_is_sent
+from shared.redis.connections import note_what_is_sent
 
 if TYPE_CHECKING:
     from flask import Flask

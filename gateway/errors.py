@@ -31,7 +31,7 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
-from shared.redis_connections import anything_sent
+from shared.redis.connections import anything_sent
 
 log = logging.getLogger(__name__)
 

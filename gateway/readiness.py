@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from gateway.catalogue import NO_TYPES, Catalogue
 from shared.errors import StoreRefused, StoreUnavailable
-from shared.redis_client import translated
-from shared.scripts import Scripts
+from shared.redis.client import translated
+from shared.redis.scripts import Scripts
 
 FRESH = 1.0
 """Seconds for which an answer holds: probes come about once a second, from several places."""

@@ -35,7 +35,7 @@ from shared import listening
 from shared.api_keys import Keyring
 from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
-from shared.first_contact import exit_if_unusable
+from shared.redis.startup_check import exit_if_unusable
 from shared.serving import Served, memory_folder, refuse_open_door
 
 if TYPE_CHECKING:

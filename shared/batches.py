@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from shared import keys
-from shared.damage import mending, without_damage
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState, TaskSummary
 from shared.errors import BatchBusy, BatchNotFound
 from shared.record_fields import SUMMARY_FIELDS, read_summary
 from shared.records import cursor_of, read_cursor
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
+from shared.redis.quarantine import mending, without_damage
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may look at while it filters."""

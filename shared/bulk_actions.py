@@ -15,17 +15,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from shared import keys
-from shared.damage import mending
 from shared.domain.clock import instant, to_us
 from shared.domain.decode import UNREADABLE, whole
 from shared.domain.task import TaskState
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
+from shared.redis.quarantine import mending
 from shared.stop_points import stop_point
 
 if TYPE_CHECKING:
     from shared.dead_letters import DeadLetters
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 KEPT = 100
 SILENCE = timedelta(seconds=5)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from shared.domain.clock import instant
 from shared.domain.decode import UNREADABLE
 from shared.domain.strict_json import load_anything
-from shared.redis_client import text, translated
+from shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

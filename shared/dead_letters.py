@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from shared import keys
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
 from shared.domain.traceparent import read_traceparent
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
 from shared.records import Filter, Page, Records
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
 from shared.telemetry import Subject
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shared.scripts import Scripts, SentBack
+    from shared.redis.scripts import Scripts, SentBack
     from shared.telemetry import Tracing
 
 CHUNK = 200

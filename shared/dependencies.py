@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared import keys
-from shared.damage import without_damage
 from shared.domain.decode import UNREADABLE
 from shared.domain.task import On, TaskState
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
+from shared.redis.quarantine import without_damage
 
 if TYPE_CHECKING:
     from redis import Redis

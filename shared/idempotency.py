@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared import keys
 from shared.domain.task import spelled
 from shared.errors import KeyBelongsToAnother, RequestInProgress
 from shared.queues import Submitted, is_plain, read_submitted, submit_arguments
-from shared.redis_client import raw, text, translated
+from shared.redis import keys
+from shared.redis.client import raw, text, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.domain.task import NewTask
-    from shared.scripts import Argument, Scripts
+    from shared.redis.scripts import Argument, Scripts
 
 SILENCE = timedelta(seconds=10)
 """For which a request of several steps may be silent before another one with its key goes on where it stopped."""

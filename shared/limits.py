@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from shared.domain.clock import instant
 from shared.domain.decode import fits
-from shared.redis_client import text, translated
+from shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Protocol
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.errors import LockChanged, LockLost, StoreUnavailable
-from shared.redis_client import translated
+from shared.redis.client import translated
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared import keys
 from shared.domain import payload
 from shared.domain.clock import instant, instant_us, to_us
 from shared.domain.decode import UNREADABLE, moment
 from shared.domain.task import NewTask, TaskState, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.redis_client import text, translated
+from shared.redis import keys
+from shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.scripts import Argument, Scripts
+    from shared.redis.scripts import Argument, Scripts
 
 _FOREIGN = 200
 """Jobs of RQ programs that one step moves."""

@@ -33,7 +33,7 @@ from shared.domain.task import (
     Webhook,
 )
 from shared.errors import CorruptRecord
-from shared.redis_client import text
+from shared.redis.client import text
 
 T = TypeVar("T")
 

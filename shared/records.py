@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared import keys
-from shared.damage import raise_unless_damage, without_damage
 from shared.domain.clock import instant_us
 from shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
-from shared.redis_client import raw, text, translated
+from shared.redis import keys
+from shared.redis.client import raw, text, translated
+from shared.redis.quarantine import raise_unless_damage, without_damage
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may look at while it filters: about 3 ms of Redis, whatever the number stored."""

@@ -13,7 +13,7 @@ from gunicorn.glogging import Logger
 
 from shared import listening
 from shared.config.settings import Settings, exit_with
-from shared.redis_client import connect
+from shared.redis.client import connect
 
 if TYPE_CHECKING:
     import socket

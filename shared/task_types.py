@@ -17,18 +17,18 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shared import keys
-from shared.damage import without_damage
 from shared.domain.clock import instant
 from shared.domain.decode import UNREADABLE, as_declared
 from shared.domain.retry import Changes, RetryPolicy
 from shared.limits import Limit
-from shared.redis_client import raw, text, translated
+from shared.redis import keys
+from shared.redis.client import raw, text, translated
+from shared.redis.quarantine import without_damage
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 T = TypeVar("T")
 RECENT = timedelta(minutes=1)
@@ -135,7 +135,7 @@ class TaskTypes:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        from shared.scripts import Scripts  # not for executors, which import this file: see `redis_client.py`
+        from shared.redis.scripts import Scripts  # not for executors, which import this file: see `redis_client.py`
 
         self.scripts: Scripts = Scripts(redis)
         self.now = instant(0)

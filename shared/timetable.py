@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared import keys
-from shared.damage import mending
 from shared.domain import payload
 from shared.domain.clock import instant, instant_us
 from shared.domain.decode import UNREADABLE, fits, whole
@@ -20,14 +18,16 @@ from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.queues import submit_arguments
 from shared.records import member_of, spelled
-from shared.redis_client import raw, text, translated
+from shared.redis import keys
+from shared.redis.client import raw, text, translated
+from shared.redis.quarantine import mending
 from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 
 if TYPE_CHECKING:
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
     from shared.locks import Permit
-    from shared.scripts import Argument, Scripts
+    from shared.redis.scripts import Argument, Scripts
     from shared.telemetry import Tracing
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared import keys
 from shared.domain.clock import instant, to_us
 from shared.domain.decode import UNREADABLE, as_declared, moment
-from shared.redis_client import raw, text, translated
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import raw, text, translated
+from shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

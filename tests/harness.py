@@ -18,12 +18,12 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from shared import keys
 from shared.dead_letters import DeadLetters
 from shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
 from shared.queues import Queues
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from shared.workers import NO_TYPES, Workers
 from tests.fork_server import ForkServers
 from worker.process_tree import children

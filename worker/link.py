@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from shared import keys
-from shared.damage import is_damage
 from shared.domain.clock import monotonic_us
 from shared.domain.decode import UNREADABLE
 from shared.errors import StoreUnavailable
-from shared.redis_client import translated
+from shared.redis import keys
+from shared.redis.client import translated
+from shared.redis.quarantine import is_damage
 from worker.held import Held, read_claim
 
 if TYPE_CHECKING:
-    from shared.scripts import Argument, ScriptCall, Scripts
+    from shared.redis.scripts import Argument, ScriptCall, Scripts
 
 log = logging.getLogger(__name__)
 

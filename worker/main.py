@@ -17,18 +17,19 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
-from shared import keys, logs
+from shared import logs
 from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
-from shared.first_contact import exit_if_unusable
 from shared.limits import Limit, Limits
 from shared.listening import room_for_files
 from shared.probe import Check, Probe
-from shared.redis_client import connect
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
+from shared.redis.startup_check import exit_if_unusable
 from shared.task_types import TaskType, TaskTypes
 from shared.telemetry import Tracing
 from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers

@@ -24,7 +24,7 @@ from shared.domain.decode import UNREADABLE
 from shared.domain.retry import Changes, RetryPolicy, RetryRules
 from shared.domain.task import Outcome as Ending
 from shared.errors import CorruptRecord, InvalidJSON
-from shared.redis_client import text
+from shared.redis.client import text
 from worker.channel import Assignment, Outcome
 from worker.handlers import registry
 from worker.handlers.registry import Handler

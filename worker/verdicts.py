@@ -17,7 +17,7 @@ from shared.domain.decode import UNREADABLE
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import Outcome
 from shared.domain.traceparent import trace_id
-from shared.redis_client import text
+from shared.redis.client import text
 from shared.task_types import TaskType
 from worker.held import Held
 from worker.link import Report

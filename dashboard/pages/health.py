@@ -6,7 +6,7 @@ from flask import Blueprint
 from redis import Redis
 
 from shared.errors import StoreUnavailable
-from shared.redis_client import translated
+from shared.redis.client import translated
 
 
 def page(redis: Redis, users: bool) -> Blueprint:

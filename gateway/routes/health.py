@@ -19,7 +19,7 @@ from shared.doctor import Level, examine, worst
 from shared.doctor.system import check_capacity, check_housekeeping
 from shared.errors import StoreUnavailable
 from shared.queues import QueueInfo, Queues
-from shared.redis_client import translated
+from shared.redis.client import translated
 from shared.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}

@@ -12,9 +12,9 @@ from gateway.door import actor
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
-from shared import keys
 from shared.api_keys import Scope
 from shared.locks import LEADER, LockDesk, LockInfo
+from shared.redis import keys
 
 
 class LockView(View):

@@ -25,7 +25,7 @@ from shared.errors import SettingsError
 from shared.limits import Limit, check_name, read_limit
 from shared.locks import OnError
 from shared.outside import Outside
-from shared.redis_address import completed, read_address
+from shared.redis.address import completed, read_address
 
 if TYPE_CHECKING:
     from shared.schedules import Schedule

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from shared.config.settings import load_or_exit
 from shared.doctor import Finding, Level, examine, worst
 from shared.domain.sanitize import plain
-from shared.redis_client import connect
+from shared.redis.client import connect
 
 _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 

@@ -9,9 +9,9 @@ from redis.exceptions import RedisError
 from shared.doctor import store, surroundings, system
 from shared.doctor.findings import Finding, fine, wrong
 from shared.errors import StoreUnavailable, TaskQueueError
-from shared.first_contact import info, refuse_old
-from shared.redis_address import without_password
-from shared.redis_client import translated
+from shared.redis.address import without_password
+from shared.redis.client import translated
+from shared.redis.startup_check import info, refuse_old
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -12,7 +12,7 @@ from shared.collector import address_of_traces
 from shared.doctor.findings import Finding, doubtful, fine, wrong
 from shared.errors import SettingsError
 from shared.listening import is_loopback
-from shared.redis_address import read_address, without_password
+from shared.redis.address import read_address, without_password
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared import formats, keys
 from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from shared.domain.clock import instant_us
 from shared.queues import Queues
-from shared.redis_client import raw, text
-from shared.scripts import Scripts
+from shared.redis import keys, schema_version
+from shared.redis.client import raw, text
+from shared.redis.scripts import Scripts
 from shared.task_types import TaskTypes
 from shared.workers import Workers
 
@@ -52,7 +52,7 @@ def _format(redis: Redis) -> Finding:
     found = redis.get(keys.FORMAT)
     if found is None:
         return fine("data format", "not written yet")
-    refusal = formats.judge(raw(found)).refusal
+    refusal = schema_version.judge(raw(found)).refusal
     if refusal:
         return wrong("data format", refusal, "see the part about upgrades in the README")
     return fine("data format", text(found))

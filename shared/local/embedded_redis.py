@@ -23,7 +23,7 @@ from shared.local.data_folder import DataFolder, write_secret
 from shared.local.ports import LOOPBACK, free_port
 from shared.local.processes import describe_exit, dies_with_us
 from shared.local.server_binary import ServerBinary, choose_server
-from shared.redis_client import connect
+from shared.redis.client import connect
 
 _POLL = 0.01
 _LOG_LINES_SHOWN = 12

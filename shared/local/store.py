@@ -14,8 +14,8 @@ from shared.errors import SettingsError, TaskQueueError
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import LOOPBACK, port_problem
 from shared.local.server_binary import choose_server
-from shared.redis_address import without_password
-from shared.redis_client import connect, translated
+from shared.redis.address import without_password
+from shared.redis.client import connect, translated
 
 _PATIENCE = timedelta(seconds=2.5)
 

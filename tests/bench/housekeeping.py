@@ -30,13 +30,13 @@ from redis import Redis
 from rq import Queue
 from rq.scheduler import RQScheduler
 
-from shared import keys
 from shared.domain.clock import instant, instant_us
 from shared.domain.task import NewTask, new_task_id
 from shared.locks import Lock, RedisLocks
 from shared.queues import Queues
-from shared.redis_client import connect
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
 from tests.bench import server
 
 ROOT = Path(__file__).resolve().parent.parent.parent

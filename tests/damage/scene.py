@@ -20,7 +20,6 @@ from redis import Redis
 from dashboard.app import create_app as create_dashboard
 from dashboard.users import Users
 from gateway.app import create_app as create_gateway
-from shared import keys
 from shared.audit import Audit
 from shared.batches import Batches, BatchTerms
 from shared.bulk_actions import BulkActions, Selection, Verb
@@ -31,9 +30,10 @@ from shared.idempotency import Idempotency, Request
 from shared.limits import Limit, Limits
 from shared.queues import Queues
 from shared.records import Records
-from shared.redis_client import connect, text
+from shared.redis import keys
+from shared.redis.client import connect, text
+from shared.redis.scripts import Scripts
 from shared.schedules import Missed, Overlap, Schedule
-from shared.scripts import Scripts
 from shared.task_types import TaskType, TaskTypes
 from shared.timetable import Timetable
 from shared.workers import RunningTask, WorkerInfo, Workers
@@ -59,7 +59,7 @@ class Kind:
 
 
 def kinds() -> list[Kind]:
-    """Every key of `shared/keys.py`; one that is added there is damaged here without being named."""
+    """Every key of `shared/redis/keys.py`; one that is added there is damaged here without being named."""
     body = ast.parse(inspect.getsource(keys)).body
     found = []
     for at, each in enumerate(body):

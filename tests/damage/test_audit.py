@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from shared import keys
 from shared.audit import Audit
 from shared.locks import LockDesk
-from shared.redis_client import connect
+from shared.redis import keys
+from shared.redis.client import connect
 from tests.damage.scene import Scene
 from tests.harness import free_port
 

@@ -1,6 +1,6 @@
 """Whatever is at a key where something else belongs: nobody stops, it is set aside, and honest tasks are completed.
 
-The cases are made of the map of keys (`shared/keys.py`), so a new kind of key is among them from its first day.
+The cases are made of the map of keys (`shared/redis/keys.py`), so a new kind of key is among them from its first day.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from shared import damage, keys
+from shared.redis import keys, quarantine
 from tests.damage.scene import Kind, Scene, kinds
 
 LONG = bool(os.environ.get("TEST_LONG"))
@@ -78,9 +78,9 @@ def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     single = {getattr(keys, kind.name): kind.type for kind in KINDS.values() if kind.parameter is None}
     del single[keys.FORMAT]
     ended = dict.fromkeys(map(keys.ended, ("completed", "failed", "cancelled", "expired")), "zset")
-    assert single | ended == damage.SINGLE
+    assert single | ended == quarantine.SINGLE
     of_queue = {getattr(keys, each.name)(""): each.type for each in KINDS.values() if each.parameter == "queue"}
-    assert of_queue == damage.OF_QUEUE
+    assert of_queue == quarantine.OF_QUEUE
 
 
 @pytest.mark.parametrize(

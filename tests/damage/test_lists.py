@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared import keys
+from shared.redis import keys
 from tests.damage.scene import WORKER, Scene
 from tests.damage.test_keys import put
 

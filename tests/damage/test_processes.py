@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.bulk_actions import BulkActions, Selection, Verb
-from shared.damage import SINGLE
 from shared.domain.task import Unique
 from shared.limits import Limit, Limits
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
+from shared.redis.quarantine import SINGLE
 from shared.schedules import Schedule
 from shared.timetable import Timetable
 from tests.damage.scene import Kind

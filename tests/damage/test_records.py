@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import TaskState
+from shared.redis import keys
 from tests.damage.scene import Scene
 from tests.damage.test_keys import LONG, endure, put
 

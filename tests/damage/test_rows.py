@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from shared import keys
+from shared.redis import keys
 from tests.damage.scene import WORKER, Scene
 from tests.damage.test_keys import endure
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import NewTask, new_task_id
 from shared.idempotency import Idempotency, Request
 from shared.queues import Queues
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 
 LISTS = (keys.TASKS, keys.tasks_of_type("noop"), keys.tasks_with_tag("a"))
 NOW = (*LISTS, keys.DEADLINES, keys.pending("normal"))

@@ -19,7 +19,7 @@ from dashboard.app import create_app
 from dashboard.users import Users
 from shared.config.settings import Settings
 from shared.domain import failure_fingerprint
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.harness import System, running_system
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 
-from shared import keys
 from shared.domain import failure_fingerprint
 from shared.domain.task import NewTask, new_task_id
+from shared.redis import keys
 from tests.harness import WEIGHTS, System
 
 CAUSES = 40

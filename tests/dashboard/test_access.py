@@ -14,7 +14,7 @@ from werkzeug.security import generate_password_hash
 
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
-from shared.redis_client import text
+from shared.redis.client import text
 from tests.harness import System, wait_until
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dashboard.actions import as_command
-from shared import keys
 from shared.audit import Audit
 from shared.domain.task import TaskState
+from shared.redis import keys
 from shared.task_types import TaskType, TaskTypes
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared import keys
 from shared.local.ports import free_port
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from shared.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers
 from tests.dashboard.conftest import Browser
 from tests.harness import System, scrape, wait_until

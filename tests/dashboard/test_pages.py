@@ -12,7 +12,7 @@ import pytest
 from rq import Queue as RQQueue
 
 from dashboard.present import HIDDEN, Redaction
-from shared import keys
+from shared.redis import keys
 from shared.task_types import TaskType, TaskTypes
 from shared.workers import QueueExecutors, RunningTask, WorkerInfo
 from tests.dashboard.conftest import Browser, bury

@@ -8,8 +8,8 @@ import pytest
 from redis import Redis
 
 from dashboard.security import SecretKeeper
-from shared import keys
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 
 
 class Forgetful:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from shared import keys
 from shared.domain.task import TaskState
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.dashboard.conftest import Browser
 from tests.dashboard.crowd import CAUSES, crowd
 from tests.harness import System, wait_until

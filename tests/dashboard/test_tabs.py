@@ -16,7 +16,7 @@ from dashboard import memory, snapshot, watchlist
 from dashboard.memory import READS, Memory
 from dashboard.present import Redaction
 from dashboard.snapshot import Lookout
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 

@@ -15,7 +15,7 @@ import yaml
 
 from gateway.app import create_app
 from shared.config.settings import Settings, load
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.harness import ROOT

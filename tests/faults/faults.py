@@ -20,9 +20,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from shared import keys
-from shared.redis_client import text
-from shared.scripts import source
+from shared.redis import keys
+from shared.redis.client import text
+from shared.redis.scripts import source
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call

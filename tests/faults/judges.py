@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 from redis import Redis
 
-from shared import keys
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.faults import kinds
 from tests.faults.case import AFTER_THAW, SECOND, Case
 from tests.faults.faults import Happened

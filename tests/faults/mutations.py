@@ -490,7 +490,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an answer before the replicas have the task",
         MASTERS,
-        "shared/scripts.py",
+        "shared/redis/scripts.py",
         "        if copies < self.replicas:\n",
         "        if False:\n",
         _tests(
@@ -629,7 +629,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "damage that is not told from a refusal",
         DAMAGE,
-        "shared/damage.py",
+        "shared/redis/quarantine.py",
         "    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)\n",
         "    return False\n",
         _tests("damage/test_keys", "test_a_key_of_another_type_stops_nobody"),
@@ -637,7 +637,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a busy Redis that counts as a wrong question",
         BUSY,
-        "shared/redis_connections.py",
+        "shared/redis/connections.py",
         ', "TRYAGAIN", "BUSY")\n',
         ', "TRYAGAIN")\n',
         _tests(
@@ -648,7 +648,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an answer while Redis holds back its write",
         KEPT,
-        "shared/scripts.py",
+        "shared/redis/scripts.py",
         "        return name + CONFIRMING if self.confirm_writes else name\n",
         "        return name\n",
         _SLOW_DISK,

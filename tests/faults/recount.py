@@ -10,9 +10,9 @@ from typing import Any
 
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import RQ_STATUS, TaskState
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.faults import kinds
 from tests.model.recount import indexes
 from tests.model.reference import Task

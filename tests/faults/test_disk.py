@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import RedisError, ResponseError
 
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.faults.site import fill_disk, make_room
 from tests.faults.slow_disk import HeldFsync
 from tests.harness import wait_until

@@ -6,9 +6,9 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
-from shared import keys
 from shared.domain.task import NewTask, new_task_id
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.integration.store import Store
 
 _CLAIMS = itertools.count()

@@ -12,7 +12,7 @@ from shared.domain.clock import FakeClock
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.queues import Queues
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 
 WEIGHTS = {"high": 4, "normal": 3}
 SECOND = 1_000_000

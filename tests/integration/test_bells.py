@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from shared import keys
 from shared.domain.task import Conflict, TaskState
 from shared.limits import Limit, Limits
 from shared.locks import Permit
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.harness import System, wait_until
 from tests.integration.store import Store
 from tests.integration.test_unique import new

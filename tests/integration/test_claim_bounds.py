@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.limits import Limit, Limits
-from shared.redis_client import text
-from shared.scripts import UNLOCKED
+from shared.redis import keys
+from shared.redis.client import text
+from shared.redis.scripts import UNLOCKED
 from tests.integration.store import LEASE, Store
 
 # --- damaged records ---

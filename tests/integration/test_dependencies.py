@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.dead_letters import DeadLetters
 from shared.domain.clock import FakeClock
 from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
@@ -16,7 +15,8 @@ from shared.errors import TaskNotFound
 from shared.locks import Permit
 from shared.queues import Queues, Submitted
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from tests.harness import System
 from tests.integration.store import WEIGHTS, Store
 

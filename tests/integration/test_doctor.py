@@ -15,13 +15,13 @@ import pytest
 from redis import Redis
 
 from gateway.app import create_app
-from shared import formats, keys
 from shared.config.settings import Settings, load
 from shared.doctor import Finding, Level, examine, worst
 from shared.doctor.__main__ import as_json, as_text, main
 from shared.doctor.store import check_info
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
+from shared.redis import keys, schema_version
+from shared.redis.client import connect
 from tests.harness import System
 from tests.least_privilege import PASSWORD
 
@@ -87,7 +87,7 @@ def test_a_system_without_worker_is_doubtful_and_one_with_all_parts_is_well(syst
     assert "1 alive with 2 executors" in of(together, "workers").seen
     assert of(together, "task types").level is Level.OK
     assert of(together, "housekeeping").level is Level.OK
-    assert of(together, "data format").seen == str(formats.FORMAT)
+    assert of(together, "data format").seen == str(schema_version.FORMAT)
 
 
 def test_a_worker_whose_record_cannot_be_read_is_named_and_not_taken_for_dead(system: System) -> None:
@@ -133,7 +133,7 @@ def test_keys_that_were_set_aside_are_counted_and_the_latest_named(system: Syste
 
 
 def test_data_of_another_version_is_an_error(system: System) -> None:
-    system.redis.set(keys.FORMAT, formats.FORMAT + 1)
+    system.redis.set(keys.FORMAT, schema_version.FORMAT + 1)
     findings = examine(load({"REDIS_URL": system.url}), system.redis)
     assert of(findings, "data format").level is Level.ERROR
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import Outcome, TaskState
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.redis import keys
 from tests.harness import System, alive, free_port, running_system, scrape, wait_until
 
 TASKS = 5000

@@ -11,12 +11,12 @@ from redis import Redis
 from rq import Queue
 from rq.job import Job, JobStatus
 
-from shared import keys
 from shared.config.settings import load
 from shared.doctor.system import check
 from shared.domain.task import TaskState
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.store import Store
 

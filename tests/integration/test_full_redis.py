@@ -13,15 +13,15 @@ from importlib.resources import files
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.dead_letters import DeadLetters
 from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.errors import StoreRefused
 from shared.locks import Permit
-from shared.redis_client import translated
+from shared.redis import keys
+from shared.redis.client import translated
+from shared.redis.scripts import Pruned
 from shared.schedules import Schedule
-from shared.scripts import Pruned
 from shared.timetable import Timetable
 from tests.integration.store import WEIGHTS, Store
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import TaskState
 from shared.errors import LockTaken
 from shared.locks import Lock, LockDesk, LockInfo, RedisLocks, Taken
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from tests.handlers import skipped_if_locked, under_lock
 from tests.harness import System, free_port, wait_until
 from worker import execute_with_lock, lock

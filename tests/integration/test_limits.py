@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shared import keys
 from shared.config.settings import Settings
 from shared.domain.task import Webhook
 from shared.limits import Limit, Limits, read_limit
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.integration.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.integration.store import LEASE, SECOND, Store
 from worker.main import Heartbeat

@@ -10,11 +10,11 @@ from datetime import datetime
 
 import pytest
 
-from shared import keys
 from shared.domain.task import TaskDetail, TaskState
 from shared.limits import Limits, read_limit
 from shared.locks import Permit
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.harness import WEIGHTS, System, wait_until
 
 

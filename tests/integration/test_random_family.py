@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from shared.domain.task import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
-from shared.redis_client import text
+from shared.redis.client import text
 from tests.harness import System, wait_until
 
 TASKS = 2000

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from redis.exceptions import ConnectionError as Broken
 
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.harness import System, free_port
 from tests.integration.redis_modes.load import start_gateway
 

@@ -12,7 +12,7 @@ import pytest
 
 from shared.errors import TaskNotFound
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.faults.slow_disk import HeldFsync
 from tests.harness import System, free_port, running_system, wait_until
 from tests.integration.redis_modes.load import Callers, start_gateway

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from shared import keys
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.limits import Limits, read_limit
 from shared.queues import Queues
 from shared.records import Filter
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.integration.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.integration.store import LEASE, SECOND, WEIGHTS, Store
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shared import formats
 from shared.domain.task import Outcome, TaskState
+from shared.redis import schema_version
 from tests.harness import ROOT, System, wait_until
 
 
@@ -26,7 +26,7 @@ def git(*arguments: str) -> bytes:
 def earlier(which: str) -> str:
     """A commit of today's format; skips where there is none, as in an unpacked archive or a shallow clone."""
     try:
-        same = git("log", f"-SFORMAT = {formats.FORMAT}", "--format=%H", "--", "shared").decode().split()
+        same = git("log", f"-SFORMAT = {schema_version.FORMAT}", "--format=%H", "--", "shared").decode().split()
         first = git("rev-parse", "--verify", "HEAD~1" if which == "the one before" else same[-1]).decode().strip()
         git("merge-base", "--is-ancestor", same[-1], first)
         return first

@@ -11,9 +11,9 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import TaskDetail, TaskState
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from shared.task_types import TaskType, TaskTypes, pack, unpack, version_of
 from shared.workers import WorkerInfo
 from tests.harness import System, wait_until

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
 from shared.queues import Queues, Submitted
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from tests.integration.store import Store
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shared import keys
 from shared.domain.task import Outcome, TaskState
 from shared.listening import FILES
+from shared.redis import keys
 from shared.task_types import TaskTypes
 from tests.harness import System, alive, wait_until
 from worker.watch import SLOW

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared import keys
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.faults.clients import call
 from tests.faults.recount import recount
 from tests.harness import Samples, scrape

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from shared import keys
+from shared.redis import keys
 from tests.faults.clients import call
 from tests.load.clients import stop_all
 from tests.load.counts import by_counters

@@ -9,7 +9,7 @@ from functools import partial
 
 import psutil
 
-from shared import keys
+from shared.redis import keys
 from tests.faults.clients import call
 from tests.harness import scrape
 from tests.load.site import Site

@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.local.store import reach
-from shared.redis_address import without_password
+from shared.redis.address import without_password
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from shared import scripts
+from shared.redis import scripts
 from tests.model.test_life import Life, chosen
 from tests.planting import plant
 

@@ -64,8 +64,8 @@ class Allowed:
 
 ALLOWED = (
     Allowed("k8s/README.md", "^password$", "shows where a password goes"),
-    Allowed("shared/redis_address.py", "^password$", "shows where a password goes"),
-    Allowed("shared/keys.py", "^taskqueue:dashboard:secret$", "the name of a key in Redis"),
+    Allowed("shared/redis/address.py", "^password$", "shows where a password goes"),
+    Allowed("shared/redis/keys.py", "^taskqueue:dashboard:secret$", "the name of a key in Redis"),
     Allowed("tests/", "^[a-z]+(?:-[a-z]+)*$", "words that a test made up; no server outside of it has them"),
     Allowed("tests/", "^se?%40cret$", "words that a test made up; no server outside of it has them"),
     Allowed("tests/integration/test_", "^0af7[0-9a-f]{24}319c$", "the trace id of the W3C's example"),

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import TaskState
+from shared.redis import keys
 from tests.harness import System, free_port, running_system, wait_until
 
 GUARD = '''

@@ -11,10 +11,10 @@ from werkzeug.security import generate_password_hash
 
 from dashboard.sessions import Sessions
 from dashboard.users import Users
-from shared import keys
 from shared.domain import payload
 from shared.domain.task import TaskState
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.dashboard.conftest import Browser, open_browser, system
 from tests.harness import System, wait_until
 

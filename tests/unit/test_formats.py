@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
-from shared import formats
-from shared.formats import judge
+from shared.redis import schema_version
+from shared.redis.schema_version import judge
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_newer_format_and_one_too_old_are_refused_with_what_to_do(
 
 def test_lua_and_python_write_the_same_format() -> None:
     text = (files("shared") / "lua" / "_prelude.lua").read_text()
-    assert re.findall(r"local FORMAT = '(\d+)'", text) == [str(formats.FORMAT)]
+    assert re.findall(r"local FORMAT = '(\d+)'", text) == [str(schema_version.FORMAT)]

@@ -8,8 +8,8 @@ from shutil import which
 
 import pytest
 
-from shared.lua_text import lean
-from shared.scripts import source
+from shared.redis.linker import lean
+from shared.redis.scripts import source
 from tests.harness import ROOT
 
 SHARED = """

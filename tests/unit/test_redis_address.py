@@ -8,7 +8,7 @@ import pytest
 
 from shared.config.settings import load
 from shared.errors import SettingsError
-from shared.redis_address import read_address
+from shared.redis.address import read_address
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:

@@ -82,8 +82,8 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
 @contextmanager
 def in_redis(owner: str) -> Iterator[Locks]:
     """Locks by a connection of their own, which is there for as long as one is held: executors have none."""
-    from shared.redis_client import connect
-    from shared.scripts import Scripts
+    from shared.redis.client import connect
+    from shared.redis.scripts import Scripts
 
     with connect(_address(), name="lock") as redis:
         locks = RedisLocks(Scripts(redis), owner)

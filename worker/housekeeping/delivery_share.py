@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shared import keys
 from shared.domain.task import WEBHOOK_TYPE
 from shared.limits import Limit, Limits
+from shared.redis import keys
 from shared.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from shared.locks import HeldLock
-from shared.scripts import Pruned
+from shared.redis.scripts import Pruned
 from shared.stop_points import stop_point
 
 

@@ -18,16 +18,16 @@ from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
-from shared.first_contact import exit_if_unusable
 from shared.instrumentation import trace_redis
 from shared.listening import room_for_files
 from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
 from shared.queues import Queues
 from shared.records import Records
-from shared.redis_client import connect
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
+from shared.redis.startup_check import exit_if_unusable
 from shared.schedules import Schedule
-from shared.scripts import Scripts
 from shared.telemetry import Tracing
 from shared.timetable import Timetable
 from shared.workers import Workers

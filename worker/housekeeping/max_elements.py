@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from shared.domain.task import TaskState
 from shared.locks import HeldLock
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from worker.housekeeping.jobs import Round, removed_until_done
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared import keys
 from shared.domain.clock import instant
 from shared.domain.task import TaskState
 from shared.locks import HeldLock
 from shared.queues import QueueInfo, Queues
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from shared.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
 from worker.housekeeping.jobs import Round

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from shared import keys
 from shared.domain.clock import to_us
 from shared.locks import HeldLock
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.tickets import without_ticket
 

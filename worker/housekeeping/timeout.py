@@ -11,7 +11,7 @@ from shared.domain.clock import to_us
 from shared.domain.traceparent import is_sampled, read_traceparent, trace_id
 from shared.limits import Limits
 from shared.locks import HeldLock
-from shared.scripts import Reaped, Scripts
+from shared.redis.scripts import Reaped, Scripts
 from shared.telemetry import Subject, Tracing
 from shared.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare

@@ -12,7 +12,7 @@ from functools import partial
 from shared.domain.clock import to_us
 from shared.domain.task import TaskState
 from shared.locks import HeldLock
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from worker.housekeeping.jobs import Round, removed_until_done, until_done
 
 BATCH = 200

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from shared.errors import LockLost
 from shared.locks import HeldLock
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from shared.stop_points import stop_point
 from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.lateness import Lateness

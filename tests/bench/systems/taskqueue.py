@@ -11,11 +11,11 @@ import inspect
 import json
 import sys
 
-from shared import keys
 from shared.domain.task import NewTask, new_task_id
 from shared.queues import Queues
-from shared.redis_client import connect
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
 from tests.bench import adapter, handlers
 from worker.handlers.registry import task
 

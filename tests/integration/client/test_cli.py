@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shared import keys
 from shared.cli.main import main
 from shared.cli.output import Output
 from shared.client import Progress, Task, TaskState
+from shared.redis import keys
 from tests.harness import ROOT, free_port
 from tests.integration.client.conftest import Running
 

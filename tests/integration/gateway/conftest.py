@@ -12,7 +12,7 @@ from redis import Redis
 from gateway.app import create_app
 from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
+from shared.redis.client import connect
 from shared.task_types import TaskType, TaskTypes
 from tests.harness import running_system
 from tests.integration.gateway.driving import Gateway

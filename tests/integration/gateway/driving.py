@@ -10,9 +10,9 @@ from flask import Flask
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from shared import keys
 from shared.config.settings import Settings
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 
 QUEUES = tuple(Settings().queues)
 LEASE_US = 10_000_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared import keys
-from shared.redis_client import text
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import text
+from shared.redis.scripts import Scripts
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 

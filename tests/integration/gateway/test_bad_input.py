@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared import keys
+from shared.redis import keys
 from tests.integration.gateway.driving import Gateway, problem
 
 JSON = "application/json"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared import keys
 from shared.domain.task import TaskState
 from shared.records import Records
+from shared.redis import keys
 from shared.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem

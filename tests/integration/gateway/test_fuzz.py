@@ -29,7 +29,7 @@ from gateway.app import create_app
 from shared.config.settings import Settings
 from shared.domain.task import Webhook
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
+from shared.redis.client import connect
 from tests.harness import System, free_port, running_system, wait_until
 from tests.least_privilege import url_of_user
 from tests.receiver import SECRET

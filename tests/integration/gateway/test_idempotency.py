@@ -16,13 +16,13 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from shared import keys
 from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
 from shared.idempotency import SILENCE, Begun, Idempotency, Request, task_id
 from shared.queues import CHUNK, Queues
-from shared.redis_client import text
-from shared.scripts import Scripts, digest, source
+from shared.redis import keys
+from shared.redis.client import text
+from shared.redis.scripts import Scripts, digest, source
 from tests.harness import System, wait_until
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

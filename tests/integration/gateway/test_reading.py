@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.app import create_app
-from shared import keys
+from shared.redis import keys
 from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

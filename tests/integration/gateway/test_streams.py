@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import TaskState
 from shared.records import Records
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.scripts import Scripts
 from shared.task_types import TaskType, TaskTypes
 from tests.harness import System, wait_until
 from tests.integration.gateway.driving import QUEUES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from shared import keys
 from shared.domain.retry import read_rules
+from shared.redis import keys
 from shared.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

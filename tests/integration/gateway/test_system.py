@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
-from shared import keys
 from shared.queues import Queues
-from shared.redis_client import raw
+from shared.redis import keys
+from shared.redis.client import raw
 from shared.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

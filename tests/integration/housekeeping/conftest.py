@@ -11,7 +11,7 @@ from redis import Redis
 
 from shared.domain.clock import FakeClock
 from shared.locks import RedisLocks
-from shared.scripts import Scripts
+from shared.redis.scripts import Scripts
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster
 

@@ -16,11 +16,11 @@ from functools import partial
 
 import pytest
 
-from shared import keys
 from shared.domain.clock import instant
 from shared.domain.task import TaskState
 from shared.locks import LockDesk
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from shared.schedules import Missed, Schedule
 from shared.timetable import Timetable
 from tests.harness import WEIGHTS, System, wait_until

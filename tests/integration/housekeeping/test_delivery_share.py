@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared import keys
 from shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
 from shared.limits import Limit, Limits
 from shared.queues import Queues
-from shared.scripts import Argument, Scripts
+from shared.redis import keys
+from shared.redis.scripts import Argument, Scripts
 from shared.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare

@@ -11,15 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
-from shared import formats, keys
 from shared.config.settings import Settings
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
 from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
 from shared.queues import Queues
 from shared.records import Records
-from shared.redis_client import text
-from shared.scripts import Pruned, Scripts
+from shared.redis import keys, schema_version
+from shared.redis.client import text
+from shared.redis.scripts import Pruned, Scripts
 from shared.telemetry import Tracing
 from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS, wait_until
@@ -432,7 +432,7 @@ def test_jobs_live_through_data_of_another_version_and_go_on_when_it_is_gone(mac
     record = keeper.records[job.name]
     try:
         wait_until(lambda: record.runs > 2, "it goes round")
-        ours = machine.redis.get(keys.FORMAT) or str(formats.FORMAT)
+        ours = machine.redis.get(keys.FORMAT) or str(schema_version.FORMAT)
         machine.redis.set(keys.FORMAT, "99")
         wait_until(lambda: not instance.reachable, "it is refused")
         time.sleep(0.05)

@@ -16,8 +16,8 @@ from gateway.app import create_app
 from shared.config.settings import Settings
 from shared.locks import Lock, RedisLocks
 from shared.records import Records
-from shared.redis_client import connect
-from shared.scripts import Scripts
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
 from shared.task_types import TaskType, TaskTypes
 from tests.harness import WEIGHTS, wait_until
 

@@ -9,14 +9,14 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.batches import Batches, BatchTerms
 from shared.domain.clock import to_us
 from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from shared.locks import HeldLock, Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Records
-from shared.redis_client import text
+from shared.redis import keys
+from shared.redis.client import text
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.recovery import Recovery
 

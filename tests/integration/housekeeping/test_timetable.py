@@ -10,7 +10,6 @@ import pytest
 from redis import Redis
 from rq_scheduler import Scheduler
 
-from shared import keys
 from shared.config.settings import Settings
 from shared.domain.clock import instant
 from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
@@ -18,6 +17,7 @@ from shared.errors import ScheduleNotFound, StepRefused
 from shared.locks import Lock, NoLocks, Permit
 from shared.queues import Queues
 from shared.records import Filter, Records
+from shared.redis import keys
 from shared.rq_schedules import ScheduleEntries
 from shared.schedules import Missed, Overlap, Schedule, task_now
 from shared.telemetry import Tracing

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from shared.errors import StoreMisfit
-from shared.redis_client import connect, translated
+from shared.redis.client import connect, translated
 from tests.harness import System
 from tests.least_privilege import USER, rules
 

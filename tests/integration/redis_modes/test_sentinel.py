@@ -18,7 +18,7 @@ from shared.config.settings import load
 from shared.domain.task import TaskState
 from shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
 from shared.local.ports import free_port
-from shared.redis_client import connect, translated
+from shared.redis.client import connect, translated
 from tests.harness import System, running_system, wait_until
 from tests.integration.redis_modes.load import Callers, Told, get, start_gateway
 from tests.integration.redis_modes.watched import SERVICE, Watched, watched_redis

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared import keys
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
-from shared.first_contact import ask
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
 from shared.queues import Queues
 from shared.records import Records
-from shared.redis_client import connect, translated
-from shared.scripts import Scripts
+from shared.redis import keys
+from shared.redis.client import connect, translated
+from shared.redis.scripts import Scripts
+from shared.redis.startup_check import ask
 from tests.faults.faults import RUN_LONG
 from tests.faults.site import fill_disk, make_room
 from tests.harness import System, running_system, wait_until

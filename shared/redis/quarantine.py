@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shared import keys
 from shared.domain.task import TaskState
 from shared.errors import DamagedKey
-from shared.redis_client import translated
+from shared.redis import keys
+from shared.redis.client import translated
 
 if TYPE_CHECKING:
-    from shared.scripts import Scripts
+    from shared.redis.scripts import Scripts
 
 SINGLE: Mapping[str, str] = {
     **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"),

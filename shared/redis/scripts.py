@@ -2,7 +2,7 @@
 
 This is the only file that knows how a script's arguments are laid out. A script is called by its digest; a server
 that has forgotten it (restart, SCRIPT FLUSH, failover) is taught again and asked again. Scripts derive the keys that
-they touch, so none are declared: the product needs a single primary (see `shared.keys`).
+they touch, so none are declared: the product needs a single primary (see `shared.redis.keys`).
 
 Every script may be sent twice (redis-py sends again after a lost answer): ids and lease tokens make the second time
 change nothing.
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared import append_only_file, damage, keys
 from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
-from shared.lua_text import lean
-from shared.redis_client import text
+from shared.redis import append_only_file, keys, quarantine
+from shared.redis.client import text
+from shared.redis.linker import lean
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -201,7 +201,7 @@ class Scripts:
 
     def _call_carefully(self, error: Exception, name: str, *arguments: Argument) -> Reply:
         """Once more, if it was damage that a script failed of; what is in its way is set aside. Raises otherwise."""
-        if not damage.is_damage(error):
+        if not quarantine.is_damage(error):
             raise _translated(error) from error
         log.error("script %s met damage and is run again, with care: %s", name, error)
         self.mend()
@@ -213,7 +213,7 @@ class Scripts:
     def mend(self, permit: Permit = UNLOCKED, wanted: Mapping[str, str] | None = None) -> int:
         """Sets aside keys of another type than theirs, of these or of the whole system; how many it found."""
         given = self.clock.script_argument()
-        pairs = {**damage.SINGLE, **damage.OF_QUEUE} if wanted is None else wanted
+        pairs = {**quarantine.SINGLE, **quarantine.OF_QUEUE} if wanted is None else wanted
         arguments = [part for pair in pairs.items() for part in pair]
         try:
             found = self.redis.eval(careful("mend"), 0, given, permit.lock, permit.token, *arguments)
@@ -271,7 +271,7 @@ class Scripts:
         reply, copies = self._run_and_wait("EVALSHA", digest(name), 0, given, *arguments)
         if isinstance(reply, NoScriptError):
             reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
-        if isinstance(reply, Exception) and damage.is_damage(reply):
+        if isinstance(reply, Exception) and quarantine.is_damage(reply):
             self._call_carefully(reply, name, *arguments)
             return self._call_copied(name, *arguments)
         for each in (reply, copies):

@@ -91,7 +91,7 @@ def rq_worker(name: str) -> str:
 # --- Ours: what holds for all of it --------------------------------------------------------------------------------
 
 FORMAT = "taskqueue:format"
-"""string, owner: every new connection; for ever. The number of the format of all of this (shared/formats.py)."""
+"""string, owner: every new connection; for ever. The number of the format of all of this (schema_version.py)."""
 
 DAMAGED = "taskqueue:damaged"
 """zset, owner: mend, and any script that damage stopped. Keys that were set aside in the last week, by when."""

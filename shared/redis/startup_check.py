@@ -19,9 +19,9 @@ from redis.exceptions import NoPermissionError
 
 from shared.config.settings import exit_with
 from shared.errors import StoreMisfit, StoreUnavailable, WrongFormat
-from shared.redis_address import without_password
-from shared.redis_client import connect, translated
-from shared.redis_errors import NO_CERTIFICATE
+from shared.redis.address import without_password
+from shared.redis.client import connect, translated
+from shared.redis.errors import NO_CERTIFICATE
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared import keys
+from shared.redis import keys
 
 KEY = keys.FORMAT
 FORMAT = 2

@@ -28,8 +28,8 @@ from redis.connection import (
 from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
-from shared import formats
-from shared.redis_address import Address, read_address
+from shared.redis import schema_version
+from shared.redis.address import Address, read_address
 
 if TYPE_CHECKING:
 
@@ -142,18 +142,18 @@ def _means_not_now(error: ResponseError) -> bool:
 
 
 def _agree_on_format(connection: _Guarded) -> None:
-    found = connection.ask("GET", formats.KEY)
+    found = connection.ask("GET", schema_version.KEY)
     if found is None:
         try:
-            connection.ask("SET", formats.KEY, formats.FORMAT, "NX")
+            connection.ask("SET", schema_version.KEY, schema_version.FORMAT, "NX")
         except OutOfMemoryError:
             return  # a full server is worked with all the same, to end what it holds
-        found = connection.ask("GET", formats.KEY)
-    verdict = formats.judge(found)
+        found = connection.ask("GET", schema_version.KEY)
+    verdict = schema_version.judge(found)
     if verdict.refusal:
         raise ForeignFormat(verdict.refusal)
     if verdict.raise_it:
-        connection.ask("EVAL", formats.RAISE, 1, formats.KEY, formats.FORMAT)
+        connection.ask("EVAL", schema_version.RAISE, 1, schema_version.KEY, schema_version.FORMAT)
 
 
 class _ThroughSentinels(_Guarded):

@@ -16,7 +16,7 @@ from redis.exceptions import (
 )
 
 from shared.errors import DamagedKey, StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
-from shared.redis_connections import ForeignFormat, Refusing
+from shared.redis.connections import ForeignFormat, Refusing
 
 # The last one is how Redis 7.0 says it of a script.
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")
