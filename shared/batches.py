@@ -1,6 +1,6 @@
 """Batches: tasks that were sent together, and what is done with all of them at once.
 
-What a batch counts is written by every script that moves one of its tasks, in the same step (`lua/_links.lua`); to read
+What a batch counts is written by every script that moves one of its tasks, in the same step (`_links.lua`); to read
 it costs the same for ten tasks or a million. Cancelling and retrying go on in small steps after they have begun.
 """
 

@@ -1,6 +1,6 @@
 """Limits: how many tasks of a type, or with a key, may run at once, and how many may start in a time.
 
-Claiming holds to them exactly, over all workers; `lua/_limits.lua` says how. Handlers and settings declare limits; one
+Claiming holds to them exactly, over all workers; `_limits.lua` says how. Handlers and settings declare limits; one
 that is set by hand (REST, dashboard) stands above both until it is removed.
 """
 

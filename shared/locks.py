@@ -2,7 +2,7 @@
 
 A lock saves work; it does not keep data safe. A holder may be frozen for an hour and go on as if nothing had happened,
 so each step that changes data shows its permit, and the script refuses one whose lock has ended (`outlived` in
-`lua/_prelude.lua`). Beside that a holder stops by itself: it trusts its lock for a part of the life it was given,
+`_prelude.lua`). Beside that a holder stops by itself: it trusts its lock for a part of the life it was given,
 counted on its own monotonic clock from before it asked.
 """
 

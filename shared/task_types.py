@@ -3,7 +3,7 @@
 The gateway never imports a handler. It knows a type by its name and by the JSON Schema of its data, which a worker
 made from the handler's signature. During an update workers have different versions of a type, so a version is the
 digest of what was published for it, and a worker names the set of versions that it has by one digest more: what Redis
-and the readers have already is sent to neither again (`lua/_types.lua`).
+and the readers have already is sent to neither again (`_types.lua`).
 """
 
 from __future__ import annotations

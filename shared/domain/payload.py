@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from shared.errors import CorruptRecord
 
-_FUNCTION = "shared.domain.payload.run_by_taskqueue_worker"
+_FUNCTION = "shared.domain.payload.refuse"
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
 _END = _TAIL.encode()
@@ -22,7 +22,7 @@ _END = _TAIL.encode()
 _MOST_INFLATED = 64 << 20
 
 
-def run_by_taskqueue_worker(task_type: str, data: object) -> None:
+def refuse(task_type: str, data: object) -> None:
     """What a stock RQ worker finds in a task of ours."""
     raise RuntimeError(
         f"a task of type {task_type!r} can only be run by `python -m worker`: stop the stock RQ worker on this Redis"

@@ -1,6 +1,6 @@
 """A task's life: its states, which may follow which, and what a task and its attempts look like when read.
 
-This file knows nothing of Redis. Every transition is carried out by one script in `shared/lua`; the table here
+This file knows nothing of Redis. Every transition is carried out by one script in `shared/redis/lua`; the table here
 is what those scripts are held to.
 """
 

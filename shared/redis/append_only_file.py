@@ -3,7 +3,7 @@
 Under `appendfsync everysec` Redis postpones the write itself, not only the fsync, while the previous fsync is under
 way, for up to two seconds, and answers all the same. What it acknowledged meanwhile dies with the process.
 
-A script that has to be sure therefore asks at its end whether an fsync is under way (`lua/_confirm.lua`, 3 us). If not,
+A script that has to be sure therefore asks at its end whether an fsync is under way (`_confirm.lua`, 3 us). If not,
 Redis writes its file before it sends the reply. Otherwise the file has to grow by what is in the buffer. WAITAOF would
 wait for the next fsync (100 ms in Valkey 9.1), and `appendfsync always` makes every write of every part wait for the
 disk.

@@ -2,7 +2,7 @@
 
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless a line says otherwise. "For ever"
 means: until the task is removed, which the retention of its final state brings about. Queues are few (one per
-priority). Scripts build the same names in `lua/_prelude.lua`; a test holds both files equal. Our keys and RQ's have
+priority). Scripts build the same names in `_prelude.lua`; a test holds both files equal. Our keys and RQ's have
 no common hash tag: one primary (with replicas, Sentinel) holds all of them; Redis Cluster is not supported.
 """
 

@@ -1,12 +1,21 @@
-"""Putting a Lua script together from what scripts share."""
+"""Finds Lua files, and puts a script together from what scripts share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 
 _FUNCTION = re.compile(r"local function (\w+)")
 _WORD = re.compile(r"\w+")
+
+
+@cache
+def sources() -> Mapping[str, str]:
+    """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
+    folders = [each for each in (files("shared.redis") / "lua").iterdir() if each.is_dir()]
+    return {file.name.removesuffix(".lua"): file.read_text() for folder in folders for file in folder.iterdir()}
 
 
 def lean(shared: str, own: str) -> str:

@@ -1,8 +1,8 @@
 """What somebody broke in Redis by hand must not stop anybody: it is set aside, counted and shown.
 
-A script that meets a key of another type, or a value that nobody can read, is run again with `lua/_careful.lua` in
+A script that meets a key of another type, or a value that nobody can read, is run again with `_careful.lua` in
 front. Recovery looks at the keys of the whole system in every round, for the sake of those who only read. What is set
-aside is kept for a week; what a list or an index held is put together again from the records (`lua/survey.lua`).
+aside is kept for a week; what a list or an index held is put together again from the records (`survey.lua`).
 """
 
 from __future__ import annotations

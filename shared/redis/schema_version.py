@@ -1,7 +1,7 @@
 """In which format the data in Redis is, so that an older and a newer version never misread each other.
 
 The number is kept in Redis. Every new connection looks at it, and every script does in the step that changes data
-(`lua/_prelude.lua`): a part that does not know the format refuses to work and says so. When the number has to go up,
+(`_prelude.lua`): a part that does not know the format refuses to work and says so. When the number has to go up,
 and when it must not, shared/README.md says.
 """
 

@@ -16,7 +16,6 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -26,7 +25,7 @@ from shared.errors import StepRefused, StoreRefused, WrongFormat
 from shared.locks import Permit, Taken
 from shared.redis import append_only_file, keys, quarantine
 from shared.redis.client import text
-from shared.redis.linker import lean
+from shared.redis.linker import lean, sources
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -87,23 +86,19 @@ def source(name: str) -> str:
     """The text of a script with the prelude in front; a confirming one also says whether Redis postponed the write."""
     plain = name.removesuffix(CONFIRMING)
     steps = [_as_function(each, each) for each in _STEPS.get(plain, ())]
-    own = [_text(plain)] if plain == name else [_as_function("step", plain), _text("_confirm")]
-    shared = "\n".join([_text("_prelude"), *map(_text, _PARTS.get(plain, ()))])
+    own = [sources()[plain]] if plain == name else [_as_function("step", plain), sources()["_confirm"]]
+    shared = "\n".join([sources()["_prelude"], *(sources()[each] for each in _PARTS.get(plain, ()))])
     return lean(shared, "\n".join([*steps, *own]))
 
 
 def _as_function(name: str, script: str) -> str:
-    return f"local function {name}(ARGV)\n{_text(script)}\nend"
+    return f"local function {name}(ARGV)\n{sources()[script]}\nend"
 
 
 @cache
 def careful(name: str) -> str:
     """The text of a script that sets aside what is in its way."""
-    return f"{_text('_careful')}\n{source(name)}"
-
-
-def _text(name: str) -> str:
-    return (files("shared") / "lua" / f"{name}.lua").read_text()
+    return f"{sources()['_careful']}\n{source(name)}"
 
 
 _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {

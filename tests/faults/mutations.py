@@ -104,7 +104,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "pop without lease",
         KEPT,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end",
         "",
         _KILLS,
@@ -113,7 +113,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "reap that drops",
         KEPT,
-        "shared/lua/reap.lua",
+        "shared/redis/lua/housekeeping/reap.lua",
         "  redis.call('LPUSH', 'rq:queue:' .. queue, id)\n"
         "  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)\n",
         "",
@@ -123,7 +123,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a task that does not wait for its time",
         KEPT,
-        "shared/lua/promote.lua",
+        "shared/redis/lua/housekeeping/promote.lua",
         "'-inf', NOW, 'WITHSCORES'",
         "'-inf', num(now + 2000000), 'WITHSCORES'",
         _QUIET,
@@ -132,7 +132,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a task that expires before its time",
         KEPT,
-        "shared/lua/expire.lua",
+        "shared/redis/lua/housekeeping/expire.lua",
         "DEADLINES, '-inf', NOW,",
         "DEADLINES, '-inf', num(now + 2000000),",
         _QUIET,
@@ -141,7 +141,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a task whose record goes when it completes",
         KEPT,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  release_unique(id, unique)\n  finished[queue] = finished[queue] or {}\n",
         "  redis.call('DEL', job_key(id))\n  finished[queue] = finished[queue] or {}\n",
         _QUIET,
@@ -150,7 +150,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "recovery that drops",
         KEPT,
-        "shared/lua/recover.lua",
+        "shared/redis/lua/housekeeping/recover.lua",
         "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
         "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
         _scripts("test_recovery_puts_back_exactly_the_tickets_that_are_missing"),
@@ -158,7 +158,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a dead letter that is not written",
         KEPT,
-        "shared/lua/_prelude.lua",
+        "shared/redis/lua/common/_prelude.lua",
         "  redis.call('ZADD', 'taskqueue:' .. state, NOW, id)\n",
         "  if state ~= 'failed' then redis.call('ZADD', 'taskqueue:' .. state, NOW, id) end\n",
         _QUIET,
@@ -167,7 +167,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a cancel that is ignored",
         KEPT,
-        "shared/lua/_links.lua",
+        "shared/redis/lua/common/_links.lua",
         "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
         "  return {state, 'cancelled'}",
         _QUIET,
@@ -176,7 +176,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "promote twice",
         ONE_HOUSEKEEPER,
-        "shared/lua/promote.lua",
+        "shared/redis/lua/housekeeping/promote.lua",
         "  redis.call('ZREM', key, unpack(ids))\n",
         "",
         _QUIET,
@@ -185,7 +185,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a submission that is stored again when it is sent again",
         ONCE,
-        "shared/lua/submit_one.lua",
+        "shared/redis/lua/tasks/submit_one.lua",
         "if known and not stopped then return known end\n",
         "",
         _scripts("test_a_task_sent_twice_is_stored_once"),
@@ -193,7 +193,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a claim that takes more when it is sent again",
         ONCE,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "  if last and string.sub(last, 1, #token) == token then\n",
         "  if false then\n",
         _scripts("test_a_claim_sent_again_with_its_token_gives_the_same_tasks"),
@@ -201,7 +201,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "report without lease check",
         LEASE,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  if not v or v[1] ~= token then return 0 end\n  if v[2] ~= 'running' then return 1 end",
         "  if not v then return 0 end",
         _FROZEN,
@@ -216,7 +216,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "release without owner check",
         LEASE,
-        "shared/lua/release.lua",
+        "shared/redis/lua/work/release.lua",
         "  if not v or v[1] ~= token or v[2] ~= 'running' then return end",
         "  if not v or v[2] ~= 'running' then return end",
         _scripts("test_what_was_lost_can_neither_be_given_back_nor_extended"),
@@ -224,7 +224,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a lease that ends while its task runs",
         LEASE,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "num(now + tonumber(lease))",
         "num(now + tonumber(lease) / 10)",
         _QUIET,
@@ -233,7 +233,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "extend without token",
         LEASE,
-        "shared/lua/extend.lua",
+        "shared/redis/lua/work/extend.lua",
         "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
         "  if not v or v[2] ~= 'running' then return 1 end",
         _scripts("test_a_lease_is_extended_for_its_holder_only"),
@@ -241,7 +241,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an idempotency key that nobody looks at",
         KEYED,
-        "shared/lua/submit_one_once.lua",
+        "shared/redis/lua/tasks/submit_one_once.lua",
         "if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end\n",
         "",
         _UNANSWERED,
@@ -250,7 +250,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a unique key that is not held",
         UNIQUE,
-        "shared/lua/submit.lua",
+        "shared/redis/lua/tasks/submit.lua",
         "  hold_unique(id, terms.unique, terms['until'])\n",
         "",
         _laboratory("scripts flushed", seconds=24),  # in less, no two of them may have met
@@ -259,7 +259,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a limit that is not counted",
         LIMITS,
-        "shared/lua/_limits.lua",
+        "shared/redis/lua/common/_limits.lua",
         "    if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end\n",
         "",
         _tests("integration/test_limits", "test_no_more_than_the_limit_run_at_once_and_others_pass_them"),
@@ -267,7 +267,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a crash that is counted twice",
         CRASHES,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end\n",
         "  if CRASHES[kind] then bump(id, 'crashes', v[8], 2) end\n",
         _QUIET,
@@ -276,7 +276,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a retry that does not wait",
         CRASHES,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  local due = now + delay\n",
         "  local due = now\n",
         _QUIET,
@@ -311,7 +311,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a retry that loses its attempt's record",
         RECORDS,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  remember(id, attempt, record)\n  enter_due",
         "  enter_due",
         _QUIET,
@@ -320,7 +320,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a lost attempt without a record",
         RECORDS,
-        "shared/lua/reap.lua",
+        "shared/redis/lua/housekeeping/reap.lua",
         "  remember(id, number_of(v[5]) or 1, record(v, why))\n",
         "",
         _KILLS,
@@ -362,7 +362,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a status for RQ that is not the task's",
         RQ_TOOLS,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,",
         "'state', state, 'status', 'started', 'ended_at', stamp,",
         _tests("integration/test_rq_tools", "test_jobs_fetched_by_rq_show_the_state_of_the_api"),
@@ -370,7 +370,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a priority that takes all",
         NOTHING_FAST_WAITS,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "quota = tonumber(quota)",
         "quota = 500",
         _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
@@ -378,7 +378,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a queue that may use more executors than its own",
         NOTHING_FAST_WAITS,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "n = math.min(n, queue.most, want - before)",
         "n = math.min(n, want - before)",
         _tests(
@@ -407,7 +407,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a standing order for a queue whose executors are all in use",
         NOTHING_FAST_WAITS,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "    if queue.most > 0 then\n",
         "    if true then\n",
         _tests(
@@ -434,7 +434,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a due time that is fired twice",
         SCHEDULES,
-        "shared/lua/schedule_fire.lua",
+        "shared/redis/lua/schedules/schedule_fire.lua",
         "v[1] ~= ARGV[5] or v[2] ~= due or v[3]",
         "v[1] ~= ARGV[5] or v[3]",
         _tests("integration/housekeeping/test_timetable", "test_a_step_sent_twice_after_a_lost_answer_changes_nothing"),
@@ -442,7 +442,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "unlock that lets two lead",
         ONE_HOUSEKEEPER,
-        "shared/lua/lock_acquire.lua",
+        "shared/redis/lua/locks/lock_acquire.lua",
         "  if token ~= '' then return {'busy', v[3] or ''} end\n",
         "",
         _locks("test_only_one_instance_gets_a_lock"),
@@ -450,7 +450,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a lock that is released without its token",
         ONE_HOUSEKEEPER,
-        "shared/lua/lock_release.lua",
+        "shared/redis/lua/locks/lock_release.lua",
         "if outlived(ARGV[2], ARGV[3]) then return 0 end\n",
         "",
         _locks("test_a_late_holder_who_knows_nothing_cannot_release_anothers_lock"),
@@ -458,7 +458,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a housekeeping step without its lock",
         ONE_HOUSEKEEPER,
-        "shared/lua/_prelude.lua",
+        "shared/redis/lua/common/_prelude.lua",
         "  return v[1] ~= token or (number_of(v[2]) or 0) <= now\n",
         "  return false\n",
         _locks("test_a_late_holders_steps_are_refused_where_data_changes"),
@@ -500,7 +500,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a format that nobody looks at",
         FORMATS,
-        "shared/lua/_prelude.lua",
+        "shared/redis/lua/common/_prelude.lua",
         "if stored_format and stored_format ~= FORMAT then\n",
         "if false then\n",
         _tests("integration/redis_modes/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
@@ -524,7 +524,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a child that does not wait",
         PARENTS,
-        "shared/lua/_links.lua",
+        "shared/redis/lua/common/_links.lua",
         "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
         "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
         _QUIET,
@@ -533,7 +533,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that miscounts",
         PARENTS,
-        "shared/lua/_links.lua",
+        "shared/redis/lua/common/_links.lua",
         "  redis.call('HINCRBY', key, from, -1)\n",
         "",
         _QUIET,
@@ -542,7 +542,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that is over when it was sent",
         PARENTS,
-        "shared/lua/_links.lua",
+        "shared/redis/lua/common/_links.lua",
         "  if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end\n  note_empty(batch)\n",
         "  finish_batch(batch)\n  note_empty(batch)\n",
         _QUIET,
@@ -560,7 +560,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a stream whose tasks are stored again when it is sent again",
         STREAMS,
-        "shared/lua/submit.lua",
+        "shared/redis/lua/tasks/submit.lua",
         "    if known and known[1] then return (known[2]",
         "    if false then return (known[2]",
         _tests("integration/gateway/test_batches", "test_a_stream_sent_again_with_its_key_adds_nothing_twice"),
@@ -577,7 +577,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a queue that takes any number of tasks",
         BOUNDED,
-        "shared/lua/submit_one.lua",
+        "shared/redis/lua/tasks/submit_one.lua",
         "  return 'full'\n",
         "",
         _scripts("test_a_full_queue_takes_no_task_that_comes_alone_either"),
@@ -585,7 +585,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a history without an end",
         BOUNDED,
-        "shared/lua/_prelude.lua",
+        "shared/redis/lua/common/_prelude.lua",
         "  if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end\n",
         "",
         _scripts("test_only_the_last_fifty_attempts_are_kept"),
@@ -610,7 +610,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a key that every task leaves behind for an hour",
         STEADY,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  release_unique(id, unique)\n",
         "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:order:left-' .. id, '', 'EX', 3600)\n",
         _LOAD,
@@ -657,7 +657,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a refusal that is final although another version takes the data",
         UPDATED,
-        "shared/lua/report.lua",
+        "shared/redis/lua/work/report.lua",
         "  if is_served(worker_line(task_type, refused), recent_sets()) then\n",
         "  if false then\n",
         _UPDATES,
@@ -666,7 +666,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a claim that takes what its worker cannot run",
         UPDATED,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "  if not lacks(v[2], v[18]) then return false end\n",
         "  if true then return false end\n",
         _tests(
@@ -676,7 +676,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a foreign job that is dropped",
         FOREIGN,
-        "shared/lua/claim.lua",
+        "shared/redis/lua/work/claim.lua",
         "  spend(park_foreign(queue, strange))\n",
         "",
         _RQ_PROGRAMS,
@@ -685,7 +685,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "leases that end while Redis is away",
         OUTAGES,
-        "shared/lua/reap.lua",
+        "shared/redis/lua/housekeeping/reap.lua",
         "local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))\n",
         "local over = NOW\n",
         _AWAY_LONG,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.resources import files
 
 import pytest
 from redis import Redis
@@ -20,6 +19,7 @@ from shared.errors import StoreRefused
 from shared.locks import Permit
 from shared.redis import keys
 from shared.redis.client import translated
+from shared.redis.linker import sources
 from shared.redis.scripts import Pruned
 from shared.schedules import Schedule
 from shared.timetable import Timetable
@@ -105,7 +105,7 @@ def commands(text: str) -> set[str]:
 
 
 def test_every_script_that_writes_begins_with_a_write_that_is_never_refused_unless_it_brings_something_new() -> None:
-    texts = {path.name.removesuffix(".lua"): path.read_text() for path in (files("shared") / "lua").iterdir()}
+    texts = sources()
     assert texts.keys() > NEW
     for name, text in texts.items():
         if name.startswith("_") or name in NEW:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from importlib.resources import files
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -15,8 +15,9 @@ from shared.domain.clock import to_us
 from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.queues import Queues
-from shared.redis import keys
+from shared.redis import keys, scripts
 from shared.redis.client import text
+from shared.redis.linker import sources
 from shared.redis.scripts import CONFIRMING, UNLOCKED, digest, source
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
@@ -24,7 +25,7 @@ from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 
 def test_lua_and_python_name_the_same_keys() -> None:
-    text = "".join(path.read_text() for path in (files("shared") / "lua").iterdir() if path.name.endswith(".lua"))
+    text = "".join(sources().values())
     in_lua = set(re.findall(r"'((?:taskqueue|rq):[a-z:_-]*)", text))
     known = {
         value for value in vars(keys).values() if isinstance(value, str) and value.startswith(("rq:", "taskqueue:"))
@@ -37,14 +38,14 @@ def test_lua_and_python_name_the_same_keys() -> None:
 
 
 def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> None:
-    confirmed = re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', (files("shared") / "scripts.py").read_text())
+    confirmed = re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', Path(scripts.__file__).read_text())
     assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
     for name in confirmed:
         assert store.redis.script_load(source(name + CONFIRMING)) == digest(name + CONFIRMING)
 
 
 def test_lua_and_python_know_the_same_status_for_rq() -> None:
-    text = (files("shared") / "lua" / "_prelude.lua").read_text()
+    text = sources()["_prelude"]
     table = text[text.index("RQ_STATUS = {") :]
     in_lua = dict(re.findall(r"(\w+) = '(\w+)'", table[: table.index("}")]))
     assert in_lua == {state.value: status for state, status in RQ_STATUS.items()}

@@ -1,8 +1,8 @@
 """The life of tasks, told a second time in plain Python: without Redis, scripts, indexes or copies of anything.
 
-`shared/lua` is held against this: whatever is done to both, each task must be in the same state in both. Where the
-scripts may choose (which tasks a claim takes, when a task too old to start is noticed), the test tells this model what
-they chose, and it says whether they were allowed to.
+`shared/redis/lua` is held against this: whatever is done to both, each task must be in the same state in both. Where
+the scripts may choose (which tasks a claim takes, when a task too old to start is noticed), the test tells this model
+what they chose, and it says whether they were allowed to.
 """
 
 from __future__ import annotations

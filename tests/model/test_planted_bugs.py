@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from shared.redis import scripts
+from shared.redis import linker, scripts
 from tests.model.test_life import Life, chosen
 from tests.planting import plant
 
@@ -91,13 +91,9 @@ BUGS = {
 
 @pytest.fixture
 def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    bug, original = BUGS[request.param], scripts._text
-
-    def with_bug(name: str) -> str:
-        text = original(name)
-        return plant(text, bug.old, bug.new) if name == bug.file else text
-
-    monkeypatch.setattr(scripts, "_text", with_bug)
+    bug, texts = BUGS[request.param], dict(linker.sources())
+    texts[bug.file] = plant(texts[bug.file], bug.old, bug.new)
+    monkeypatch.setattr(scripts, "sources", lambda: texts)
     _forget()
     yield
     monkeypatch.undo()
@@ -112,7 +108,7 @@ def _forget() -> None:
 @pytest.mark.parametrize("name", BUGS)
 def test_each_slip_has_its_place_in_a_script(name: str) -> None:
     bug = BUGS[name]
-    assert plant(scripts._text(bug.file), bug.old, bug.new)
+    assert plant(linker.sources()[bug.file], bug.old, bug.new)
 
 
 @pytest.mark.skipif(not os.environ.get("TEST_LONG"), reason="it takes minutes: TEST_LONG=1")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 
 import pytest
 
 from shared.redis import schema_version
+from shared.redis.linker import sources
 from shared.redis.schema_version import judge
 
 
@@ -33,5 +33,5 @@ def test_a_newer_format_and_one_too_old_are_refused_with_what_to_do(
 
 
 def test_lua_and_python_write_the_same_format() -> None:
-    text = (files("shared") / "lua" / "_prelude.lua").read_text()
+    text = sources()["_prelude"]
     assert re.findall(r"local FORMAT = '(\d+)'", text) == [str(schema_version.FORMAT)]

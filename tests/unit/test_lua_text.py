@@ -8,9 +8,8 @@ from shutil import which
 
 import pytest
 
-from shared.redis.linker import lean
+from shared.redis.linker import lean, sources
 from shared.redis.scripts import source
-from tests.harness import ROOT
 
 SHARED = """
 -- uses needless() in words only
@@ -57,7 +56,7 @@ def test_a_function_named_in_a_comment_is_not_needed_for_it() -> None:
     assert "local function half" not in lean(SHARED, "-- half of it\nreturn 1")
 
 
-SCRIPTS = sorted(path.stem for path in (ROOT / "shared" / "lua").glob("[a-z]*.lua"))
+SCRIPTS = sorted(name for name in sources() if not name.startswith("_"))
 
 
 @pytest.mark.skipif(which("luacheck") is None, reason="luacheck is not installed")

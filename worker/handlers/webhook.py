@@ -1,6 +1,6 @@
 """`taskqueue.webhook`: tells somebody outside that a task has ended.
 
-The step that ends a task makes these tasks (`shared/lua/_hooks.lua`); nobody can submit one. Message and signature are
+The step that ends a task makes these tasks (`_hooks.lua`); nobody can submit one. Message and signature are
 those of the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the secret
 that it shares with us, and compares. An attempt that is answered by anything but 2xx is retried, 410 is taken at its
 word, and an address that must not be called is the end at once.

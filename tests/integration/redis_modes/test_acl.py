@@ -6,7 +6,6 @@ All tests that hand `redis_url` to a part run it as that user.
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 
 import pytest
 from redis import Redis
@@ -14,6 +13,7 @@ from redis.exceptions import NoPermissionError
 
 from shared.errors import StoreMisfit
 from shared.redis.client import connect, translated
+from shared.redis.linker import sources
 from tests.harness import System
 from tests.least_privilege import USER, rules
 
@@ -44,7 +44,7 @@ OUTSIDE = (
 
 
 def test_every_command_of_a_script_is_on_the_list() -> None:
-    text = "".join(each.read_text() for each in (files("shared") / "lua").iterdir() if each.name.endswith(".lua"))
+    text = "".join(sources().values())
     used = {name.lower() for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
     assert used <= COMMANDS, f"missing in shared/redis-acl.conf: {sorted(used - COMMANDS)}"
 

@@ -67,7 +67,7 @@ local function tell_outside(id, event, stored)
   local news = news_of(id, event, hook.url)
   local function call(delivery)
     news.message = delivery
-    return '["shared.domain.payload.run_by_taskqueue_worker",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
+    return '["shared.domain.payload.refuse",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
   end
   post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0), host_of(hook.url))
 end
