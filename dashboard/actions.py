@@ -11,21 +11,21 @@ import jsonschema_rs
 from dashboard.present import Redaction
 from dashboard.queries import Queries
 from dashboard.users import Person
-from shared.audit import Audit
-from shared.bulk_actions import BulkActions, Selection, Verb
-from shared.dead_letters import DeadLetters, demand_going_on
 from shared.domain import payload, strict_json
+from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
-from shared.limits import read_limit
 from shared.outside import Outside
-from shared.queues import Queues
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
-from shared.schedules import NOT_TO_BE_SCHEDULED, read_declared, task_now
-from shared.task_types import TaskTypes
+from shared.stores.audit import Audit
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from shared.stores.dead_letters import DeadLetters, demand_going_on
+from shared.stores.limits import read_limit
+from shared.stores.queues import Queues
+from shared.stores.task_types import TaskTypes
+from shared.stores.workers import Workers
 from shared.telemetry import carried
-from shared.workers import Workers
 
 MOST_PICKED = 1000
 MOST_RATE = 1000

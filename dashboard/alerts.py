@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from dashboard.present import duration
 from dashboard.snapshot import Snapshot
 from shared.domain.task import TaskState
-from shared.queues import QueueInfo
+from shared.stores.queues import QueueInfo
 
 LATE = timedelta(seconds=10)
 WAITING_LONG = timedelta(minutes=5)

@@ -42,11 +42,7 @@ from dashboard.sessions import Sessions
 from dashboard.snapshot import Lookout
 from dashboard.users import Role, Users
 from dashboard.why import waiting_for
-from shared.audit import Audit
-from shared.bulk_actions import BulkActions
-from shared.cause_groups import CauseGroups
 from shared.config.settings import Settings
-from shared.dead_letters import DeadLetters
 from shared.domain.sanitize import plain
 from shared.errors import (
     BatchBusy,
@@ -60,12 +56,16 @@ from shared.errors import (
     TaskQueueError,
 )
 from shared.instrumentation import trace_redis, trace_requests
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis.scripts import Scripts
-from shared.task_types import TaskTypes
+from shared.stores.audit import Audit
+from shared.stores.bulk_actions import BulkActions
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.failure_groups import CauseGroups
+from shared.stores.queues import Queues
+from shared.stores.task_types import TaskTypes
+from shared.stores.tasks import Records
+from shared.stores.workers import Workers
 from shared.telemetry import Tracing
-from shared.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)

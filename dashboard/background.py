@@ -9,8 +9,8 @@ import time
 
 from dashboard.follow_up import FollowUp
 from dashboard.snapshot import Lookout
-from shared.bulk_actions import BulkAction, BulkActions
 from shared.errors import TaskQueueError
+from shared.stores.bulk_actions import BulkAction, BulkActions
 
 log = logging.getLogger(__name__)
 

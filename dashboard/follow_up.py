@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from shared.bulk_actions import BulkActions
+from shared.stores.bulk_actions import BulkActions
 
 CALLS = 20
 AT_ONCE = 100

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.dependencies import Dependence, Kin, Relative
+from shared.stores.dependencies import Dependence, Kin, Relative
 
 WIDTH, HEIGHT = 150, 40
 COLUMN, ROW = 210, 54

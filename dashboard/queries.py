@@ -14,19 +14,19 @@ from redis import Redis
 from dashboard.memory import QUICK, Memory
 from dashboard.snapshot import Lookout, Snapshot
 from dashboard.watchlist import SMALL, Watchlist
-from shared.audit import Audit, AuditEntry
-from shared.batches import Batch, Batches, BatchItem
-from shared.bulk_actions import BulkAction, BulkActions, Selection
-from shared.cause_groups import CauseGroup, CauseGroups
-from shared.dependencies import Kin, Relative, kin_of
 from shared.domain.task import TaskDetail, TaskState, TaskSummary
-from shared.limits import Limits, LimitState
-from shared.locks import LockDesk, LockInfo
-from shared.records import Filter, Page, Records
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.redis.quarantine import without_damage
-from shared.timetable import StoredSchedule, Timetable, TimetablePage
+from shared.stores.audit import Audit, AuditEntry
+from shared.stores.batches import Batch, Batches, BatchItem
+from shared.stores.bulk_actions import BulkAction, BulkActions, Selection
+from shared.stores.dependencies import Kin, Relative, kin_of
+from shared.stores.failure_groups import CauseGroup, CauseGroups
+from shared.stores.limits import Limits, LimitState
+from shared.stores.locks import LockDesk, LockInfo
+from shared.stores.schedules import StoredSchedule, Timetable, TimetablePage
+from shared.stores.tasks import Filter, Page, Records
 
 PAGE = 50
 GROUPS = 50

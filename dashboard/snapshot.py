@@ -21,14 +21,14 @@ from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState, TaskSummary
 from shared.errors import TaskQueueError
-from shared.locks import LEADER, LockDesk, LockInfo
-from shared.queues import QueueInfo, Queues
-from shared.records import Filter, Records
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.redis.quarantine import mending
-from shared.task_types import TaskTypes, absence
-from shared.workers import WorkerInfo, Workers
+from shared.stores.locks import LEADER, LockDesk, LockInfo
+from shared.stores.queues import QueueInfo, Queues
+from shared.stores.task_types import TaskTypes, absence
+from shared.stores.tasks import Filter, Records
+from shared.stores.workers import WorkerInfo, Workers
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dashboard.memory import FRESH, OUTAGE
 from shared.errors import StoreUnavailable, TaskNotFound
-from shared.records import Reading, Records
+from shared.stores.tasks import Reading, Records
 
 WATCHED = 35.0
 """Seconds after which nobody looks any more: a little more than the longest pause between two refreshes."""

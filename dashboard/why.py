@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from dashboard.present import ago, duration
 from dashboard.snapshot import Snapshot
-from shared.batches import Batch
-from shared.dependencies import Relative
 from shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
-from shared.workers import WorkerInfo
+from shared.stores.batches import Batch
+from shared.stores.dependencies import Relative
+from shared.stores.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)
 

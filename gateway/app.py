@@ -41,23 +41,23 @@ from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
 from gateway.sources import Sources
 from gateway.submissions import Submissions
-from shared.api_keys import Keyring
-from shared.audit import Audit
-from shared.batches import Batches
 from shared.config.settings import Settings
-from shared.dead_letters import DeadLetters
 from shared.domain.task import TASK_ID
-from shared.idempotency import Idempotency
 from shared.instrumentation import trace_redis, trace_requests
-from shared.limits import Limits as TaskLimits
-from shared.locks import LockDesk
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis.scripts import Scripts
-from shared.task_types import TaskTypes
+from shared.stores.api_keys import Keyring
+from shared.stores.audit import Audit
+from shared.stores.batches import Batches
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.idempotency import Idempotency
+from shared.stores.limits import Limits as TaskLimits
+from shared.stores.locks import LockDesk
+from shared.stores.queues import Queues
+from shared.stores.schedules import Timetable
+from shared.stores.task_types import TaskTypes
+from shared.stores.tasks import Records
+from shared.stores.workers import Workers
 from shared.telemetry import Tracing
-from shared.timetable import Timetable
-from shared.workers import Workers
 
 
 class TaskIdConverter(BaseConverter):

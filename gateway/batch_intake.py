@@ -12,11 +12,11 @@ from gateway.errors import Refusal
 from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
 from gateway.submissions import Submissions, refusal_of
-from shared.batches import Batches, BatchTerms
 from shared.domain.task import BatchPlace, NewTask, TaskState
-from shared.idempotency import task_id
-from shared.queues import Queues, Submitted
 from shared.stop_points import stop_point
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.idempotency import task_id
+from shared.stores.queues import Queues, Submitted
 
 Item = dict[str, Any]
 """What is said of one task."""

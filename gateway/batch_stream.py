@@ -25,7 +25,7 @@ from gateway.schemas.batches import BatchLineBody, BatchTermsBody
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, NewTask
 from shared.errors import InvalidJSON, StoreUnavailable
-from shared.queues import CHUNK
+from shared.stores.queues import CHUNK
 
 MOST = 1_000_000
 """Lines of one stream."""

@@ -16,7 +16,7 @@ import jsonschema_rs
 from gateway import errors, wording
 from gateway.errors import Refusal
 from shared.domain.task import WEBHOOK_TYPE
-from shared.task_types import Offer, TaskType, TaskTypes, absence
+from shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
 FRESH = 1.0
 """Seconds for which what was read is believed."""

@@ -1,9 +1,9 @@
 """Who is asking, and whether they may: API keys, their scopes, and how many requests each lets through.
 
-What decides is in the process (`shared/api_keys.py`), so it costs a request microseconds. Redis is asked once a minute
-for a key, to note that it is used; for a key with a rate, whenever the tokens that this process took are used up, which
-is about ten times a second however many requests there are. None of this is a condition: while Redis
-takes no writes or is away the request goes on, and meets Redis itself.
+What decides is in the process (`shared/stores/api_keys.py`), so it costs a request microseconds. Redis is asked once a
+minute for a key, to note that it is used; for a key with a rate, whenever the tokens that this process took are used
+up, which is about ten times a second however many requests there are. None of this is a condition: while Redis takes no
+writes or is away the request goes on, and meets Redis itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from flask import g, request
 
 from gateway import errors
 from gateway.errors import Refusal
-from shared.api_keys import ApiKey, Keyring, Scope
 from shared.errors import StoreUnavailable
 from shared.redis.client import translated
+from shared.stores.api_keys import ApiKey, Keyring, Scope
 
 if TYPE_CHECKING:
     from gateway.breaker import Breaker

@@ -22,17 +22,17 @@ from gateway import errors, ndjson, wording
 from gateway.door import actor
 from gateway.errors import Kind, Refusal
 from gateway.ndjson import Lines
-from shared.api_keys import Scope
 from shared.domain import strict_json
-from shared.idempotency import Request
 from shared.redis.connections import note_what_is_sent
+from shared.stores.api_keys import Scope
+from shared.stores.idempotency import Request
 
 if TYPE_CHECKING:
     from flask import Flask
 
     from gateway.breaker import Breaker
     from gateway.door import Door
-    from shared.audit import Audit
+    from shared.stores.audit import Audit
 
 log = logging.getLogger(__name__)
 

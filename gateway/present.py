@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from gateway import schemas
-from shared.batches import Batch
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
-from shared.queues import QueueInfo
-from shared.task_types import Offer, TaskType
-from shared.workers import WorkerInfo
+from shared.stores.batches import Batch
+from shared.stores.queues import QueueInfo
+from shared.stores.task_types import Offer, TaskType
+from shared.stores.workers import WorkerInfo
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:

@@ -32,11 +32,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shared import listening
-from shared.api_keys import Keyring
 from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
 from shared.redis.startup_check import exit_if_unusable
 from shared.serving import Served, memory_folder, refuse_open_door
+from shared.stores.api_keys import Keyring
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -20,7 +20,7 @@ from gateway.schemas.batches import BatchItemBody
 from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
-from shared.queues import Submitted
+from shared.stores.queues import Submitted
 from shared.telemetry import Tracing, subject_of
 
 Find = Callable[[int | str], str]

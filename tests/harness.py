@@ -18,13 +18,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from shared.dead_letters import DeadLetters
 from shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.workers import NO_TYPES, Workers
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
+from shared.stores.workers import NO_TYPES, Workers
 from tests.fork_server import ForkServers
 from worker.process_tree import children
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from shared.config.settings import Settings
-from shared.task_types import TaskType, TypeSet, unpack
+from shared.stores.task_types import TaskType, TypeSet, unpack
 from worker import channel
 from worker.executor_process import ExecutorProcess
 from worker.watchdog import Watchdog

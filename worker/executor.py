@@ -29,7 +29,7 @@ from shared.domain import payload
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from shared.instrumentation import trace_calls, trace_redis
 from shared.stop_points import stop_point
-from shared.task_types import pack, version_of
+from shared.stores.task_types import pack, version_of
 from shared.telemetry import Tracing
 from worker import channel, standard_streams
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome

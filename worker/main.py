@@ -23,16 +23,16 @@ from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
-from shared.limits import Limit, Limits
 from shared.listening import room_for_files
 from shared.probe import Check, Probe
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.limits import Limit, Limits
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from shared.telemetry import Tracing
-from shared.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals

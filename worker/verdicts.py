@@ -18,7 +18,7 @@ from shared.domain.retry import RetryPolicy
 from shared.domain.task import Outcome
 from shared.domain.traceparent import trace_id
 from shared.redis.client import text
-from shared.task_types import TaskType
+from shared.stores.task_types import TaskType
 from worker.held import Held
 from worker.link import Report
 

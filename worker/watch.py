@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.config.settings import Settings
 from shared.stop_points import stop_point
-from shared.task_types import TypeSet
+from shared.stores.task_types import TypeSet
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 from worker.crew import Crew

@@ -8,7 +8,7 @@ from flask import Blueprint, abort, redirect, render_template, request, url_for
 
 from dashboard.security import needs, person
 from dashboard.users import Role
-from shared.bulk_actions import BulkAction, Selection, Verb
+from shared.stores.bulk_actions import BulkAction, Selection, Verb
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

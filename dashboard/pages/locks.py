@@ -8,7 +8,7 @@ from flask import Blueprint, flash, redirect, render_template, request, url_for
 
 from dashboard.security import needs, person
 from dashboard.users import Role
-from shared.locks import LEADER
+from shared.stores.locks import LEADER
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

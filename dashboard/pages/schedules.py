@@ -13,13 +13,13 @@ from dashboard.actions import Refused
 from dashboard.present import Redaction, pretty
 from dashboard.security import needs, person
 from dashboard.users import Role
-from shared.schedules import Missed, Overlap, Schedule, upcoming
+from shared.domain.schedule import Missed, Overlap, Schedule, upcoming
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
     from dashboard.app import Desk
-    from shared.timetable import StoredSchedule
+    from shared.stores.schedules import StoredSchedule
 
 NEXT = 3
 

@@ -15,9 +15,9 @@ from dashboard.security import needs, person
 from dashboard.users import Role
 from dashboard.waterfall import waterfall
 from dashboard.why import Ties, why
-from shared.dependencies import Kin
 from shared.domain.task import TaskDetail, TaskState
 from shared.errors import BatchNotFound
+from shared.stores.dependencies import Kin
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse

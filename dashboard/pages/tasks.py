@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, abort, redirect, render_template, request, url_for
 
 from shared.domain.task import TaskState
-from shared.records import Filter
+from shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

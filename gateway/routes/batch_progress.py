@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway import errors, present, schemas
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import bad_cursor
-from shared.api_keys import Scope
-from shared.batches import Batches
+from shared.stores.api_keys import Scope
+from shared.stores.batches import Batches
 
 
 class BatchRoutes:

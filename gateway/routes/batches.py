@@ -15,12 +15,12 @@ from gateway.batch_stream import BatchStream
 from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.ndjson import Lines
-from shared.api_keys import Scope
 from shared.domain.task import NewTask
 from shared.errors import StoreUnavailable
-from shared.idempotency import Begun, Idempotency, Request, new_seed, task_id
-from shared.queues import CHUNK
 from shared.stop_points import stop_point
+from shared.stores.api_keys import Scope
+from shared.stores.idempotency import Begun, Idempotency, Request, new_seed, task_id
+from shared.stores.queues import CHUNK
 
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
 _FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gateway import errors, schemas
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
-from shared.api_keys import Scope
-from shared.dead_letters import DeadLetters
 from shared.domain.task import TaskState
 from shared.stop_points import stop_point
+from shared.stores.api_keys import Scope
+from shared.stores.dead_letters import DeadLetters
 
 PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
 

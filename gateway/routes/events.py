@@ -11,11 +11,11 @@ from gateway.endpoints import Answer, Reply, endpoint
 from gateway.events import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
 from gateway.schemas.batches import BatchView
 from gateway.schemas.tasks import TaskView
-from shared.batches import Batch, Batches
 from shared.domain import strict_json
 from shared.domain.task import TaskSummary
 from shared.errors import BatchNotFound, TaskNotFound
-from shared.records import Records
+from shared.stores.batches import Batch, Batches
+from shared.stores.tasks import Records
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),

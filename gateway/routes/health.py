@@ -18,9 +18,9 @@ from shared.config.settings import Settings
 from shared.doctor import Level, examine, worst
 from shared.doctor.system import check_capacity, check_housekeeping
 from shared.errors import StoreUnavailable
-from shared.queues import QueueInfo, Queues
 from shared.redis.client import translated
-from shared.workers import WorkerInfo, Workers
+from shared.stores.queues import QueueInfo, Queues
+from shared.stores.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}
 NEARLY_FULL = 0.9

@@ -10,11 +10,11 @@ from redis import Redis
 
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.schemas.values import NextCursor, View
-from shared.api_keys import ApiKey, Keyring, Scope
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.redis import keys
 from shared.redis.client import translated
+from shared.stores.api_keys import ApiKey, Keyring, Scope
 
 
 class KeyView(View):

@@ -12,8 +12,8 @@ from gateway.door import actor
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
-from shared.api_keys import Scope
-from shared.limits import Limits, LimitState, read_limit
+from shared.stores.api_keys import Scope
+from shared.stores.limits import Limits, LimitState, read_limit
 
 
 class LimitBody(Body):

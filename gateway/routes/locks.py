@@ -12,9 +12,9 @@ from gateway.door import actor
 from gateway.endpoints import Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
-from shared.api_keys import Scope
-from shared.locks import LEADER, LockDesk, LockInfo
 from shared.redis import keys
+from shared.stores.api_keys import Scope
+from shared.stores.locks import LEADER, LockDesk, LockInfo
 
 
 class LockView(View):

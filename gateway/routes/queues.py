@@ -6,8 +6,8 @@ from gateway import errors, present, schemas, wording
 from gateway.door import actor
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
-from shared.api_keys import Scope
-from shared.queues import Queues
+from shared.stores.api_keys import Scope
+from shared.stores.queues import Queues
 
 
 class QueueRoutes:

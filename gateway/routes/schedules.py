@@ -17,14 +17,23 @@ from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.values import Body, Tag, View
 from gateway.submissions import webhook_of
-from shared.api_keys import Scope
 from shared.domain import strict_json
+from shared.domain.schedule import (
+    NOT_TO_BE_SCHEDULED,
+    Missed,
+    Overlap,
+    Schedule,
+    check_cron,
+    check_zone,
+    task_now,
+    upcoming,
+)
 from shared.domain.task import WEBHOOK_TYPE, new_task_id
 from shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
-from shared.queues import Queues
-from shared.schedules import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone, task_now, upcoming
+from shared.stores.api_keys import Scope
+from shared.stores.queues import Queues
+from shared.stores.schedules import StoredSchedule, Timetable
 from shared.telemetry import Tracing, subject_of
-from shared.timetable import StoredSchedule, Timetable
 
 SHOWN = 5
 """Due times that a schedule is shown with."""

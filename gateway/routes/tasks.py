@@ -14,13 +14,13 @@ from gateway.catalogue import Catalogue
 from gateway.endpoints import REPLAYED, Act, Answer, Reply, endpoint
 from gateway.errors import Refusal
 from gateway.submissions import Submissions, refusal_of
-from shared.api_keys import Scope
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import NewTask, TaskState
-from shared.idempotency import Idempotency, Request
-from shared.queues import Queues, Submitted
-from shared.records import Filter, Page, Records
 from shared.stop_points import stop_point
+from shared.stores.api_keys import Scope
+from shared.stores.idempotency import Idempotency, Request
+from shared.stores.queues import Queues, Submitted
+from shared.stores.tasks import Filter, Page, Records
 
 WAIT_STEP = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway import present, schemas
 from gateway.endpoints import Answer, Reply, endpoint
-from shared.workers import Workers
+from shared.stores.workers import Workers
 
 
 class WorkerRoutes:

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
-from shared.client.desks import Batches, DeadLetters, Locks, Pages, Queues, Schedules
 from shared.client.feed import BatchFeed
 from shared.client.problems import NotInTime, TaskFailed
+from shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
 from shared.client.tasks import Options, Seconds, plain
 from shared.client.transport import Transport
 from shared.client.watching import watch

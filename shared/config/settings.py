@@ -22,13 +22,13 @@ from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port
 from shared.config.yaml_file import read_tree
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
-from shared.limits import Limit, check_name, read_limit
-from shared.locks import OnError
 from shared.outside import Outside
 from shared.redis.address import completed, read_address
+from shared.stores.limits import Limit, check_name, read_limit
+from shared.stores.locks import OnError
 
 if TYPE_CHECKING:
-    from shared.schedules import Schedule
+    from shared.domain.schedule import Schedule
 
 MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
 """Jobs that remove nothing and that anybody may do twice; the others are skipped when no lock is to be had."""
@@ -461,7 +461,7 @@ class Settings(BaseModel):
         if self.schedules is None:
             return None
         # Only here, because reading cron expressions takes a while to import.
-        from shared.schedules import read_declared
+        from shared.domain.schedule import read_declared
 
         found, mistakes = [], []
         for name, entry in self.schedules.items():

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from shared.domain.clock import instant_us
-from shared.queues import Queues
 from shared.redis import keys, schema_version
 from shared.redis.client import raw, text
 from shared.redis.scripts import Scripts
-from shared.task_types import TaskTypes
-from shared.workers import Workers
+from shared.stores.queues import Queues
+from shared.stores.task_types import TaskTypes
+from shared.stores.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from shared.config.settings import Settings
-    from shared.queues import QueueInfo
-    from shared.workers import WorkerInfo
+    from shared.stores.queues import QueueInfo
+    from shared.stores.workers import WorkerInfo
 
 BUSY = 60
 """Seconds without a free executor that are worth a note."""

@@ -396,7 +396,7 @@ def dashboard_session(digest: str) -> str:
 def api_key(key_id: str) -> str:
     """hash, owner: key_use; a year after the last request. When a key of the REST API was last used; its rate's tokens.
 
-    used, tokens, at. Nothing here lets anybody in: who may is in `API_KEYS` and its file (`shared/api_keys.py`).
+    used, tokens, at. Nothing here lets anybody in: who may is in `API_KEYS` and its file (`shared/stores/api_keys.py`).
     """
     return f"taskqueue:api-key:{key_id}"
 

@@ -22,10 +22,10 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.errors import StepRefused, StoreRefused, WrongFormat
-from shared.locks import Permit, Taken
 from shared.redis import append_only_file, keys, quarantine
 from shared.redis.client import text
 from shared.redis.linker import lean, sources
+from shared.stores.locks import Permit, Taken
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -568,12 +568,12 @@ class Scripts:
         return [(text(found), bool(done)) for found, done in self.call("purge", state, *ids)]
 
     def read(self, ids: Sequence[str]) -> list[Reply]:
-        """Tasks with everything on record; `shared.records` reads the reply."""
+        """Tasks with everything on record; `shared.stores.tasks` reads the reply."""
         reply: list[Reply] = self.call("read", *ids)
         return reply
 
     def page(self, arguments: Sequence[Argument]) -> Reply:
-        """One page of a list; `shared.records` lays out the arguments and reads the reply."""
+        """One page of a list; `shared.stores.tasks` lays out the arguments and reads the reply."""
         return self.call("page", *arguments)
 
     def causes(self, key: str, offset: int, limit: int) -> tuple[int, list[list[Reply]]]:

@@ -19,9 +19,9 @@ from redis import Redis
 
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.queues import Queues
-from shared.records import Filter, Records
 from shared.redis.scripts import Scripts
+from shared.stores.queues import Queues
+from shared.stores.tasks import Filter, Records
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 BATCH = 100

@@ -32,11 +32,11 @@ from rq.scheduler import RQScheduler
 
 from shared.domain.clock import instant, instant_us
 from shared.domain.task import NewTask, new_task_id
-from shared.locks import Lock, RedisLocks
-from shared.queues import Queues
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
+from shared.stores.locks import Lock, RedisLocks
+from shared.stores.queues import Queues
 from tests.bench import server
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -28,7 +28,7 @@ from redis import Redis
 from shared.client import Client
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.task_types import TaskType, TaskTypes
 from tests.bench import paced
 from tests.bench.growth import Store
 from tests.harness import ROOT, wait_until

@@ -20,23 +20,23 @@ from redis import Redis
 from dashboard.app import create_app as create_dashboard
 from dashboard.users import Users
 from gateway.app import create_app as create_gateway
-from shared.audit import Audit
-from shared.batches import Batches, BatchTerms
-from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.config.settings import Settings
-from shared.dead_letters import DeadLetters
+from shared.domain.schedule import Missed, Overlap, Schedule
 from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
-from shared.idempotency import Idempotency, Request
-from shared.limits import Limit, Limits
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.client import connect, text
 from shared.redis.scripts import Scripts
-from shared.schedules import Missed, Overlap, Schedule
-from shared.task_types import TaskType, TaskTypes
-from shared.timetable import Timetable
-from shared.workers import RunningTask, WorkerInfo, Workers
+from shared.stores.audit import Audit
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.idempotency import Idempotency, Request
+from shared.stores.limits import Limit, Limits
+from shared.stores.queues import Queues
+from shared.stores.schedules import Timetable
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.tasks import Records
+from shared.stores.workers import RunningTask, WorkerInfo, Workers
 from worker.housekeeping.main import build
 from worker.link import Link, Report
 

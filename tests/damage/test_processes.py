@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.bulk_actions import BulkActions, Selection, Verb
+from shared.domain.schedule import Schedule
 from shared.domain.task import Unique
-from shared.limits import Limit, Limits
 from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.quarantine import SINGLE
-from shared.schedules import Schedule
-from shared.timetable import Timetable
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from shared.stores.limits import Limit, Limits
+from shared.stores.schedules import Timetable
 from tests.damage.scene import Kind
 from tests.damage.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.damage.test_records import FIELDS, GARBAGE, damage

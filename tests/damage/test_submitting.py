@@ -8,10 +8,10 @@ import pytest
 from redis import Redis
 
 from shared.domain.task import NewTask, new_task_id
-from shared.idempotency import Idempotency, Request
-from shared.queues import Queues
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.idempotency import Idempotency, Request
+from shared.stores.queues import Queues
 
 LISTS = (keys.TASKS, keys.tasks_of_type("noop"), keys.tasks_with_tag("a"))
 NOW = (*LISTS, keys.DEADLINES, keys.pending("normal"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shared.limits import Limit, Limits
 from shared.redis import keys
-from shared.workers import QueueExecutors, WorkerInfo
+from shared.stores.limits import Limit, Limits
+from shared.stores.workers import QueueExecutors, WorkerInfo
 from tests.dashboard.conftest import Browser
 from tests.harness import System, wait_until
 

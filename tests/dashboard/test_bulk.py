@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dashboard.background import Background
-from shared.batches import Batches, BatchTerms
-from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.domain.task import BatchPlace, TaskState
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 

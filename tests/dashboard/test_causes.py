@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from shared.cause_groups import CauseGroups
 from shared.domain import failure_fingerprint
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.failure_groups import CauseGroups
 from tests.dashboard.conftest import bury
 from tests.harness import System
 

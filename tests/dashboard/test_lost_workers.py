@@ -11,7 +11,7 @@ import pytest
 from shared.local.ports import free_port
 from shared.redis import keys
 from shared.redis.client import text
-from shared.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers
+from shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers
 from tests.dashboard.conftest import Browser
 from tests.harness import System, scrape, wait_until
 

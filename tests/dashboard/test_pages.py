@@ -13,8 +13,8 @@ from rq import Queue as RQQueue
 
 from dashboard.present import HIDDEN, Redaction
 from shared.redis import keys
-from shared.task_types import TaskType, TaskTypes
-from shared.workers import QueueExecutors, RunningTask, WorkerInfo
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.workers import QueueExecutors, RunningTask, WorkerInfo
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 

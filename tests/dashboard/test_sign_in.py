@@ -15,8 +15,8 @@ from dashboard import doorman
 from dashboard.doorman import COOKIE, Doorman
 from dashboard.security import safe_target
 from dashboard.users import Users
-from shared.bulk_actions import BulkActions
 from shared.errors import SettingsError
+from shared.stores.bulk_actions import BulkActions
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.audit import Audit
-from shared.batches import Batches, BatchTerms
 from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from shared.stores.audit import Audit
+from shared.stores.batches import Batches, BatchTerms
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System
 

@@ -18,9 +18,9 @@ import yaml
 import dashboard.serve
 import gateway.serve
 from dashboard.users import Users
-from shared.api_keys import Keyring, Scope, new_key
 from shared.config.settings import Settings, load
 from shared.errors import SettingsError
+from shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
 from tests.harness import ROOT

@@ -12,9 +12,9 @@ from random import Random
 from redis.exceptions import RedisError
 
 from shared.domain.task import TaskState
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.tasks import Records
 from tests.faults import kinds
 from tests.faults.clients import Client, call
 from tests.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns

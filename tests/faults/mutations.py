@@ -92,7 +92,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an answer before Redis has the task",
         KEPT,
-        "shared/queues.py",
+        "shared/stores/queues.py",
         "            state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n",
         "            try:\n"
         "                state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n"
@@ -466,7 +466,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a holder that trusts its lock beyond its end",
         ONE_HOUSEKEEPER,
-        "shared/locks.py",
+        "shared/stores/locks.py",
         "TRUST = 0.8\n",
         "TRUST = 1.2\n",
         _locks("test_a_holder_stops_trusting_its_lock_before_it_can_end"),
@@ -551,7 +551,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that nobody closes",
         PARENTS,
-        "shared/batches.py",
+        "shared/stores/batches.py",
         "            self.scripts.batch_close(batch_id)\n",
         "            pass\n",
         _QUIET,

@@ -21,11 +21,11 @@ import pytest
 from redis import Redis
 
 from shared import stop_points
-from shared.bulk_actions import BulkActions, Selection, Verb
 from shared.domain.task import Outcome, TaskState
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from shared.stop_points import POINTS
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import Answer, call
 from tests.faults.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.limits import Limits
+from shared.stores.limits import Limits
 from tests.harness import System, running_system
 from tests.integration.store import Store, store_on
 

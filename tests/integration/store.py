@@ -10,9 +10,9 @@ from redis import Redis
 
 from shared.domain.clock import FakeClock
 from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis.scripts import Scripts
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
 
 WEIGHTS = {"high": 4, "normal": 3}
 SECOND = 1_000_000

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.task import Conflict, TaskState
-from shared.limits import Limit, Limits
-from shared.locks import Permit
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.limits import Limit, Limits
+from shared.stores.locks import Permit
 from tests.harness import System, wait_until
 from tests.integration.store import Store
 from tests.integration.test_unique import new

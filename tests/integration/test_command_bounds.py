@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from shared.batches import Batches, BatchTerms
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
-from shared.limits import Limit, Limits
-from shared.queues import Queues, submit_arguments
 from shared.redis import keys
 from shared.redis.scripts import careful
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.limits import Limit, Limits
+from shared.stores.queues import Queues, submit_arguments
 from tests.integration.store import LEASE, Store
 from tests.unit.test_lua_text import SCRIPTS
 

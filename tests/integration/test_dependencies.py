@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.dead_letters import DeadLetters
 from shared.domain.clock import FakeClock
 from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from shared.errors import TaskNotFound
-from shared.locks import Permit
-from shared.queues import Queues, Submitted
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.locks import Permit
+from shared.stores.queues import Queues, Submitted
+from shared.stores.tasks import Records
 from tests.harness import System
 from tests.integration.store import WEIGHTS, Store
 

@@ -12,17 +12,17 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.batches import Batches, BatchTerms
-from shared.dead_letters import DeadLetters
+from shared.domain.schedule import Schedule
 from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.errors import StoreRefused
-from shared.locks import Permit
 from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.linker import sources
 from shared.redis.scripts import Pruned
-from shared.schedules import Schedule
-from shared.timetable import Timetable
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.locks import Permit
+from shared.stores.schedules import Timetable
 from tests.integration.store import WEIGHTS, Store
 
 S = TaskState

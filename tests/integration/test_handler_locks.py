@@ -16,9 +16,9 @@ from redis import Redis
 
 from shared.domain.task import TaskState
 from shared.errors import LockTaken
-from shared.locks import Lock, LockDesk, LockInfo, RedisLocks, Taken
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.locks import Lock, LockDesk, LockInfo, RedisLocks, Taken
 from tests.handlers import skipped_if_locked, under_lock
 from tests.harness import System, free_port, wait_until
 from worker import execute_with_lock, lock

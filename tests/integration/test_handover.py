@@ -11,12 +11,12 @@ from redis.client import PubSub
 
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreRefused
-from shared.idempotency import Idempotency, Request
-from shared.limits import Limit, Limits
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.idempotency import Idempotency, Request
+from shared.stores.limits import Limit, Limits
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
 from tests.harness import System, wait_until
 from worker.held import Held
 from worker.link import Link, News, Report

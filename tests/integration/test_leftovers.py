@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.domain.task import Outcome, TaskState
-from shared.task_types import TaskTypes
+from shared.stores.task_types import TaskTypes
 from tests.handlers import LEAVE_BEHIND
 from tests.harness import QUICK, System, alive, wait_until
 

@@ -11,9 +11,9 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.domain.task import Webhook
-from shared.limits import Limit, Limits, read_limit
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.limits import Limit, Limits, read_limit
 from tests.integration.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.integration.store import LEASE, SECOND, Store
 from worker.main import Heartbeat

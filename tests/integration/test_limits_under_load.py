@@ -11,10 +11,10 @@ from datetime import datetime
 import pytest
 
 from shared.domain.task import TaskDetail, TaskState
-from shared.limits import Limits, read_limit
-from shared.locks import Permit
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.limits import Limits, read_limit
+from shared.stores.locks import Permit
 from tests.harness import WEIGHTS, System, wait_until
 
 

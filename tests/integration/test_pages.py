@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-from shared.batches import Batches, BatchTerms
 from shared.domain.task import TaskState
-from shared.records import Filter
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.tasks import Filter
 from tests.integration.store import Store
 
 Answer = TypeVar("Answer")

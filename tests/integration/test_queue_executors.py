@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shared.domain.task import TaskDetail, TaskState
-from shared.limits import Limit, Limits
-from shared.queues import Queues
 from shared.redis import keys
+from shared.stores.limits import Limit, Limits
+from shared.stores.queues import Queues
 from tests.harness import System, wait_until
 from tests.integration.store import LEASE, WEIGHTS, Store
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from shared.batches import Batches, BatchTerms
 from shared.domain.clock import to_us
 from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.queues import Queues
 from shared.redis import keys, scripts
 from shared.redis.client import text
 from shared.redis.linker import sources
 from shared.redis.scripts import CONFIRMING, UNLOCKED, digest, source
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.queues import Queues
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.limits import Limits, read_limit
-from shared.queues import Queues
-from shared.records import Filter
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.limits import Limits, read_limit
+from shared.stores.queues import Queues
+from shared.stores.tasks import Filter
 from tests.integration.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.integration.store import LEASE, SECOND, WEIGHTS, Store
 
@@ -92,7 +92,7 @@ def test_recovery_leaves_it_where_it_is(store: Store, aside: str) -> None:
 
 
 def survey(store: Store) -> dict[str, int]:
-    from shared.locks import Permit
+    from shared.stores.locks import Permit
 
     wrong: Counter[str] = Counter()
     for _ in range(20):

@@ -14,8 +14,8 @@ from redis import Redis
 from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.task_types import TaskType, TaskTypes, pack, unpack, version_of
-from shared.workers import WorkerInfo
+from shared.stores.task_types import TaskType, TaskTypes, pack, unpack, version_of
+from shared.stores.workers import WorkerInfo
 from tests.harness import System, wait_until
 from tests.integration.limiting import submit
 from tests.integration.store import LEASE, NULL, Store

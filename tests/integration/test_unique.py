@@ -11,10 +11,10 @@ import pytest
 from redis import Redis
 
 from shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
-from shared.queues import Queues, Submitted
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.queues import Queues, Submitted
+from shared.stores.tasks import Records
 from tests.integration.store import Store
 
 

@@ -14,7 +14,7 @@ import pytest
 from shared.domain.task import Outcome, TaskState
 from shared.listening import FILES
 from shared.redis import keys
-from shared.task_types import TaskTypes
+from shared.stores.task_types import TaskTypes
 from tests.harness import System, alive, wait_until
 from worker.watch import SLOW
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import redis
 
-from shared.api_keys import Scope, new_key
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.stores.api_keys import Scope, new_key
 from tests.local.watching import ROOT, Program, eventually, is_gone, redis_answers
 
 Start = Callable[..., Program]

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from shared.batches import Batches, BatchTerms
 from shared.domain.clock import MICROSECONDS, FakeClock, to_us
 from shared.domain.task import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
-from shared.limits import Limit, Limits
-from shared.locks import Permit
-from shared.queues import Queues, Submitted
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.limits import Limit, Limits
+from shared.stores.locks import Permit
+from shared.stores.queues import Queues, Submitted
 from tests.model.recount import QUEUES, Store, check
 from tests.model.reference import Batch, Model, Task
 

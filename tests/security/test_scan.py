@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.api_keys import Scope, new_key
+from shared.stores.api_keys import Scope, new_key
 from tests.security import scan
 
 

@@ -14,8 +14,8 @@ import pytest
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
-from shared.api_keys import Scope, new_key
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.stores.api_keys import Scope, new_key
 from tests.collector import Collector
 from tests.harness import System, free_port, running_system, wait_until
 from tests.least_privilege import url_of_user

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.settings import Settings
+from shared.domain.schedule import Missed, Schedule, following, plan, read_declared, read_spec, task_for, upcoming
 from shared.domain.task import Webhook
-from shared.schedules import Missed, Schedule, following, plan, read_declared, read_spec, task_for, upcoming
 
 GRACE = timedelta(seconds=60)
 

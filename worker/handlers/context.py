@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from shared.locks import Locks, NoLocks
+from shared.stores.locks import Locks, NoLocks
 from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
 from worker.recorder import Recorder
 

@@ -1,7 +1,7 @@
 """Locks for handlers: what must not run twice at once, whichever workers run it.
 
-They are housekeeping's (`shared/locks.py`): renewed for as long as they are held, fenced, and freed by themselves when
-their holder dies. Outside of a worker (a test that calls a handler, local mode) every lock is free.
+They are housekeeping's (`shared/stores/locks.py`): renewed for as long as they are held, fenced, and freed by
+themselves when their holder dies. Outside of a worker (a test that calls a handler, local mode) every lock is free.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal, TypeVar
 
 from shared.errors import LockLost, LockTaken
-from shared.locks import HANDLERS, HeldLock, Lock, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.locks import HANDLERS, HeldLock, Lock, Locks, NoLocks, OnError, RedisLocks
 from worker.handlers.context import current
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnno
 
 from shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from shared.errors import TaskQueueError
-from shared.limits import Limit, read_limit
-from shared.task_types import TaskType
+from shared.stores.limits import Limit, read_limit
+from shared.stores.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 from shared.domain.task import WEBHOOK_TYPE
-from shared.limits import Limit, Limits
 from shared.redis import keys
-from shared.workers import Workers
+from shared.stores.limits import Limit, Limits
+from shared.stores.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"
 EVERY = 10.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from shared.locks import HeldLock
 from shared.redis.scripts import Pruned
 from shared.stop_points import stop_point
+from shared.stores.locks import HeldLock
 
 
 @dataclass(frozen=True, slots=True)

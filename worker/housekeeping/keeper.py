@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from shared.errors import LockLost, StepRefused, TaskQueueError
-from shared.locks import HeldLock, Locks
 from shared.stop_points import stop_point
+from shared.stores.locks import HeldLock, Locks
 from shared.telemetry import Tracing
 from worker.housekeeping.jobs import HousekeepingJob, Round
 from worker.housekeeping.lock_metrics import LockMetrics

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from shared.locks import LOCK_NAMES, Taken
+from shared.stores.locks import LOCK_NAMES, Taken
 
 
 class LockMetrics(Collector):

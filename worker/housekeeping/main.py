@@ -16,21 +16,21 @@ from shared import logs
 from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
+from shared.domain.schedule import Schedule
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
 from shared.instrumentation import trace_redis
 from shared.listening import room_for_files
-from shared.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.probe import Check, Probe
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
-from shared.schedules import Schedule
+from shared.stores.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.queues import Queues
+from shared.stores.schedules import Timetable
+from shared.stores.tasks import Records
+from shared.stores.workers import Workers
 from shared.telemetry import Tracing
-from shared.timetable import Timetable
-from shared.workers import Workers
 from worker.housekeeping.jobs import HousekeepingJob
 from worker.housekeeping.keeper import Housekeeper
 from worker.housekeeping.lateness import Lateness

@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shared.domain.task import TaskState
-from shared.locks import HeldLock
 from shared.redis.scripts import Scripts
+from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs import Round, removed_until_done
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from prometheus_client.registry import Collector
 
 from shared.domain.clock import instant
 from shared.domain.task import TaskState
-from shared.locks import HeldLock
-from shared.queues import QueueInfo, Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.workers import WorkerInfo, Workers
+from shared.stores.locks import HeldLock
+from shared.stores.queues import QueueInfo, Queues
+from shared.stores.tasks import Records
+from shared.stores.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
 from worker.housekeeping.jobs import Round
 from worker.housekeeping.store_gauges import store_gauges

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from shared.domain.clock import to_us
-from shared.locks import HeldLock
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.tickets import without_ticket
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.locks import HeldLock
-from shared.timetable import Fired, Timetable
+from shared.stores.locks import HeldLock
+from shared.stores.schedules import Fired, Timetable
 from worker.housekeeping.jobs import Round
 from worker.housekeeping.lateness import Lateness
 

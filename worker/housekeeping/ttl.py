@@ -11,8 +11,8 @@ from functools import partial
 
 from shared.domain.clock import to_us
 from shared.domain.task import TaskState
-from shared.locks import HeldLock
 from shared.redis.scripts import Scripts
+from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs import Round, removed_until_done, until_done
 
 BATCH = 200

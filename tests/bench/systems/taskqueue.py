@@ -12,10 +12,10 @@ import json
 import sys
 
 from shared.domain.task import NewTask, new_task_id
-from shared.queues import Queues
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
+from shared.stores.queues import Queues
 from tests.bench import adapter, handlers
 from worker.handlers.registry import task
 

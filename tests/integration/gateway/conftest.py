@@ -13,7 +13,7 @@ from gateway.app import create_app
 from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis.client import connect
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.task_types import TaskType, TaskTypes
 from tests.harness import running_system
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shared.domain.task import TaskState
-from shared.records import Records
 from shared.redis import keys
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.tasks import Records
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 

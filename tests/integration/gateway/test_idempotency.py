@@ -18,11 +18,11 @@ from werkzeug.test import TestResponse
 
 from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
-from shared.idempotency import SILENCE, Begun, Idempotency, Request, task_id
-from shared.queues import CHUNK, Queues
 from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.scripts import Scripts, digest, source
+from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
+from shared.stores.queues import CHUNK, Queues
 from tests.harness import System, wait_until
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem

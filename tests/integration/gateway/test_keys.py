@@ -18,12 +18,12 @@ from werkzeug.test import TestResponse
 import gateway.routes
 from gateway.app import create_app
 from gateway.door import Door
-from shared.api_keys import ApiKey, Scope, new_key
-from shared.audit import Audit
 from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from shared.redis.client import connect
+from shared.stores.api_keys import ApiKey, Scope, new_key
+from shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.least_privilege import url_of_user

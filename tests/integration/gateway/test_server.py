@@ -27,8 +27,8 @@ from redis import Redis
 import dashboard.intake
 from gateway.intake import Parser, Server
 from shared import intake
-from shared.api_keys import Scope, new_key
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.api_keys import Scope, new_key
+from shared.stores.task_types import TaskType, TaskTypes
 from tests.harness import ROOT, System, alive, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()

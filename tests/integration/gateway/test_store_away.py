@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from gateway.breaker import PAUSE, Breaker
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.queues import Queues
+from shared.stores.queues import Queues
 from tests.harness import wait_until
 from tests.integration.gateway.driving import Gateway, problem
 

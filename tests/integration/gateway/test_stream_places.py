@@ -16,7 +16,7 @@ from gateway import errors, streams
 from gateway.errors import Refusal
 from gateway.ndjson import PATIENCE, Lines
 from gateway.streams import Body, Connection, Streams
-from shared.api_keys import Scope, new_key
+from shared.stores.api_keys import Scope, new_key
 from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway

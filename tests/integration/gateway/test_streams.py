@@ -17,10 +17,10 @@ import pytest
 from redis import Redis
 
 from shared.domain.task import TaskState
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.tasks import Records
 from tests.harness import System, wait_until
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, refuses, start

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 
 from shared.domain.retry import read_rules
 from shared.redis import keys
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 

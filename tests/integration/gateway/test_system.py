@@ -20,10 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
-from shared.queues import Queues
 from shared.redis import keys
 from shared.redis.client import raw
-from shared.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
+from shared.stores.queues import Queues
+from shared.stores.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -476,7 +476,7 @@ def test_an_unexpected_fault_is_a_500_without_its_details(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("shared.workers.Workers.look", fails)
+    monkeypatch.setattr("shared.stores.workers.Workers.look", fails)
     answer = gateway.http.get("/workers")
     assert "secret" not in json.dumps(problem(answer, 500, "internal-error"))
     assert "secret detail" in caplog.text

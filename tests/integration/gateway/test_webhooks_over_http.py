@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from shared.domain.schedule import Schedule, task_for
 from shared.domain.task import WEBHOOK_TYPE, Webhook
-from shared.queues import Queues
-from shared.schedules import Schedule, task_for
-from shared.task_types import TaskType
-from shared.timetable import Timetable
+from shared.stores.queues import Queues
+from shared.stores.schedules import Timetable
+from shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 from tests.receiver import SECRET

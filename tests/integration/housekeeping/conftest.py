@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from shared.domain.clock import FakeClock
-from shared.locks import RedisLocks
 from shared.redis.scripts import Scripts
+from shared.stores.locks import RedisLocks
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster
 

@@ -17,12 +17,12 @@ from functools import partial
 import pytest
 
 from shared.domain.clock import instant
+from shared.domain.schedule import Missed, Schedule
 from shared.domain.task import TaskState
-from shared.locks import LockDesk
 from shared.redis import keys
 from shared.redis.client import text
-from shared.schedules import Missed, Schedule
-from shared.timetable import Timetable
+from shared.stores.locks import LockDesk
+from shared.stores.schedules import Timetable
 from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
 

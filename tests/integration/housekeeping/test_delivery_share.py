@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
-from shared.limits import Limit, Limits
-from shared.queues import Queues
 from shared.redis import keys
 from shared.redis.scripts import Argument, Scripts
-from shared.workers import WorkerInfo, Workers
+from shared.stores.limits import Limit, Limits
+from shared.stores.queues import Queues
+from shared.stores.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare
 

@@ -7,7 +7,7 @@ import time
 
 from shared.config.settings import Settings
 from shared.domain.task import TaskState
-from shared.locks import LockDesk
+from shared.stores.locks import LockDesk
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 

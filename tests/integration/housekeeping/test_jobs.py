@@ -14,14 +14,14 @@ from redis.exceptions import ConnectionError, ResponseError
 from shared.config.settings import Settings
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
-from shared.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys, schema_version
 from shared.redis.client import text
 from shared.redis.scripts import Pruned, Scripts
+from shared.stores.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
+from shared.stores.workers import WorkerInfo, Workers
 from shared.telemetry import Tracing
-from shared.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS, wait_until
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping import max_elements, ttl

@@ -10,12 +10,12 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
-from shared.audit import Audit
 from shared.domain.clock import FakeClock
 from shared.errors import LockChanged, LockLost, StepRefused
-from shared.locks import LEADER, FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores.audit import Audit
+from shared.stores.locks import LEADER, FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
 from tests.harness import wait_until
 from tests.integration.housekeeping.conftest import Machine, Ticker
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from shared.config.settings import Settings
-from shared.schedules import read_declared
+from shared.domain.schedule import read_declared
 from tests.harness import ROOT, WEIGHTS, System, free_port, wait_until
 from tests.integration.housekeeping.cluster import Cluster
 

@@ -14,11 +14,11 @@ from redis import Redis
 
 from gateway.app import create_app
 from shared.config.settings import Settings
-from shared.locks import Lock, RedisLocks
-from shared.records import Records
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
-from shared.task_types import TaskType, TaskTypes
+from shared.stores.locks import Lock, RedisLocks
+from shared.stores.task_types import TaskType, TaskTypes
+from shared.stores.tasks import Records
 from tests.harness import WEIGHTS, wait_until
 
 LIFE = timedelta(seconds=30)

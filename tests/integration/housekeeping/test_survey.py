@@ -9,14 +9,14 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.batches import Batches, BatchTerms
 from shared.domain.clock import to_us
 from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from shared.locks import HeldLock, Lock, NoLocks, Permit
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.locks import HeldLock, Lock, NoLocks, Permit
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.recovery import Recovery
 

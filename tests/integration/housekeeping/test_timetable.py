@@ -12,16 +12,16 @@ from rq_scheduler import Scheduler
 
 from shared.config.settings import Settings
 from shared.domain.clock import instant
+from shared.domain.schedule import Missed, Overlap, Schedule, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.errors import ScheduleNotFound, StepRefused
-from shared.locks import Lock, NoLocks, Permit
-from shared.queues import Queues
-from shared.records import Filter, Records
 from shared.redis import keys
-from shared.rq_schedules import ScheduleEntries
-from shared.schedules import Missed, Overlap, Schedule, task_now
+from shared.stores.locks import Lock, NoLocks, Permit
+from shared.stores.queues import Queues
+from shared.stores.rq_schedules import ScheduleEntries
+from shared.stores.schedules import Fired, Timetable
+from shared.stores.tasks import Filter, Records
 from shared.telemetry import Tracing
-from shared.timetable import Fired, Timetable
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.keeper import Housekeeper
 from worker.housekeeping.lateness import Lateness

@@ -17,12 +17,12 @@ from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import free_port
-from shared.queues import Queues
-from shared.records import Records
 from shared.redis import keys
 from shared.redis.client import connect, translated
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import ask
+from shared.stores.queues import Queues
+from shared.stores.tasks import Records
 from tests.faults.faults import RUN_LONG
 from tests.faults.site import fill_disk, make_room
 from tests.harness import System, running_system, wait_until

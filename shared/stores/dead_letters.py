@@ -10,9 +10,9 @@ from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
 from shared.domain.traceparent import read_traceparent
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from shared.records import Filter, Page, Records
 from shared.redis import keys
 from shared.redis.client import text, translated
+from shared.stores.tasks import Filter, Page, Records
 from shared.telemetry import Subject
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from shared.redis.quarantine import mending
 from shared.stop_points import stop_point
 
 if TYPE_CHECKING:
-    from shared.dead_letters import DeadLetters
     from shared.redis.scripts import Scripts
+    from shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
 SILENCE = timedelta(seconds=5)

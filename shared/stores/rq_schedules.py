@@ -50,7 +50,9 @@ class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes wi
 
     # Deliberate: rq-scheduler's own methods lose due times and run others twice.
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise NotImplementedError("use shared.timetable or /schedules: rq-scheduler's own way loses and doubles runs")
+        raise NotImplementedError(
+            "use shared.stores.schedules or /schedules: rq-scheduler's own way loses and doubles runs"
+        )
 
     run = enqueue_jobs = enqueue_job = acquire_lock = _refuse
     schedule = cron = enqueue_at = enqueue_in = cancel = change_execution_time = _refuse

@@ -14,20 +14,20 @@ from redis.exceptions import ResponseError
 from shared.domain import payload
 from shared.domain.clock import instant, instant_us
 from shared.domain.decode import UNREADABLE, fits, whole
+from shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import CorruptRecord, ScheduleNotFound
-from shared.queues import submit_arguments
-from shared.records import member_of, spelled
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
 from shared.redis.quarantine import mending
-from shared.schedules import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
+from shared.stores.queues import submit_arguments
+from shared.stores.tasks import member_of, spelled
 
 if TYPE_CHECKING:
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
-    from shared.locks import Permit
     from shared.redis.scripts import Argument, Scripts
+    from shared.stores.locks import Permit
     from shared.telemetry import Tracing
 
 log = logging.getLogger(__name__)

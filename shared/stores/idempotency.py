@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from shared.domain.task import spelled
 from shared.errors import KeyBelongsToAnother, RequestInProgress
-from shared.queues import Submitted, is_plain, read_submitted, submit_arguments
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
+from shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

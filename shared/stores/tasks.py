@@ -14,10 +14,10 @@ from redis.exceptions import ResponseError
 from shared.domain.clock import instant_us
 from shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from shared.errors import CorruptRecord, TaskNotFound
-from shared.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
 from shared.redis.quarantine import raise_unless_damage, without_damage
+from shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from shared.domain.clock import instant
 from shared.domain.decode import UNREADABLE, as_declared
 from shared.domain.retry import Changes, RetryPolicy
-from shared.limits import Limit
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
 from shared.redis.quarantine import without_damage
+from shared.stores.limits import Limit
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -42,7 +42,7 @@ _UNNAMED = ""
 class TaskType:
     """A type as it is published. `timeout` is in seconds; `retry` holds what differs from the general policy.
 
-    Its limit is not part of that: it is declared to `shared.limits`, where it can be changed while workers run.
+    Its limit is not part of that: it is declared to `shared.stores.limits`, where it can be changed while workers run.
     """
 
     name: str

@@ -15,11 +15,11 @@ from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState, TaskSummary
 from shared.errors import BatchBusy, BatchNotFound
-from shared.record_fields import SUMMARY_FIELDS, read_summary
-from shared.records import cursor_of, read_cursor
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.redis.quarantine import mending, without_damage
+from shared.stores.record_fields import SUMMARY_FIELDS, read_summary
+from shared.stores.tasks import cursor_of, read_cursor
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Scripts

@@ -275,7 +275,7 @@ def _options(parts: Iterable[str]) -> Mapping[str, str]:
 
 def _rate(text: str) -> Rate:
     # Only here, because it brings the client of Redis along, and the command `taskqueue` starts without.
-    from shared.limits import read_rate
+    from shared.stores.limits import read_rate
 
     count, per = read_rate(text)
     if count < 1:
