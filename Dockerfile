@@ -49,5 +49,5 @@ USER 10001:10001
 # Gateway, dashboard, metrics and health of worker and housekeeper.
 EXPOSE 5000 5001 9100 9101
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
-  CMD ["python", "-S", "-m", "shared.healthcheck", "5000", "5001", "9100", "9101"]
+  CMD ["python", "-S", "-m", "shared.http.healthcheck", "5000", "5001", "9100", "9101"]
 CMD ["python", "-m", "gateway"]

@@ -15,7 +15,7 @@ from shared.domain import payload, strict_json
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
-from shared.outside import Outside
+from shared.http.egress_policy import Outside
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit

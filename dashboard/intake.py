@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared import intake
+from shared.http import server
 
 
-class Server(intake.Server):
+class Server(server.Server):
     """The loop that reads and writes all connections."""
 
     connections = 500
@@ -15,7 +15,7 @@ class Server(intake.Server):
     untaken_answers = 32 << 20
 
 
-class Intake(intake.Intake):
+class Intake(server.Intake):
     """The process of gunicorn's."""
 
     server_class = Server

@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from dashboard.sessions import Sessions
 from dashboard.users import ANYONE, Person, Role, Users
 from shared.config.settings import Settings
-from shared.listening import answers_to
+from shared.http.bind import answers_to
 from shared.redis import keys
 from shared.redis.client import text
 

@@ -10,10 +10,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from dashboard.users import Users
-from shared import listening
 from shared.config.settings import Settings
+from shared.http import bind
+from shared.http.gunicorn import Served, refuse_open_door
 from shared.redis.startup_check import exit_if_unusable
-from shared.serving import Served, refuse_open_door
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -30,12 +30,12 @@ def serve(settings: Settings) -> None:
     if not users.required:
         remedy = "DASHBOARD_USERS (python -m dashboard user NAME ROLE makes a line)"
         refuse_open_door(settings, missing="users", remedy=remedy)
-    listener = listening.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
+    listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
     exit_if_unusable(settings.store_url)
     log.info(
         "listening",
         extra={
-            "address": f"http://{listening.shown(settings.bind_host, listener)}",
+            "address": f"http://{bind.shown(settings.bind_host, listener)}",
             "sign_in": "required" if users.required else "none: whoever reaches this address may do everything",
         },
     )

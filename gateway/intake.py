@@ -1,6 +1,6 @@
 """How the gateway reads requests: bodies of lines while they come, refusals as problem documents, streams of events.
 
-The loop itself, and how it stops, is `shared/intake.py`.
+The loop itself, and how it stops, is `shared/http/server.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway import errors, ndjson
 from gateway.errors import Kind, Refusal
 from gateway.events import Stream
 from gateway.streams import Streams
-from shared import intake
+from shared.http import server
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ UNREAD_EVENTS = 256 << 10
 """Bytes of events that wait for somebody who does not read."""
 
 
-class Parser(intake.Parser):
+class Parser(server.Parser):
     """A request on its way in; who sends lines is answered while they come."""
 
     def __init__(self, adj: Adjustments) -> None:
@@ -59,7 +59,7 @@ class Parser(intake.Parser):
         return consumed
 
 
-class Problem(intake.Refused):
+class Problem(server.Refused):
     """The refusal of what could not be read as a request."""
 
     def execute(self) -> None:
@@ -103,7 +103,7 @@ class Pipe:
         self.channel.server.pull_trigger()
 
 
-class Task(intake.Task):
+class Task(server.Task):
     """A request that the app answers.
 
     The app may begin a stream of events as its answer: then this thread is free, and the connection is kept for it.
@@ -131,7 +131,7 @@ class Task(intake.Task):
             self.events.begin(Pipe(self))
 
 
-class Channel(intake.Channel):
+class Channel(server.Channel):
     """A connection."""
 
     parser_class = Parser
@@ -171,7 +171,7 @@ class Channel(intake.Channel):
         super().handle_close()
 
 
-class Server(intake.Server):
+class Server(server.Server):
     """The loop that reads and writes all connections of a process."""
 
     channel_class = Channel
@@ -213,7 +213,7 @@ class Server(intake.Server):
         return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)
 
 
-class Intake(intake.Intake):
+class Intake(server.Intake):
     """A process of gunicorn's."""
 
     server_class = Server

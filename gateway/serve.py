@@ -18,7 +18,7 @@ At a steady 500 requests a second this, x2, answers with p50 1.5 ms and p99 9 to
 
 A server whose threads read sockets is starved by anyone who sends slowly; waitress hands a request to a thread only
 when all of it has arrived, but has one process, which Python's lock holds to one core, and cuts what runs when it
-stops. So gunicorn's processes run waitress's loop (`shared/intake.py`).
+stops. So gunicorn's processes run waitress's loop (`shared/http/server.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from shared import listening
 from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
+from shared.http import bind
+from shared.http.gunicorn import Served, memory_folder, refuse_open_door
 from shared.redis.startup_check import exit_if_unusable
-from shared.serving import Served, memory_folder, refuse_open_door
 from shared.stores.api_keys import Keyring
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def serve(settings: Settings) -> None:
     if not ring.required:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
         refuse_open_door(settings, missing="API keys", remedy=remedy)
-    listener = listening.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
+    listener = bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
     exit_if_unusable(settings.store_url)
     folder = _metrics_folder()
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:
-        address = f"http://{listening.shown(settings.bind_host, listener)}"
+        address = f"http://{bind.shown(settings.bind_host, listener)}"
         keys = "required" if ring.required else "none: whoever reaches this address may do everything"
         log.info("listening", extra={"address": address, "processes": processes(settings), "api_keys": keys})
         gateway.run()
@@ -97,7 +97,7 @@ class Gateway(Served):
             worker_class="gateway.intake.Intake",
             threads=THREADS,
             graceful_timeout=DRAIN_SECONDS,
-            backlog=listening.BACKLOG,
+            backlog=bind.BACKLOG,
             child_exit=_forget_process,
         )
 

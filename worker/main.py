@@ -23,8 +23,8 @@ from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
-from shared.listening import room_for_files
-from shared.probe import Check, Probe
+from shared.http.bind import room_for_files
+from shared.http.metrics_server import Check, Probe
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts

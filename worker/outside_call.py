@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, BinaryIO
 
-from shared.outside import NotAllowed, Outside, Target, is_public
+from shared.http.egress_policy import NotAllowed, Outside, Target, is_public
 
 WITHIN = 10.0
 """Seconds from asking for the name to the answer, however it comes: one that drips in must not hold us up."""

@@ -36,7 +36,7 @@ from shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
-from shared.outside import LONGEST as LONGEST_URL
+from shared.http.egress_policy import LONGEST as LONGEST_URL
 
 
 class RetryOverrides(Body):

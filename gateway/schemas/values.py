@@ -15,7 +15,7 @@ from pydantic.functional_validators import AfterValidator
 from gateway.wording import choices, shown
 from shared.domain.task import TASK_ID, On, OnParentFailure
 from shared.domain.task_fields import KEY, LIMIT_KEY, TAG
-from shared.outside import Outside
+from shared.http.egress_policy import Outside
 
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(

@@ -22,7 +22,7 @@ from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port
 from shared.config.yaml_file import read_tree
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
-from shared.outside import Outside
+from shared.http.egress_policy import Outside
 from shared.redis.address import completed, read_address
 from shared.stores.limits import Limit, check_name, read_limit
 from shared.stores.locks import OnError

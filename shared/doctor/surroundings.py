@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from shared.collector import address_of_traces
 from shared.doctor.findings import Finding, doubtful, fine, wrong
 from shared.errors import SettingsError
-from shared.listening import is_loopback
+from shared.http.bind import is_loopback
 from shared.redis.address import read_address, without_password
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from shared.domain.retry import Changes, RetryPolicy
 from shared.domain.schedule_fields import check_fields
 from shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
 from shared.domain.task_fields import KEY, LIMIT_KEY
-from shared.outside import Outside
+from shared.http.egress_policy import Outside
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")

@@ -19,7 +19,7 @@ from shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
-from shared.outside import LONGEST, Outside
+from shared.http.egress_policy import LONGEST, Outside
 
 _Tag = Annotated[str, StringConstraints(pattern=f"^{TAG.pattern}$")]
 

@@ -320,7 +320,7 @@ def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_listens_where_it_is_checked_published_and_exposed(part: str) -> None:
     port = port_of(part)
-    assert services()[part]["healthcheck"]["test"][-2:] == ["shared.healthcheck", str(port)]
+    assert services()[part]["healthcheck"]["test"][-2:] == ["shared.http.healthcheck", str(port)]
     assert [each["target"] for each in services()[part].get("ports", [])] in ([], [port])
     exposed = re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert str(port) in exposed[0].split()

@@ -13,9 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
-from shared import healthcheck
+from shared.http import healthcheck
+from shared.http.metrics_server import Check, Probe
 from shared.local.ports import free_port
-from shared.probe import Check, Probe
 from tests.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -102,6 +102,6 @@ def test_where_nobody_listens_nothing_is_healthy() -> None:
 
 
 def test_the_health_check_imports_next_to_nothing() -> None:
-    code = "import sys, shared.healthcheck; print(len(sys.modules))"
+    code = "import sys, shared.http.healthcheck; print(len(sys.modules))"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 60

@@ -21,9 +21,9 @@ import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 
+from shared.http.gunicorn import memory_folder
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.processes import describe_exit, dies_with_us
-from shared.serving import memory_folder
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call

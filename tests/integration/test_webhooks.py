@@ -16,8 +16,8 @@ from redis import Redis
 
 from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
+from shared.http.egress_policy import Outside
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.outside import Outside
 from shared.redis import keys
 from shared.stores.locks import Permit
 from tests.harness import System, free_port, running_system, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared.domain.task import Outcome, TaskState
-from shared.listening import FILES
+from shared.http.bind import FILES
 from shared.redis import keys
 from shared.stores.task_types import TaskTypes
 from tests.harness import System, alive, wait_until

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from shared.outside import NotAllowed, Outside, is_public
+from shared.http.egress_policy import NotAllowed, Outside, is_public
 from worker.handlers.webhook import DeliveryFailed, News, deliver
 from worker.outside_call import addresses_of
 

@@ -15,8 +15,8 @@ from http.server import ThreadingHTTPServer
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared import probe as probes
-from shared.probe import CONNECTIONS, Check, Probe
+from shared.http import metrics_server as probes
+from shared.http.metrics_server import CONNECTIONS, Check, Probe
 from tests.harness import wait_until
 
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from shared.config.settings import load
 from shared.domain.task import WEBHOOK_TYPE
-from shared.outside import NotAllowed, Outside
+from shared.http.egress_policy import NotAllowed, Outside
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater
 from worker.outside_call import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve

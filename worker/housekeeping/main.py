@@ -19,9 +19,9 @@ from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.schedule import Schedule
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
+from shared.http.bind import room_for_files
+from shared.http.metrics_server import Check, Probe
 from shared.instrumentation import trace_redis
-from shared.listening import room_for_files
-from shared.probe import Check, Probe
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable

@@ -26,7 +26,7 @@ from redis import Redis
 
 import dashboard.intake
 from gateway.intake import Parser, Server
-from shared import intake
+from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
 from shared.stores.task_types import TaskType, TaskTypes
 from tests.harness import ROOT, System, alive, wait_until

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from shared import listening
 from shared.config.settings import Settings, exit_with
+from shared.http import bind
 from shared.redis.client import connect
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def refuse_open_door(settings: Settings, *, missing: str, remedy: str) -> None:
     """For a part that lets everybody do everything: ends the process where other machines could reach it."""
-    if settings.allow_anonymous or listening.is_loopback(settings.bind_host):
+    if settings.allow_anonymous or bind.is_loopback(settings.bind_host):
         return
     exit_with(
         f"BIND_HOST={settings.bind_host} would let anyone in, as there are no {missing}: bind to 127.0.0.1, set "

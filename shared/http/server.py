@@ -27,8 +27,8 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest, Error, RequestEntityTooLarge
 
-from shared.listening import room_for_files
-from shared.unread import Unread
+from shared.http.bind import room_for_files
+from shared.http.buffer_budget import Unread
 
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5

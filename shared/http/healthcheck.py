@@ -1,4 +1,4 @@
-"""`python -m shared.healthcheck PORT...`: whether the part in this container is ready; slim images have no curl.
+"""`python -m shared.http.healthcheck PORT...`: whether the part in this container is ready; slim images have no curl.
 
 Of the ports given, those where somebody listens are asked, and all of them must be well: one list fits an image that
 holds every part. It runs every few seconds in every container, so it imports next to nothing.
