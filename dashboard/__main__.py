@@ -8,10 +8,10 @@ import sys
 
 from dashboard.serve import serve
 from dashboard.users import print_user
-from shared import logs
-from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import load_or_exit
+from shared.observability import logs
+from shared.observability.collector import announce
 
 
 def main() -> None:

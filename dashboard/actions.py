@@ -16,6 +16,7 @@ from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
 from shared.http.egress_policy import Outside
+from shared.observability.tracing import carried
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
@@ -25,7 +26,6 @@ from shared.stores.limits import read_limit
 from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.workers import Workers
-from shared.telemetry import carried
 
 MOST_PICKED = 1000
 MOST_RATE = 1000

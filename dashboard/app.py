@@ -55,7 +55,8 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
-from shared.instrumentation import trace_redis, trace_requests
+from shared.observability.instrumentation import trace_redis, trace_requests
+from shared.observability.tracing import Tracing
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
 from shared.stores.bulk_actions import BulkActions
@@ -65,7 +66,6 @@ from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
-from shared.telemetry import Tracing
 
 
 @dataclass(frozen=True, slots=True)

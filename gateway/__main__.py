@@ -6,10 +6,10 @@ import os
 import socket
 
 from gateway.serve import serve
-from shared import logs
-from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import load_or_exit
+from shared.observability import logs
+from shared.observability.collector import announce
 
 
 def main() -> None:

@@ -43,7 +43,8 @@ from gateway.sources import Sources
 from gateway.submissions import Submissions
 from shared.config.settings import Settings
 from shared.domain.task import TASK_ID
-from shared.instrumentation import trace_redis, trace_requests
+from shared.observability.instrumentation import trace_redis, trace_requests
+from shared.observability.tracing import Tracing
 from shared.redis.scripts import Scripts
 from shared.stores.api_keys import Keyring
 from shared.stores.audit import Audit
@@ -57,7 +58,6 @@ from shared.stores.schedules import Timetable
 from shared.stores.task_types import TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
-from shared.telemetry import Tracing
 
 
 class TaskIdConverter(BaseConverter):

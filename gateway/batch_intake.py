@@ -13,7 +13,7 @@ from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
 from gateway.submissions import Submissions, refusal_of
 from shared.domain.task import BatchPlace, NewTask, TaskState
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.idempotency import task_id
 from shared.stores.queues import Queues, Submitted

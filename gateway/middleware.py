@@ -16,7 +16,7 @@ from flask import Response, current_app, g, request
 from gateway.errors import FOREIGN, Refusal
 from shared.domain.traceparent import checked, trace_id
 from shared.http.bind import answers_to, is_loopback
-from shared.telemetry import log_fields
+from shared.observability.tracing import log_fields
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -20,8 +20,8 @@ from gateway.schemas.batches import BatchItemBody
 from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
+from shared.observability.tracing import Tracing, subject_of
 from shared.stores.queues import Submitted
-from shared.telemetry import Tracing, subject_of
 
 Find = Callable[[int | str], str]
 """Gives the id of a task of the same batch, named by its place or its name. Raises ValueError saying why it cannot."""

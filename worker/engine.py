@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 
 from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from worker.crew import Crew
 from worker.executor_process import ExecutorProcess
 from worker.failure_log import FailureLog

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import ValidationError
 
-from shared import logs, telemetry
-from shared.collector import destination_of as collector_of
 from shared.config.settings import Settings, load
 from shared.domain import payload
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
-from shared.instrumentation import trace_calls, trace_redis
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
+from shared.observability import logs, tracing
+from shared.observability.collector import destination_of as collector_of
+from shared.observability.instrumentation import trace_calls, trace_redis
+from shared.observability.tracing import Tracing
 from shared.stores.task_types import pack, version_of
-from shared.telemetry import Tracing
 from worker import channel, standard_streams
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.handlers import locking, registry
@@ -258,7 +258,7 @@ class Executor:
         if task is None:
             return {}
         about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
-        return {**about, "span_id": self.spans.id() if task is self.task else None, **telemetry.log_fields()}
+        return {**about, "span_id": self.spans.id() if task is self.task else None, **tracing.log_fields()}
 
     # --- being stopped ---
 

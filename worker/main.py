@@ -17,14 +17,15 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
-from shared import logs
-from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
 from shared.http.bind import room_for_files
 from shared.http.metrics_server import Check, Probe
+from shared.observability import logs
+from shared.observability.collector import announce
+from shared.observability.tracing import Tracing
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
@@ -32,7 +33,6 @@ from shared.redis.startup_check import exit_if_unusable
 from shared.stores.limits import Limit, Limits
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
-from shared.telemetry import Tracing
 from worker.crew import CannotStart, Crew
 from worker.ear import Ear, Listener, Subscription
 from worker.engine import Engine, Hooks, forward_signals

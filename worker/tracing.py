@@ -16,7 +16,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span
 
 from shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
-from shared.telemetry import Subject, Tracing, link_to
+from shared.observability.tracing import Subject, Tracing, link_to
 from worker.log_tail import of_current_task
 from worker.span_frames import pack, unpack
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.config.settings import Settings
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.task_types import TypeSet
 from worker import channel
 from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL

@@ -17,7 +17,7 @@ from gateway.errors import Refusal
 from gateway.ndjson import Lines
 from shared.domain.task import NewTask
 from shared.errors import StoreUnavailable
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.api_keys import Scope
 from shared.stores.idempotency import Begun, Idempotency, Request, new_seed, task_id
 from shared.stores.queues import CHUNK

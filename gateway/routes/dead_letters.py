@@ -6,7 +6,7 @@ from gateway import errors, schemas
 from gateway.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.domain.task import TaskState
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.api_keys import Scope
 from shared.stores.dead_letters import DeadLetters
 

@@ -30,10 +30,10 @@ from shared.domain.schedule import (
 )
 from shared.domain.task import WEBHOOK_TYPE, new_task_id
 from shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
+from shared.observability.tracing import Tracing, subject_of
 from shared.stores.api_keys import Scope
 from shared.stores.queues import Queues
 from shared.stores.schedules import StoredSchedule, Timetable
-from shared.telemetry import Tracing, subject_of
 
 SHOWN = 5
 """Due times that a schedule is shown with."""

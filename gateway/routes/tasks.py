@@ -16,7 +16,7 @@ from gateway.errors import Refusal
 from gateway.submissions import Submissions, refusal_of
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import NewTask, TaskState
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.api_keys import Scope
 from shared.stores.idempotency import Idempotency, Request
 from shared.stores.queues import Queues, Submitted

@@ -598,7 +598,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 def _tracing_mistakes(settings: Settings) -> list[str]:
     """What is wrong with OpenTelemetry's own variables."""
     # Only here, because it knows the settings.
-    from shared.collector import destination_of
+    from shared.observability.collector import destination_of
 
     try:
         destination_of(settings)

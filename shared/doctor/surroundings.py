@@ -8,10 +8,10 @@ import urllib.request
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.collector import address_of_traces
 from shared.doctor.findings import Finding, doubtful, fine, wrong
 from shared.errors import SettingsError
 from shared.http.bind import is_loopback
+from shared.observability.collector import address_of_traces
 from shared.redis.address import read_address, without_password
 
 if TYPE_CHECKING:

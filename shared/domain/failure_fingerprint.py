@@ -21,7 +21,7 @@ _HEX = re.compile(r"[0-9a-fA-F-]{8,}")
 _ROW = re.compile(r"#(?:[.:,/+@]#)+")
 _LONG_QUOTE = re.compile(r"""(["'])[^"']{40,}\1""")
 _NAME = type.__dict__["__name__"]
-_DOORS = str(Path(__file__).with_name("instrumentation.py"))
+_INSTRUMENTATION = str(Path(__file__).parents[1] / "observability" / "instrumentation.py")
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -38,7 +38,7 @@ def place(traceback: TracebackType | None, runner: str = "") -> str:
     Without a line number, so that a cause outlives an edit elsewhere in the file. Frames of the file `runner` do not
     count, nor does what stands before a library while a task is traced.
     """
-    frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (runner, _DOORS)]
+    frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (runner, _INSTRUMENTATION)]
     own = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<"))]
     found = (own or frames)[-1:]
     return "".join(f"{each.tb_frame.f_globals.get('__name__', '?')}.{_function(each)}" for each in found)[:200]

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from shared.domain.clock import instant, to_us
 from shared.domain.decode import UNREADABLE, whole
 from shared.domain.task import TaskState
+from shared.failpoints import stop_point
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.redis.quarantine import mending
-from shared.stop_points import stop_point
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Scripts

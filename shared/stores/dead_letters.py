@@ -10,16 +10,16 @@ from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
 from shared.domain.traceparent import read_traceparent
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
+from shared.observability.tracing import Subject
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.stores.tasks import Filter, Page, Records
-from shared.telemetry import Subject
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from shared.observability.tracing import Tracing
     from shared.redis.scripts import Scripts, SentBack
-    from shared.telemetry import Tracing
 
 CHUNK = 200
 """Dead letters moved or removed in one step."""

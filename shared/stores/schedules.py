@@ -26,9 +26,9 @@ from shared.stores.tasks import member_of, spelled
 if TYPE_CHECKING:
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
+    from shared.observability.tracing import Tracing
     from shared.redis.scripts import Argument, Scripts
     from shared.stores.locks import Permit
-    from shared.telemetry import Tracing
 
 log = logging.getLogger(__name__)
 

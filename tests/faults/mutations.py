@@ -303,7 +303,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a retry that does not name the attempt before it",
         TRACE,
-        "shared/telemetry.py",
+        "shared/observability/tracing.py",
         "    if subject.attempt < 2:\n        return None\n",
         "    return None\n",
         _tests("integration/test_one_trace", "test_a_task_that_fails_twice_and_completes_is_one_trace"),
@@ -764,7 +764,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "lines of the log that go uncounted",
         BOUNDED,
-        "shared/background_log.py",
+        "shared/observability/background_log.py",
         "            self.dropped += 1\n",
         "",
         _tests(

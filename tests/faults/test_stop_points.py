@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import stop_points
+from shared import failpoints
 from shared.domain.task import Outcome, TaskState
+from shared.failpoints import POINTS
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
-from shared.stop_points import POINTS
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import Answer, call
@@ -64,7 +64,7 @@ class Place:
     def trap(self, point: str, passing: int = 1, how: str = "kill") -> dict[str, str]:
         """What makes a process stop at a point; once, although its successor inherits it."""
         flag = self.flags / f"{point}-{len(os.listdir(self.flags))}"
-        return {stop_points.VARIABLE: f"{point}:{passing}:{how}:{flag}", "FLAG": str(flag)}
+        return {failpoints.VARIABLE: f"{point}:{passing}:{how}:{flag}", "FLAG": str(flag)}
 
     def submit(self, number: int, kind: str = "quick", **options: Any) -> list[str]:
         data = json.dumps({"n": 1, "kind": kind, "seconds": 0.0})
@@ -318,11 +318,11 @@ def test_the_points_in_the_code_are_those_on_the_list() -> None:
 
 
 def test_a_point_costs_nothing_where_nobody_asked_for_it() -> None:
-    assert stop_points.stop_point is stop_points._nothing
-    seconds = min(timeit.repeat('stop_point("worker.handed-out")', globals=vars(stop_points), number=100_000))
+    assert failpoints.stop_point is failpoints._nothing
+    seconds = min(timeit.repeat('stop_point("worker.handed-out")', globals=vars(failpoints), number=100_000))
     print(f"{seconds / 100_000 * 1e9:.0f} ns")
 
 
 def test_an_unknown_point_is_a_mistake_of_the_test() -> None:
     with pytest.raises(ValueError, match="no stop point"):
-        stop_points.Trap("nowhere:1:kill:/nowhere")
+        failpoints.Trap("nowhere:1:kill:/nowhere")

@@ -9,15 +9,20 @@ import sys
 
 import pytest
 
-from shared import stop_points
+from shared import failpoints
 
-START = "from shared import logs, stop_points; logs.configure('gateway', 'INFO', 'json'); print(stop_points.stop_point)"
+START = """
+from shared import failpoints
+from shared.observability import logs
+logs.configure('gateway', 'INFO', 'json')
+print(failpoints.stop_point)
+"""
 
 
 def started(order: str | None) -> subprocess.CompletedProcess[str]:
     """A process with this in its environment, up to where it has begun to log."""
-    others = {name: value for name, value in os.environ.items() if name != stop_points.VARIABLE}
-    environment = others | ({} if order is None else {stop_points.VARIABLE: order})
+    others = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
+    environment = others | ({} if order is None else {failpoints.VARIABLE: order})
     return subprocess.run(
         [sys.executable, "-c", START], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -37,7 +42,7 @@ def test_a_mistake_in_the_order_is_said_in_one_line(order: str) -> None:
     ended = started(order)
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
-    assert line.startswith(f"{stop_points.VARIABLE} ")
+    assert line.startswith(f"{failpoints.VARIABLE} ")
     assert line.endswith("in production leave it out")
 
 

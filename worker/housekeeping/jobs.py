@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from shared.failpoints import stop_point
 from shared.redis.scripts import Pruned
-from shared.stop_points import stop_point
 from shared.stores.locks import HeldLock
 
 

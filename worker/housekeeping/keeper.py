@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from shared.errors import LockLost, StepRefused, TaskQueueError
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
+from shared.observability.tracing import Tracing
 from shared.stores.locks import HeldLock, Locks
-from shared.telemetry import Tracing
 from worker.housekeeping.jobs import HousekeepingJob, Round
 from worker.housekeeping.lock_metrics import LockMetrics
 from worker.housekeeping.turns import Turns

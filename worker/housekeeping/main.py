@@ -12,8 +12,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from shared import logs
-from shared.collector import announce
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.schedule import Schedule
@@ -21,7 +19,10 @@ from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
 from shared.http.bind import room_for_files
 from shared.http.metrics_server import Check, Probe
-from shared.instrumentation import trace_redis
+from shared.observability import logs
+from shared.observability.collector import announce
+from shared.observability.instrumentation import trace_redis
+from shared.observability.tracing import Tracing
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
@@ -30,7 +31,6 @@ from shared.stores.queues import Queues
 from shared.stores.schedules import Timetable
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
-from shared.telemetry import Tracing
 from worker.housekeeping.jobs import HousekeepingJob
 from worker.housekeeping.keeper import Housekeeper
 from worker.housekeeping.lateness import Lateness

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 from shared.domain.clock import to_us
 from shared.domain.traceparent import is_sampled, read_traceparent, trace_id
+from shared.observability.tracing import Subject, Tracing
 from shared.redis.scripts import Reaped, Scripts
 from shared.stores.limits import Limits
 from shared.stores.locks import HeldLock
 from shared.stores.workers import Workers
-from shared.telemetry import Subject, Tracing
 from worker.housekeeping.delivery_share import DeliveryShare
 from worker.housekeeping.jobs import Round, until_done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from shared.stop_points import stop_point
+from shared.failpoints import stop_point
 from shared.stores.locks import HeldLock, Lock, Locks, unanswered
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from redis.exceptions import RedisError
 
 from shared.errors import LockLost
+from shared.failpoints import stop_point
 from shared.redis.scripts import Scripts
-from shared.stop_points import stop_point
 from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.lateness import Lateness

@@ -13,7 +13,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 from shared.config.settings import load_or_exit  # noqa: E402
 from shared.local.ports import free_port  # noqa: E402
-from shared.telemetry import Tracing, subject_of  # noqa: E402
+from shared.observability.tracing import Tracing, subject_of  # noqa: E402
 from tests.bench.systems import taskqueue as plain  # noqa: E402
 
 TITLE = "Task Queue, traced"

@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from shared.config.settings import Settings
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
+from shared.observability.tracing import Tracing
 from shared.redis import keys, schema_version
 from shared.redis.client import text
 from shared.redis.scripts import Pruned, Scripts
@@ -21,7 +22,6 @@ from shared.stores.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Take
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
-from shared.telemetry import Tracing
 from tests.harness import WEIGHTS, wait_until
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping import max_elements, ttl

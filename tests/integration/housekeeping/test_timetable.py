@@ -15,13 +15,13 @@ from shared.domain.clock import instant
 from shared.domain.schedule import Missed, Overlap, Schedule, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.errors import ScheduleNotFound, StepRefused
+from shared.observability.tracing import Tracing
 from shared.redis import keys
 from shared.stores.locks import Lock, NoLocks, Permit
 from shared.stores.queues import Queues
 from shared.stores.rq_schedules import ScheduleEntries
 from shared.stores.schedules import Fired, Timetable
 from shared.stores.tasks import Filter, Records
-from shared.telemetry import Tracing
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.keeper import Housekeeper
 from worker.housekeeping.lateness import Lateness

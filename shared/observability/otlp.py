@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace.span import TraceState
     from opentelemetry.util.types import Attributes
 
-    from shared.collector import Destination
+    from shared.observability.collector import Destination
 
-log = logging.getLogger("shared.telemetry")
+log = logging.getLogger("shared.observability.tracing")
 
 QUEUE = 2048
 """Spans that wait to be sent, at most: about 4 MB."""

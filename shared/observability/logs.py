@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
-from shared import stop_points
-from shared.background_log import BackgroundHandler
+from shared import failpoints
+from shared.observability.background_log import BackgroundHandler
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}
@@ -51,7 +51,7 @@ def configure(
     handler = BackgroundHandler(out.fileno()) if in_background else logging.StreamHandler(out)
     handler.setFormatter(TextLine(part) if as_text else JsonLine(part, instance))
     logging.basicConfig(handlers=[handler], level=level, force=True)
-    stop_points.warn()
+    failpoints.warn()
 
 
 class JsonLine(logging.Formatter):

@@ -23,9 +23,9 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.collector import destination_of
 from shared.config.settings import Settings
 from shared.domain.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
+from shared.observability.collector import destination_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -86,7 +86,7 @@ class Tracing:
         if destination is None and not settings.trace_locally:
             return
         # Imported here: whoever does not trace does not pay for it, in memory or start-up time.
-        from shared.trace_export import ChosenIds, provider_of
+        from shared.observability.otlp import ChosenIds, provider_of
 
         self.ids = ChosenIds()
         self.provider, self._processor = provider_of(part, instance, destination, self.ids, processor)
