@@ -41,8 +41,8 @@ from worker import (
     report_progress,
     task,
 )
-from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.process_tree import MARK
+from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from worker.executors.process_tree import MARK
 
 log = logging.getLogger(__name__)
 

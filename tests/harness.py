@@ -26,7 +26,7 @@ from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import NO_TYPES, Workers
 from tests.fork_server import ForkServers
-from worker.process_tree import children
+from worker.executors.process_tree import children
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}

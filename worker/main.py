@@ -33,16 +33,16 @@ from shared.redis.startup_check import exit_if_unusable
 from shared.stores.limits import Limit, Limits
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
-from worker.crew import CannotStart, Crew
-from worker.ear import Ear, Listener, Subscription
-from worker.engine import Engine, Hooks, forward_signals
-from worker.held import Held
-from worker.link import Link
+from worker.engine.claimed_task import Held
+from worker.engine.loop import Engine, Hooks, forward_signals
+from worker.engine.notifications import Ear, Listener, Subscription
+from worker.engine.redis_session import Link
+from worker.executors.crash_reports import Verdicts
+from worker.executors.monitor import Watch
+from worker.executors.pool import CannotStart, Crew
+from worker.executors.tracing import Relay
+from worker.executors.watchdog import Watchdog
 from worker.metrics import Holdings, WorkerMetrics
-from worker.tracing import Relay
-from worker.verdicts import Verdicts
-from worker.watch import Watch
-from worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 

@@ -37,8 +37,8 @@ from shared.stores.schedules import Timetable
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import RunningTask, WorkerInfo, Workers
+from worker.engine.redis_session import Link, Report
 from worker.housekeeping.main import build
-from worker.link import Link, Report
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 WORKER = "w1"

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from tests.faults.handlers import check_surroundings, note, run
 from tests.faults.surroundings import LEFT
 from worker import report_progress, task
-from worker.leftovers import THOROUGH_US
+from worker.executors.leftovers import THOROUGH_US
 
 log = logging.getLogger(__name__)
 

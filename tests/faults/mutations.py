@@ -285,7 +285,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a worker that ends when Redis is away",
         CRASHES,
-        "worker/engine.py",
+        "worker/engine/loop.py",
         '        self._next_try = now + PAUSE\n        self.metrics.errors["redis"] += 1\n',
         "        raise error\n",
         _AWAY,
@@ -294,7 +294,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a killer that lives once more",
         CRASHES,
-        "worker/verdicts.py",
+        "worker/executors/crash_reports.py",
         "        if crashes >= self.max_crashes:\n",
         "        if crashes > self.max_crashes:\n",
         _QUIET,
@@ -329,7 +329,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a record by the executor's own clock",
         RECORDS,
-        "worker/executor.py",
+        "worker/executors/child.py",
         "self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
         "self._record(assignment, recorder, time.time_ns() // 1000, time.time_ns() // 1000)",
         _CLOCKS,
@@ -389,7 +389,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "executors of a queue that are never counted as used",
         NOTHING_FAST_WAITS,
-        "worker/queue_slots.py",
+        "worker/engine/queue_slots.py",
         "counts = Counter(each.queue for each in held)",
         "counts = Counter(each.queue for each in held[:0])",
         _QUIET,
@@ -398,7 +398,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "one executor of a queue too many",
         NOTHING_FAST_WAITS,
-        "worker/queue_slots.py",
+        "worker/engine/queue_slots.py",
         "max(0, self.limits[queue] - used)",
         "self.limits[queue] - used + 1",
         _QUIET,
@@ -418,7 +418,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a slow task that keeps what is behind it",
         NOTHING_FAST_WAITS,
-        "worker/watch.py",
+        "worker/executors/monitor.py",
         "        if ran > SLOW:\n",
         "        if False:\n",
         _tests("integration/test_worker", "test_a_fast_task_behind_a_slow_one_goes_elsewhere"),
@@ -426,7 +426,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a worker that keeps what it cannot begin",
         NOTHING_FAST_WAITS,
-        "worker/watch.py",
+        "worker/executors/monitor.py",
         "        self._pass_on_what_waits(now)\n",
         "",
         _tests("integration/test_worker", "test_what_waits_behind_a_slow_suspect_goes_elsewhere"),
@@ -508,7 +508,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a drain that waits for nobody",
         REPLACED,
-        "worker/engine.py",
+        "worker/engine/loop.py",
         "        until = time.monotonic() + grace\n",
         "        until = time.monotonic()\n",
         _tests("integration/test_worker", "test_sigterm_lets_running_tasks_end_and_gives_the_rest_back"),
@@ -516,7 +516,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a drain that charges what it stops with a crash",
         DRAIN,
-        "worker/watch.py",
+        "worker/executors/monitor.py",
         "            return self.verdicts.stopped(held, began_at, self.drain_began_at)\n",
         "            return self.verdicts.crashed(held, began_at, because)\n",
         _tests("integration/test_worker", "test_a_second_sigterm_stops_at_once_and_loses_nothing"),
@@ -601,7 +601,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a worker that remembers every task",
         STEADY,
-        "worker/held.py",
+        "worker/engine/claimed_task.py",
         "    offset = int(reply[0]) - received_us\n",
         "    offset = int(reply[0]) - received_us\n"
         "    read_claim.__dict__.setdefault('leak', []).extend(map(list, reply[3] * 2))\n",
@@ -694,7 +694,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an executor that is kept although a coroutine holds its loop",
         LEFTOVERS,
-        "worker/executor.py",
+        "worker/executors/child.py",
         '            self.left.append(f"coroutines that do not end when they are cancelled ({names})")\n',
         "",
         _tests("integration/test_leftovers", "test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing"),
@@ -702,7 +702,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "async handlers on the loop that any handler can close",
         LEFTOVERS,
-        "worker/executor.py",
+        "worker/executors/child.py",
         "        if self.loop is None or self.loop.is_closed():\n            self.loop = asyncio.new_event_loop()\n",
         "        if self.loop is None:\n"
         "            self.loop = asyncio.new_event_loop()\n"
@@ -712,7 +712,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a process that is not put right after an attempt",
         LEFTOVERS,
-        "worker/leftovers.py",
+        "worker/executors/leftovers.py",
         "        changes = self._state.quick.restore()\n",
         "        changes: list[Change] = []\n",
         _UNTIDY,
@@ -721,7 +721,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "stray bytes that are taken for the length of a frame",
         LEFTOVERS,
-        "worker/channel.py",
+        "worker/executors/ipc.py",
         "            if mark != _MARK or length > self.most:\n",
         "            if False:\n",
         _tests("unit/test_channel", "test_a_frame_over_the_bound_is_an_error_before_it_is_complete"),
@@ -729,7 +729,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "lines that are recorded on whichever task runs",
         LEFTOVERS,
-        "worker/executor.py",
+        "worker/executors/child.py",
         "addHandler(LogTail())",
         "addHandler(LogTail(lambda: executor.task.recorder if executor.task else None))",
         _UNTIDY,
@@ -738,7 +738,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "processes that outlive their attempt",
         LEFTOVERS,
-        "worker/leftovers.py",
+        "worker/executors/leftovers.py",
         "        self._end_children(handlers)\n",
         "",
         _UNTIDY,
@@ -747,7 +747,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "processes that outlive their executor",
         LEFTOVERS,
-        "worker/executor_process.py",
+        "worker/executors/process.py",
         "        names = process_tree.end([self.identity])\n",
         "        names: list[str] = []\n",
         _tests("integration/test_process_trees", "test_what_an_executor_leaves_behind_when_it_dies_is_ended"),
@@ -755,7 +755,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "executors that outlive the trust in their worker",
         LEASE,
-        "worker/process_tree.py",
+        "worker/executors/process_tree.py",
         "            end(overdue)\n",
         "",
         _FROZEN,

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 import worker.main
-from worker import liveness
-from worker.engine import Engine
+from worker.engine import liveness
+from worker.engine.loop import Engine
 from worker.main import Heartbeat, main
 
 PARTS: dict[str, tuple[type, str]] = {

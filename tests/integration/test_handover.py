@@ -18,8 +18,8 @@ from shared.stores.limits import Limit, Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.harness import System, wait_until
-from worker.held import Held
-from worker.link import Link, News, Report
+from worker.engine.claimed_task import Held
+from worker.engine.redis_session import Link, News, Report
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0

@@ -14,7 +14,7 @@ import pytest
 from shared.domain.task import TaskState
 from tests.handlers import BROOD
 from tests.harness import System, alive, command_line, wait_until
-from worker.process_tree import children
+from worker.executors.process_tree import children
 
 EVERYONE = {"self", *BROOD}
 

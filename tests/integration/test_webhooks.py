@@ -22,9 +22,9 @@ from shared.redis import keys
 from shared.stores.locks import Permit
 from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
+from worker.handlers.pinned_http import post
 from worker.handlers.signals import RetryLater
 from worker.handlers.webhook import DeliveryFailed, News, deliver
-from worker.outside_call import post
 
 S = TaskState
 QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from worker.housekeeping import ttl
+from worker.housekeeping.jobs import ttl
 from worker.housekeeping.main import main
 
 RETENTION = timedelta(seconds=20)

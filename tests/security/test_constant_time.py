@@ -25,8 +25,8 @@ COMPARED = {
 }
 """Where secrets that come from outside are compared."""
 NO_SECRETS = {
-    "worker/channel.py": {"mark != _MARK"},
-    "worker/crew.py": {"self.type_set.digest == hello.digest"},
+    "worker/executors/ipc.py": {"mark != _MARK"},
+    "worker/executors/pool.py": {"self.type_set.digest == hello.digest"},
     "worker/main.py": {"self.published != names.digest"},
 }
 """What is named alike and known to everybody: how a frame begins, and which set of task types a worker has."""

@@ -9,7 +9,7 @@ from tests.harness import ROOT
 
 CODE = """
 import os, subprocess, sys, time
-from worker.children import Children
+from worker.executors.children import Children
 
 stays = subprocess.Popen(["sleep", "600"])
 children = Children()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from worker.link import Turns
-from worker.pace import MOST, Pace
+from worker.engine.prefetch import MOST, Pace
+from worker.engine.redis_session import Turns
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import worker.crew as crew_module
+import worker.executors.pool as crew_module
 from shared.config.settings import Settings
-from worker.crew import Crew
+from worker.executors.pool import Crew
 
 
 def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_again_later(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.executor_process import ExecutorProcess
+from worker.executors.process import ExecutorProcess
 
 
 def test_nothing_is_written_to_an_executor_that_is_gone_or_was_told_to_end() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from worker.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
-from worker.held import Held
-from worker.link import Report
+from worker.engine.claimed_task import Held
+from worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
+from worker.engine.redis_session import Report
 
 
 def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from worker.log_tail import LogTail
-from worker.recorder import Recorder
+from worker.executors.log_capture import LogTail
+from worker.executors.recorder import Recorder
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])

@@ -10,10 +10,10 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.domain.clock import to_us
-from worker.channel import Assignment
+from worker.executors.ipc import Assignment
+from worker.executors.outcomes import Outcomes
 from worker.handlers.registry import Registry, task
 from worker.handlers.signals import RetryLater
-from worker.outcomes import Outcomes
 
 
 def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None:

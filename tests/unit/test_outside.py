@@ -9,8 +9,8 @@ from ipaddress import ip_address
 import pytest
 
 from shared.http.egress_policy import NotAllowed, Outside, is_public
+from worker.handlers.pinned_http import addresses_of
 from worker.handlers.webhook import DeliveryFailed, News, deliver
-from worker.outside_call import addresses_of
 
 URLS = (
     # loopback and unspecified, in every spelling

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.process_state import ProcessState
+from worker.executors.process_state import ProcessState
 
 
 @pytest.fixture

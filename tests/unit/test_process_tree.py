@@ -16,9 +16,9 @@ from unittest.mock import Mock
 import pytest
 
 from tests.harness import alive, wait_until
-from worker import process_tree
-from worker.process_tree import MARK, Executor, children, descendants, end, started_at
-from worker.watchdog import Watchdog
+from worker.executors import process_tree
+from worker.executors.process_tree import MARK, Executor, children, descendants, end, started_at
+from worker.executors.watchdog import Watchdog
 
 _FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); time.sleep(60)"
 _HAS_LEFT = (
@@ -150,7 +150,7 @@ def test_a_program_that_was_there_before_the_worker_stays_with_what_it_starts(tm
         "import subprocess, sys\n"
         "other = subprocess.Popen(['sh', '-c', 'read line; sleep 60 & echo $!; wait'], stdin=subprocess.PIPE,\n"
         "    stdout=subprocess.PIPE, text=True)\n"
-        "from worker.children import Children\n"
+        "from worker.executors.children import Children\n"
         "children = Children()\n"
         "other.stdin.write('go\\n'); other.stdin.flush()\n"
         "later = int(other.stdout.readline())\n"

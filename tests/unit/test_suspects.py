@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from worker.executor_process import ExecutorProcess
-from worker.held import Held
-from worker.suspects import SETTLED, Suspects
+from worker.engine.claimed_task import Held
+from worker.engine.crash_isolation import SETTLED, Suspects
+from worker.executors.process import ExecutorProcess
 
 MAX_CRASHES = 3
 

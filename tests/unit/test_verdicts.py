@@ -9,9 +9,9 @@ import pytest
 
 from shared.domain.clock import to_us
 from shared.domain.retry import RetryPolicy
-from worker.held import Held, read_claim
-from worker.link import Report
-from worker.verdicts import MAX_LOSSES, Verdicts
+from worker.engine.claimed_task import Held, read_claim
+from worker.engine.redis_session import Report
+from worker.executors.crash_reports import MAX_LOSSES, Verdicts
 
 GENERAL = RetryPolicy(initial_delay=7)
 

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from shared.stores.locks import Locks, NoLocks
-from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
-from worker.recorder import Recorder
+from worker.executors.recorder import Recorder
+from worker.handlers.parent_results import NONE, EndedBatch, Family, ParentTask
 
 
 def _no_locks(owner: str) -> AbstractContextManager[Locks]:

@@ -24,9 +24,9 @@ from pydantic import BaseModel
 from shared.config.settings import load
 from shared.domain.task import WEBHOOK_TYPE
 from shared.http.egress_policy import NotAllowed, Outside
+from worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater
-from worker.outside_call import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
 
 _GONE = 410
 _TELL_WHEN = (429, 503)

@@ -31,18 +31,18 @@ from shared.stores.queues import Queues
 from shared.stores.schedules import Timetable
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
-from worker.housekeeping.jobs import HousekeepingJob
-from worker.housekeeping.keeper import Housekeeper
+from worker.housekeeping.jobs.max_elements import MaxElements
+from worker.housekeeping.jobs.recovery import Recovery
+from worker.housekeeping.jobs.schedules import Schedules
+from worker.housekeeping.jobs.timeout import Timeout
+from worker.housekeeping.jobs.ttl import Ttl
+from worker.housekeeping.jobs.unlock import Unlock
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.max_elements import MaxElements
+from worker.housekeeping.locking import Leadership, RoundByRound, Turns
 from worker.housekeeping.metrics import Metrics, SystemGauges
-from worker.housekeeping.recovery import Recovery
-from worker.housekeeping.schedules import Schedules
-from worker.housekeeping.timeout import Timeout
-from worker.housekeeping.ttl import Ttl
-from worker.housekeeping.turns import Leadership, RoundByRound, Turns
-from worker.housekeeping.unlock import Unlock
+from worker.housekeeping.registry import HousekeepingJob
+from worker.housekeeping.runner import Housekeeper
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from shared.stores.queues import QueueInfo, Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
-from worker.housekeeping.jobs import Round
+from worker.housekeeping.locking import Leadership
+from worker.housekeeping.registry import Round
 from worker.housekeeping.store_gauges import store_gauges
-from worker.housekeeping.turns import Leadership
 
 PATIENCE = timedelta(seconds=5)
 """How much older than its interval a measurement may be before it is shown no more."""

@@ -17,13 +17,13 @@ from pydantic import ValidationError
 
 from shared.config.settings import Settings
 from shared.domain import payload
-from worker.channel import Assignment, Outcome
+from worker.executors.ipc import Assignment, Outcome
+from worker.executors.log_capture import LogTail
+from worker.executors.outcomes import InvalidData, Outcomes, explain
+from worker.executors.recorder import Recorder
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.registry import Handler
 from worker.handlers.signals import TimeLimitExceeded
-from worker.log_tail import LogTail
-from worker.outcomes import InvalidData, Outcomes, explain
-from worker.recorder import Recorder
 
 if TYPE_CHECKING:
     from worker.local.tasks import LocalTask

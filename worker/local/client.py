@@ -20,7 +20,7 @@ from shared.client.tasks import Options, Seconds, plain
 from shared.config.settings import Settings, load
 from shared.domain.task import TaskState, new_task_id
 from worker.handlers import registry
-from worker.handlers.family import Family
+from worker.handlers.parent_results import Family
 from worker.local.attempts import Attempts
 from worker.local.door import Door
 from worker.local.tasks import LocalTask, ended_batch

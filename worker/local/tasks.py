@@ -12,8 +12,8 @@ from typing import Any
 from shared.client.answers import Attempt, Dependency, Ended, Error, Progress, TaskDetail
 from shared.domain.retry import Changes
 from shared.domain.task import TaskState
-from worker.channel import Outcome
-from worker.handlers.family import NONE, EndedBatch, Family, ParentTask
+from worker.executors.ipc import Outcome
+from worker.handlers.parent_results import NONE, EndedBatch, Family, ParentTask
 
 _ENDS = {"completed": TaskState.COMPLETED, "failed": TaskState.FAILED, "cancelled": TaskState.CANCELLED}
 

@@ -24,16 +24,16 @@ from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
 from tests.harness import WEIGHTS, wait_until
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping import max_elements, ttl
-from worker.housekeeping.jobs import HousekeepingJob, Round, removed_until_done
-from worker.housekeeping.keeper import Housekeeper
+from worker.housekeeping.jobs import max_elements, ttl
+from worker.housekeeping.jobs.max_elements import MaxElements
+from worker.housekeeping.jobs.ttl import Ttl
+from worker.housekeeping.jobs.unlock import Unlock
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.max_elements import MaxElements
+from worker.housekeeping.locking import Leadership, RoundByRound
 from worker.housekeeping.metrics import Metrics, SystemGauges
-from worker.housekeeping.ttl import Ttl
-from worker.housekeeping.turns import Leadership, RoundByRound
-from worker.housekeeping.unlock import Unlock
+from worker.housekeeping.registry import HousekeepingJob, Round, removed_until_done
+from worker.housekeeping.runner import Housekeeper
 
 SECOND = timedelta(seconds=1)
 FREE = FreeLock("any")

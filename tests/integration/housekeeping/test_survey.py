@@ -18,7 +18,7 @@ from shared.stores.locks import HeldLock, Lock, NoLocks, Permit
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping.recovery import Recovery
+from worker.housekeeping.jobs.recovery import Recovery
 
 QUEUES = {"high": 2, "normal": 1}
 LEASE = to_us(timedelta(seconds=30))

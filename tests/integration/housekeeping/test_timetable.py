@@ -23,11 +23,11 @@ from shared.stores.rq_schedules import ScheduleEntries
 from shared.stores.schedules import Fired, Timetable
 from shared.stores.tasks import Filter, Records
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping.keeper import Housekeeper
+from worker.housekeeping.jobs.schedules import Schedules
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.schedules import Schedules
-from worker.housekeeping.turns import RoundByRound
+from worker.housekeeping.locking import RoundByRound
+from worker.housekeeping.runner import Housekeeper
 
 GRACE = timedelta(seconds=60)
 

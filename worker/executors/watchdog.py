@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from worker import process_tree
-from worker.executor_process import ExecutorProcess
-from worker.held import Held
+from worker.engine.claimed_task import Held
+from worker.executors import process_tree
+from worker.executors.process import ExecutorProcess
 
 log = logging.getLogger(__name__)
 

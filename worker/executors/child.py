@@ -1,7 +1,7 @@
 """An executor: a process that runs one handler after the other, for as long as its worker lives.
 
-It has no connection to Redis. Tasks come through a pipe and outcomes leave through another (`worker.channel`); the
-worker holds the leases, so a handler that is stuck in C code loses nothing but its own time limit.
+It has no connection to Redis. Tasks come through a pipe and outcomes leave through another (`worker.executors.ipc`);
+the worker holds the leases, so a handler that is stuck in C code loses nothing but its own time limit.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from shared.observability.collector import destination_of as collector_of
 from shared.observability.instrumentation import trace_calls, trace_redis
 from shared.observability.tracing import Tracing
 from shared.stores.task_types import pack, version_of
-from worker import channel, standard_streams
-from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
+from worker.executors import ipc, standard_streams
+from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
+from worker.executors.leftovers import Leftovers
+from worker.executors.log_capture import LogTail
+from worker.executors.operating_system import die_with_parent
+from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
+from worker.executors.recorder import Recorder
+from worker.executors.threads import inherit_current_task
+from worker.executors.tracing import AttemptSpans, Shipper
 from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
-from worker.handlers.family import read_family
+from worker.handlers.parent_results import read_family
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
-from worker.leftovers import Leftovers
-from worker.log_tail import LogTail
-from worker.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
-from worker.process import die_with_parent
-from worker.recorder import Recorder
-from worker.threads import inherit_current_task
-from worker.tracing import AttemptSpans, Shipper
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -81,7 +81,7 @@ class Executor:
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes, or one leaves this process unfit for another."""
-        self._send((channel.HELLO, *pack(handler.published() for handler in self.handlers.values())))
+        self._send((ipc.HELLO, *pack(handler.published() for handler in self.handlers.values())))
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
@@ -91,7 +91,7 @@ class Executor:
             # A context of its own: what a handler leaves in context variables reaches no other task.
             outcome = copy_context().run(self.attempt, assignment, clock_offset_us)
             stop_point("executor.done")
-            self._send((channel.OUTCOME, *outcome))
+            self._send((ipc.OUTCOME, *outcome))
             stop_point("executor.told")
             if not self._fit(assignment, outcome.run_us):
                 return
@@ -110,16 +110,16 @@ class Executor:
 
     def _tell_left(self, handler: str, what: str, level: int, ends: bool) -> None:
         printable = what[:1000].encode("utf-8", "backslashreplace").decode()
-        self._send((channel.LEFT, handler, printable, level, ends))
+        self._send((ipc.LEFT, handler, printable, level, ends))
 
     def _assignments(self) -> Iterator[tuple[int, Assignment]]:
         """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""
         waiting: deque[tuple[int, Assignment]] = deque()
         with os.fdopen(self.ends.tasks, "rb", buffering=1 << 16) as file:
-            for number in channel.take_tickets(self.ends.tickets, self.leftovers.fit_when_idle):
+            for number in ipc.take_tickets(self.ends.tickets, self.leftovers.fit_when_idle):
                 while True:
                     while not waiting:
-                        frame = channel.read_frame(file)
+                        frame = ipc.read_frame(file)
                         if frame is None:
                             return
                         waiting.extend((frame[0], Assignment(*fields)) for fields in frame[1])
@@ -280,14 +280,14 @@ class Executor:
 
     def _on_line(self, number: int, line: str) -> None:
         """Sends a line of an attempt's log at once, in case this process dies."""
-        self._send((channel.LOG, number, line))
+        self._send((ipc.LOG, number, line))
 
     def _on_progress(self, number: int, fraction: float, message: str) -> None:
-        self._send((channel.PROGRESS, number, dump({"fraction": fraction, "message": message})))
+        self._send((ipc.PROGRESS, number, dump({"fraction": fraction, "message": message})))
 
     def _send(self, value: tuple[Any, ...]) -> None:
         """Writes one frame whole: no thread of the handler comes between, and no signal cuts it off."""
-        data = channel.frame(value)
+        data = ipc.frame(value)
         ours = threading.get_ident() == self.main_thread
         interruptible = self.interruptible
         if ours:
@@ -321,7 +321,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m worker.executor WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
+    """`python -m worker.executors.child WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
     worker, parent, ends = arguments[0], int(arguments[1]), ExecutorEnds.from_argument(arguments[2])
     die_with_parent(parent)
     # The terminal's Ctrl-C and a service manager's SIGTERM are the worker's business.

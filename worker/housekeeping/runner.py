@@ -16,9 +16,9 @@ from shared.errors import LockLost, StepRefused, TaskQueueError
 from shared.failpoints import stop_point
 from shared.observability.tracing import Tracing
 from shared.stores.locks import HeldLock, Locks
-from worker.housekeeping.jobs import HousekeepingJob, Round
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.turns import Turns
+from worker.housekeeping.locking import Turns
+from worker.housekeeping.registry import HousekeepingJob, Round
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from shared.domain.clock import to_us
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs import Round, until_done
-from worker.housekeeping.tickets import without_ticket
+from worker.housekeeping.jobs.queue_entries import without_ticket
+from worker.housekeeping.registry import Round, until_done
 
 log = logging.getLogger(__name__)
 

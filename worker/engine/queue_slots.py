@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from worker.crew import Crew
-from worker.held import Held
+from worker.engine.claimed_task import Held
+from worker.executors.pool import Crew
 
 
 class QueueSlots:

@@ -25,7 +25,7 @@ from shared.domain.retry import Changes, RetryPolicy, RetryRules
 from shared.domain.task import Outcome as Ending
 from shared.errors import CorruptRecord, InvalidJSON
 from shared.redis.client import text
-from worker.channel import Assignment, Outcome
+from worker.executors.ipc import Assignment, Outcome
 from worker.handlers import registry
 from worker.handlers.registry import Handler
 from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded

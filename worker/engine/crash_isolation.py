@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from worker.executor_process import ExecutorProcess
-from worker.held import Held
+from worker.engine.claimed_task import Held
+from worker.executors.process import ExecutorProcess
 
 SETTLED = 10.0
 """Seconds after which a running suspect holds up nobody: what kills a worker mostly does it soon, and others must not

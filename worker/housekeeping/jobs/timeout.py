@@ -15,7 +15,7 @@ from shared.stores.limits import Limits
 from shared.stores.locks import HeldLock
 from shared.stores.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare
-from worker.housekeeping.jobs import Round, until_done
+from worker.housekeeping.registry import Round, until_done
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ _EVENTS = {"pending": (logging.WARNING, "🔄 retry at once"), "failed": (loggin
 
 
 def _log(lost: Reaped, traceparent: str | None) -> None:
-    """Logs what became of a task, as its worker would have (`worker.failure_log`)."""
+    """Logs what became of a task, as its worker would have (`worker.engine.failure_log`)."""
     level, event = _EVENTS.get(lost.state, (logging.INFO, "attempt cancelled"))
     fields = {
         "task_id": lost.id,

@@ -21,16 +21,16 @@ from redis.exceptions import ResponseError
 from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
 from shared.failpoints import stop_point
-from worker.crew import Crew
-from worker.executor_process import ExecutorProcess
-from worker.failure_log import FailureLog
-from worker.held import Held
-from worker.link import Link, News, Report
-from worker.liveness import Liveness
+from worker.engine.claimed_task import Held
+from worker.engine.crash_isolation import Suspects
+from worker.engine.failure_log import FailureLog
+from worker.engine.liveness import Liveness
+from worker.engine.queue_slots import QueueSlots
+from worker.engine.redis_session import Link, News, Report
+from worker.executors.monitor import SLOW, Watch
+from worker.executors.pool import Crew
+from worker.executors.process import ExecutorProcess
 from worker.metrics import WorkerMetrics
-from worker.queue_slots import QueueSlots
-from worker.suspects import Suspects
-from worker.watch import SLOW, Watch
 
 log = logging.getLogger(__name__)
 

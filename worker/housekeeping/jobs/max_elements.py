@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs import Round, removed_until_done
+from worker.housekeeping.registry import Round, removed_until_done
 
 log = logging.getLogger(__name__)
 

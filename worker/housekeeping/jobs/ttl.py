@@ -13,7 +13,7 @@ from shared.domain.clock import to_us
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs import Round, removed_until_done, until_done
+from worker.housekeeping.registry import Round, removed_until_done, until_done
 
 BATCH = 200
 REFUSED = 50

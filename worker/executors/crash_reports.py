@@ -19,8 +19,8 @@ from shared.domain.task import Outcome
 from shared.domain.traceparent import trace_id
 from shared.redis.client import text
 from shared.stores.task_types import TaskType
-from worker.held import Held
-from worker.link import Report
+from worker.engine.claimed_task import Held
+from worker.engine.redis_session import Report
 
 log = logging.getLogger(__name__)
 

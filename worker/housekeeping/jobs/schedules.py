@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 
 from shared.stores.locks import HeldLock
 from shared.stores.schedules import Fired, Timetable
-from worker.housekeeping.jobs import Round
 from worker.housekeeping.lateness import Lateness
+from worker.housekeeping.registry import Round
 
 
 class Schedules(Collector):

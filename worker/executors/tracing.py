@@ -17,16 +17,16 @@ from opentelemetry.trace import Link, Span
 
 from shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
 from shared.observability.tracing import Subject, Tracing, link_to
-from worker.log_tail import of_current_task
-from worker.span_frames import pack, unpack
+from worker.executors.log_capture import of_current_task
+from worker.executors.span_frames import pack, unpack
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from worker.channel import Assignment, Outcome
-    from worker.held import Held
-    from worker.link import Report
-    from worker.recorder import Recorder
+    from worker.engine.claimed_task import Held
+    from worker.engine.redis_session import Report
+    from worker.executors.ipc import Assignment, Outcome
+    from worker.executors.recorder import Recorder
 
 MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""

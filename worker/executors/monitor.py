@@ -11,15 +11,15 @@ from typing import Any
 from shared.config.settings import Settings
 from shared.failpoints import stop_point
 from shared.stores.task_types import TypeSet
-from worker import channel
-from worker.channel import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.crew import Crew
-from worker.executor_process import ExecutorProcess
-from worker.held import Held
-from worker.link import Link, Report
+from worker.engine.claimed_task import Held
+from worker.engine.prefetch import Pace
+from worker.engine.redis_session import Link, Report
+from worker.executors import ipc
+from worker.executors.crash_reports import Verdicts
+from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from worker.executors.pool import Crew
+from worker.executors.process import ExecutorProcess
 from worker.metrics import WorkerMetrics
-from worker.pace import Pace
-from worker.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ class Watch:
         """What one executor says. One that talks nonsense (a handler wrote into its pipe) is ended, not believed."""
         try:
             for name, *fields in executor.read():
-                if name == channel.OUTCOME:
-                    self._on_outcome(executor, channel.Outcome(*fields))
-                elif name == channel.HELLO:
+                if name == ipc.OUTCOME:
+                    self._on_outcome(executor, ipc.Outcome(*fields))
+                elif name == ipc.HELLO:
                     self.crew.greet(executor, TypeSet(*fields))
                     self.verdicts.types = self.crew.types
                     self.metrics.know(self.crew.types)
@@ -83,7 +83,7 @@ class Watch:
             executor.deaf = True
             executor.kill(f"pipes: the handler wrote into the executor's connection to its worker ({error})")
 
-    def _on_outcome(self, executor: ExecutorProcess, outcome: channel.Outcome) -> None:
+    def _on_outcome(self, executor: ExecutorProcess, outcome: ipc.Outcome) -> None:
         began_at = executor.began_at
         held = executor.finished(outcome.number)
         if held is None:
@@ -111,16 +111,16 @@ class Watch:
         )
 
     def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
-        if name == channel.SPAN:
+        if name == ipc.SPAN:
             self.on_span(fields)
             return
-        if name == channel.LEFT:
+        if name == ipc.LEFT:
             self._on_leftovers(executor, *fields)
             return
         held = executor.assigned.get(fields[0])
         if held is None:
             return
-        if name == channel.PROGRESS:
+        if name == ipc.PROGRESS:
             held.progress = fields[1]
             self.progress_came = True
         else:

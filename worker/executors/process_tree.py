@@ -1,7 +1,7 @@
 """Which processes belong to an executor, as /proc shows them, and how all of them are ended.
 
-Linux only; elsewhere nothing is found. The module is also the program that `worker.watchdog` starts, so it imports
-next to nothing: that process needs some megabytes less than any other of the worker.
+Linux only; elsewhere nothing is found. The module is also the program that `worker.executors.watchdog` starts, so it
+imports next to nothing: that process needs some megabytes less than any other of the worker.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from worker import channel, process_tree
-from worker.channel import ExecutorEnds, FrameReader
-from worker.held import Held
-from worker.process import memory_bytes, memory_exceeds
+from worker.engine.claimed_task import Held
+from worker.executors import ipc, process_tree
+from worker.executors.ipc import ExecutorEnds, FrameReader
+from worker.executors.operating_system import memory_bytes, memory_exceeds
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,19 @@ class ExecutorProcess:
     `assigned` holds its tasks in the order in which it runs them; the first is running once its ticket was read.
     """
 
-    def __init__(self, worker: str, longest_frame: int = channel.MOST_BYTES) -> None:
+    def __init__(self, worker: str, longest_frame: int = ipc.MOST_BYTES) -> None:
         """Raises OSError when the system gives no more files or processes; none is left open then."""
         with contextlib.ExitStack() as opened:
-            tasks_read, self._tasks = _unless_failed(opened, channel.wide_pipe())
+            tasks_read, self._tasks = _unless_failed(opened, ipc.wide_pipe())
             self._tickets_read, self._tickets = _unless_failed(opened, os.pipe())
-            self.news, news_write = _unless_failed(opened, channel.wide_pipe())
+            self.news, news_write = _unless_failed(opened, ipc.wide_pipe())
             os.set_blocking(self._tasks, False)
             os.set_blocking(self._tickets_read, False)
             os.set_blocking(self.news, False)
             mark = secrets.token_hex(16)
             ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker.executor", worker, str(os.getpid()), ends.as_argument()],
+                [sys.executable, "-m", "worker.executors.child", worker, str(os.getpid()), ends.as_argument()],
                 env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(ends.tasks, ends.tickets, ends.news),
@@ -91,18 +91,18 @@ class ExecutorProcess:
             self._next_begins()
         for task in tasks:
             self.assigned[task.number] = task
-        self._unsent += channel.frame((tasks[0].clock_offset_us, [tuple(task.assignment()) for task in tasks]))
+        self._unsent += ipc.frame((tasks[0].clock_offset_us, [tuple(task.assignment()) for task in tasks]))
         self.flush()
-        os.write(self._tickets, channel.tickets([task.number for task in tasks]))
+        os.write(self._tickets, ipc.tickets([task.number for task in tasks]))
 
     def take_back(self) -> list[Held]:
         """Takes back what it has not begun."""
-        numbers = channel.take_back_tickets(self._tickets_read, len(self.assigned) or 1)
+        numbers = ipc.take_back_tickets(self._tickets_read, len(self.assigned) or 1)
         return [self.assigned.pop(number) for number in numbers]
 
     def waiting(self) -> int:
         """How many of its tasks it has not begun."""
-        return channel.unread(self._tickets_read) // channel.TICKET
+        return ipc.unread(self._tickets_read) // ipc.TICKET
 
     def running(self) -> Held | None:
         """The task that it has begun."""

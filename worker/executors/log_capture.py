@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from worker.executors.recorder import Recorder
 from worker.handlers.context import current
-from worker.recorder import Recorder
 
 
 def of_current_task() -> Recorder | None:

@@ -25,7 +25,7 @@ from shared.errors import StoreUnavailable
 from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.quarantine import is_damage
-from worker.held import Held, read_claim
+from worker.engine.claimed_task import Held, read_claim
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Argument, ScriptCall, Scripts

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from worker.process_tree import MARK, Executor, children, end, started_at
+from worker.executors.process_tree import MARK, Executor, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
 

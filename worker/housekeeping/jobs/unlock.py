@@ -13,8 +13,8 @@ from shared.errors import LockLost
 from shared.failpoints import stop_point
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs import Round, until_done
 from worker.housekeeping.lateness import Lateness
+from worker.housekeeping.registry import Round, until_done
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shared.config.settings import Settings
 from shared.stores.task_types import TaskType, TypeSet, unpack
-from worker import channel
-from worker.executor_process import ExecutorProcess
-from worker.watchdog import Watchdog
+from worker.executors import ipc
+from worker.executors.process import ExecutorProcess
+from worker.executors.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Crew:
         self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
         self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
-        self._longest_frame = channel.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
+        self._longest_frame = ipc.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
         self.on_types: Callable[[], object] = lambda: None
         self._failed_starts = 0
         self._not_before = 0.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from shared.domain.traceparent import read_traceparent, trace_id
-from worker.channel import Assignment
+from worker.executors.ipc import Assignment
 
 
 @dataclass(slots=True, eq=False)

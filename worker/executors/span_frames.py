@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from worker import channel
+from worker.executors import ipc
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -17,7 +17,7 @@ def pack(span: ReadableSpan) -> tuple[Any, ...]:
     """A frame with everything about a span but whose it is."""
     scope = span.instrumentation_scope
     return (
-        channel.SPAN,
+        ipc.SPAN,
         span.name,
         _ids(span.context),
         _ids(span.parent),

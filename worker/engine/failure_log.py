@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from worker.link import Report
+from worker.engine.redis_session import Report
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The worker's one thread: claims tasks, gives them to executors, reports how attempts ended."""

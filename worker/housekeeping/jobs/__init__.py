@@ -1,0 +1,1 @@
+"""What housekeeping does, one file for each job."""
