@@ -14,15 +14,14 @@ from flask import Flask, Response
 from redis import Redis
 from werkzeug.routing import BaseConverter
 
-from gateway import errors, middleware
-from gateway.batch_intake import BatchIntake
-from gateway.breaker import Breaker
-from gateway.catalogue import Catalogue
-from gateway.door import Door
-from gateway.endpoints import Guards, Limits, register
-from gateway.events import Announcer
+from gateway.auth.authenticator import Door
+from gateway.circuit_breaker import Breaker
+from gateway.events.broadcaster import Announcer
+from gateway.http import errors, middleware
+from gateway.http.endpoints import Guards, Limits, register
+from gateway.http.openapi import document
 from gateway.metrics import Metrics
-from gateway.openapi import document
+from gateway.metrics_federation import Sources
 from gateway.readiness import Readiness
 from gateway.routes.batch_progress import BatchRoutes
 from gateway.routes.batches import BatchSubmission
@@ -39,8 +38,9 @@ from gateway.routes.schedules import ScheduleRoutes
 from gateway.routes.tasks import Tasks
 from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
-from gateway.sources import Sources
-from gateway.submissions import Submissions
+from gateway.tasks.batch_planner import BatchIntake
+from gateway.tasks.task_factory import Submissions
+from gateway.tasks.type_cache import Catalogue
 from shared.config.settings import Settings
 from shared.domain.task import TASK_ID
 from shared.observability.instrumentation import trace_redis, trace_requests

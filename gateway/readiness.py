@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gateway.catalogue import NO_TYPES, Catalogue
+from gateway.tasks.type_cache import NO_TYPES, Catalogue
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = {
     "worker": ["worker.main"],
     "worker.housekeeping": ["worker.housekeeping.main"],
-    "gateway": ["gateway.serve", "gateway.app", "gateway.intake", "gunicorn.arbiter"],
+    "gateway": ["gateway.serve", "gateway.app", "gateway.http.server", "gunicorn.arbiter"],
     "dashboard": ["dashboard.serve", "dashboard.app", "dashboard.intake", "gunicorn.arbiter"],
 }
 """The parts, and what each of them has imported once it serves."""

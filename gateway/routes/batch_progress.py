@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import errors, present, schemas
-from gateway.endpoints import Act, Answer, Reply, endpoint
+from gateway import present, schemas
+from gateway.http import errors
+from gateway.http.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import bad_cursor
 from shared.stores.api_keys import Scope
 from shared.stores.batches import Batches

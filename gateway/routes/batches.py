@@ -9,12 +9,13 @@ from typing import Any
 
 from flask import g
 
-from gateway import errors, ndjson, schemas
-from gateway.batch_intake import BatchIntake, Identity, Item, accepted, plan, problem
-from gateway.batch_stream import BatchStream
-from gateway.endpoints import REPLAYED, Answer, Reply, endpoint
-from gateway.errors import Refusal
-from gateway.ndjson import Lines
+from gateway import schemas
+from gateway.http import errors, ndjson
+from gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
+from gateway.http.errors import Refusal
+from gateway.http.ndjson import Lines
+from gateway.tasks.batch_planner import BatchIntake, Identity, Item, accepted, plan, problem
+from gateway.tasks.batch_stream import BatchStream
 from shared.domain.task import NewTask
 from shared.errors import StoreUnavailable
 from shared.failpoints import stop_point

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import errors, schemas
-from gateway.endpoints import Act, Answer, Reply, endpoint
+from gateway import schemas
+from gateway.http import errors
+from gateway.http.endpoints import Act, Answer, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.domain.task import TaskState
 from shared.failpoints import stop_point

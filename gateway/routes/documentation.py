@@ -9,10 +9,10 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from gateway import errors
 from gateway.docs import page
-from gateway.endpoints import JSON, Answer, F, Reply, endpoint
-from gateway.errors import KINDS, Refusal
+from gateway.http import errors
+from gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
+from gateway.http.errors import KINDS, Refusal
 
 _ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 
 from flask import request
 
-from gateway import errors, present
-from gateway.endpoints import Answer, Reply, endpoint
-from gateway.events import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
+from gateway import present
+from gateway.events.broadcaster import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
+from gateway.http import errors
+from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.schemas.batches import BatchView
 from gateway.schemas.tasks import TaskView
 from shared.domain import strict_json

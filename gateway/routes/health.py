@@ -9,10 +9,11 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from gateway import errors, schemas
-from gateway.breaker import Breaker
-from gateway.endpoints import Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway import schemas
+from gateway.circuit_breaker import Breaker
+from gateway.http import errors
+from gateway.http.endpoints import Answer, Reply, endpoint
+from gateway.http.errors import Refusal
 from gateway.readiness import Readiness
 from shared.config.settings import Settings
 from shared.doctor import Level, examine, worst

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 from redis import Redis
 
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.schemas.values import NextCursor, View
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none

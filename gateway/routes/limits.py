@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway import errors
-from gateway.door import actor
-from gateway.endpoints import Act, Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway.auth.authenticator import actor
+from gateway.http import errors
+from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
 from shared.stores.api_keys import Scope
 from shared.stores.limits import Limits, LimitState, read_limit

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from gateway import errors
-from gateway.door import actor
-from gateway.endpoints import Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway.auth.authenticator import actor
+from gateway.http import errors
+from gateway.http.endpoints import Answer, Reply, endpoint
+from gateway.http.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
 from shared.redis import keys
 from shared.stores.api_keys import Scope

@@ -5,9 +5,9 @@ from __future__ import annotations
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway import schemas
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.metrics import Metrics
-from gateway.sources import Sources
+from gateway.metrics_federation import Sources
 
 
 class MetricsRoutes:

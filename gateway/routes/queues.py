@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from gateway import errors, present, schemas, wording
-from gateway.door import actor
-from gateway.endpoints import Act, Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway import present, schemas
+from gateway.auth.authenticator import actor
+from gateway.http import errors
+from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.errors import Refusal
+from gateway.tasks import validation_messages
 from shared.stores.api_keys import Scope
 from shared.stores.queues import Queues
 
@@ -74,7 +76,7 @@ class QueueRoutes:
     def _queue(self, name: str) -> str:
         queue = self.default_priority if name == "default" else name
         if queue not in self.queues.weights:
-            known = wording.choices(self.queues.weights)
+            known = validation_messages.choices(self.queues.weights)
             raise Refusal(errors.NOT_FOUND, f"there is no queue {name}: there are {known}")
         return queue
 

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 from flask import g
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway import errors, present, schemas
-from gateway.catalogue import Catalogue
-from gateway.endpoints import Act, Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway import present, schemas
+from gateway.http import errors
+from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.values import Body, Tag, View
-from gateway.submissions import webhook_of
+from gateway.tasks.task_factory import webhook_of
+from gateway.tasks.type_cache import Catalogue
 from shared.domain import strict_json
 from shared.domain.schedule import (
     NOT_TO_BE_SCHEDULED,

@@ -9,11 +9,12 @@ from typing import Any
 
 from flask import g
 
-from gateway import errors, present, schemas
-from gateway.catalogue import Catalogue
-from gateway.endpoints import REPLAYED, Act, Answer, Reply, endpoint
-from gateway.errors import Refusal
-from gateway.submissions import Submissions, refusal_of
+from gateway import present, schemas
+from gateway.http import errors
+from gateway.http.endpoints import REPLAYED, Act, Answer, Reply, endpoint
+from gateway.http.errors import Refusal
+from gateway.tasks.task_factory import Submissions, refusal_of
+from gateway.tasks.type_cache import Catalogue
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import NewTask, TaskState
 from shared.failpoints import stop_point

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gateway import errors, present, schemas
-from gateway.catalogue import Catalogue
-from gateway.endpoints import Answer, Reply, endpoint
-from gateway.errors import Refusal
+from gateway import present, schemas
+from gateway.http import errors
+from gateway.http.endpoints import Answer, Reply, endpoint
+from gateway.http.errors import Refusal
+from gateway.tasks.type_cache import Catalogue
 from shared.domain.retry import RetryPolicy
 
 

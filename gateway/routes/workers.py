@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway import present, schemas
-from gateway.endpoints import Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, Reply, endpoint
 from shared.stores.workers import Workers
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic.functional_validators import AfterValidator
 
-from gateway.wording import choices, shown
+from gateway.tasks.validation_messages import choices, shown
 from shared.domain.task import TASK_ID, On, OnParentFailure
 from shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 from shared.http.egress_policy import Outside

@@ -354,7 +354,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a scope that nobody looks at",
         KEYS,
-        "gateway/door.py",
+        "gateway/auth/authenticator.py",
         "        if not key.may(scope):\n",
         "        if False:\n",
         _tests("integration/gateway/test_keys", "test_a_route_lets_in_whoever_has_its_scope_and_nobody_else"),
@@ -568,7 +568,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an outage that is told as a fault of ours",
         BOUNDED,
-        "gateway/errors.py",
+        "gateway/http/errors.py",
         "        case StoreUnavailable():\n            return _of_store(error)\n",
         "        case StoreUnavailable():\n            return Refusal(INTERNAL, str(error))\n",
         _AWAY,
@@ -593,7 +593,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a gateway that remembers every task",
         STEADY,
-        "gateway/submissions.py",
+        "gateway/tasks/task_factory.py",
         '        """These tasks were accepted."""\n',
         '        Submissions.count.__dict__.setdefault("leak", []).append(tasks)\n',
         _LOAD,

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis import Redis
 
-from gateway.events import Announcer, Sight, Stream
+from gateway.events.broadcaster import Announcer, Sight, Stream
 from shared.client import Client, TaskState, new_task
 from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway

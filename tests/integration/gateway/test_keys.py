@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 import gateway.routes
 from gateway.app import create_app
-from gateway.door import Door
+from gateway.auth.authenticator import Door
 from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys

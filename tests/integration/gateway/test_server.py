@@ -25,7 +25,7 @@ import pytest
 from redis import Redis
 
 import dashboard.intake
-from gateway.intake import Parser, Server
+from gateway.http.server import Parser, Server
 from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
 from shared.stores.task_types import TaskType, TaskTypes
@@ -413,7 +413,9 @@ def test_connections_that_ask_for_nothing_make_place_when_there_are_nearly_as_ma
 def test_a_stream_behind_another_request_leaves_the_loop_by_the_loop_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that took its connection away would do so while the loop goes over them."""
     left: list[threading.Thread] = []
-    monkeypatch.setattr("gateway.intake.Channel.leave", lambda self, streams: left.append(threading.current_thread()))
+    monkeypatch.setattr(
+        "gateway.http.server.Channel.leave", lambda self, streams: left.append(threading.current_thread())
+    )
     server = idle_server()
     with closing(socket.create_connection(server.socket.getsockname(), timeout=30)) as caller:
         caller.sendall(

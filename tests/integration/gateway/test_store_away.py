@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from flask.testing import FlaskClient
 
-from gateway.breaker import PAUSE, Breaker
+from gateway.circuit_breaker import PAUSE, Breaker
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stores.queues import Queues

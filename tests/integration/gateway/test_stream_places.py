@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.test import EnvironBuilder
 
-from gateway import errors, streams
-from gateway.errors import Refusal
-from gateway.ndjson import PATIENCE, Lines
-from gateway.streams import Body, Connection, Streams
+from gateway.http import errors, streams
+from gateway.http.errors import Refusal
+from gateway.http.ndjson import PATIENCE, Lines
+from gateway.http.streams import Body, Connection, Streams
 from shared.stores.api_keys import Scope, new_key
 from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway

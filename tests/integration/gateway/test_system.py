@@ -18,7 +18,7 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.errors import KINDS
+from gateway.http.errors import KINDS
 from gateway.metrics import MOST_TYPES, Metrics
 from shared.redis import keys
 from shared.redis.client import raw

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import jsonschema_rs
 
-from gateway import errors, wording
-from gateway.errors import Refusal
+from gateway.http import errors
+from gateway.http.errors import Refusal
+from gateway.tasks import validation_messages
 from shared.domain.task import WEBHOOK_TYPE
 from shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
@@ -178,7 +179,8 @@ class Catalogue:
         known = self.names()
         if not known:
             return Refusal(errors.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
-        detail = f"{wording.shown(name)} is no task type that a worker offers: known are {wording.choices(known)}"
+        unknown = f"{validation_messages.shown(name)} is no task type that a worker offers"
+        detail = f"{unknown}: known are {validation_messages.choices(known)}"
         return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
 
 
@@ -202,7 +204,7 @@ def _text(mistake: Any, schema: Mapping[str, Any]) -> str:
     if mistake.schema_path and mistake.schema_path[-1] in ("anyOf", "oneOf"):
         kinds = _alternatives(schema, mistake.schema_path)
         if kinds:
-            return f"must be {wording.either(kinds)}, got {wording.shown(mistake.instance)}"
+            return f"must be {validation_messages.either(kinds)}, got {validation_messages.shown(mistake.instance)}"
     text: str = mistake.message
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 
-from gateway.errors import FOREIGN, Refusal
+from gateway.http.errors import FOREIGN, Refusal
 from shared.domain.traceparent import checked, trace_id
 from shared.http.bind import answers_to, is_loopback
 from shared.observability.tracing import log_fields

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway import errors
-from gateway.errors import Refusal
+from gateway.http import errors
+from gateway.http.errors import Refusal
 from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
-from gateway.submissions import Submissions, refusal_of
+from gateway.tasks.task_factory import Submissions, refusal_of
 from shared.domain.task import BatchPlace, NewTask, TaskState
 from shared.failpoints import stop_point
 from shared.stores.batches import Batches, BatchTerms

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from gateway import errors
-from gateway.errors import Refusal
+from gateway.http import errors
+from gateway.http.errors import Refusal
 from shared.domain import strict_json
 from shared.errors import InvalidJSON
 

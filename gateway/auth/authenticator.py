@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from flask import g, request
 
-from gateway import errors
-from gateway.errors import Refusal
+from gateway.http import errors
+from gateway.http.errors import Refusal
 from shared.errors import StoreUnavailable
 from shared.redis.client import translated
 from shared.stores.api_keys import ApiKey, Keyring, Scope
 
 if TYPE_CHECKING:
-    from gateway.breaker import Breaker
+    from gateway.circuit_breaker import Breaker
     from gateway.metrics import Metrics
     from shared.redis.scripts import Scripts
 

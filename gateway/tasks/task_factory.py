@@ -11,13 +11,14 @@ from typing import Any
 from flask import g
 from pydantic import ValidationError
 
-from gateway import errors, wording
-from gateway.catalogue import Catalogue
-from gateway.door import actor
-from gateway.errors import Refusal
+from gateway.auth.authenticator import actor
+from gateway.http import errors
+from gateway.http.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.batches import BatchItemBody
 from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
+from gateway.tasks import validation_messages
+from gateway.tasks.type_cache import Catalogue
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
 from shared.observability.tracing import Tracing, subject_of
@@ -70,11 +71,13 @@ class Submissions:
     ) -> NewTask:
         """One item of a batch that came at `since`, under its id. Raises Refusal with all that is wrong with it."""
         if not isinstance(value, dict):
-            raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
+            raise errors.invalid(
+                [errors.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
+            )
         try:
             body = BatchItemBody.model_validate(value, context=self.context)
         except ValidationError as error:
-            mistakes = wording.explain(error, BatchItemBody)
+            mistakes = validation_messages.explain(error, BatchItemBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
         self.catalogue.check(body.type, body.data, since)
         parents = _parents(body.depends_on, find) if body.depends_on else ()

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors, ndjson, wording
-from gateway.door import actor
-from gateway.errors import Kind, Refusal
-from gateway.ndjson import Lines
+from gateway.auth.authenticator import actor
+from gateway.http import errors, ndjson
+from gateway.http.errors import Kind, Refusal
+from gateway.http.ndjson import Lines
+from gateway.tasks import validation_messages
 from shared.domain import strict_json
 from shared.redis.connections import note_what_is_sent
 from shared.stores.api_keys import Scope
@@ -30,8 +31,8 @@ from shared.stores.idempotency import Request
 if TYPE_CHECKING:
     from flask import Flask
 
-    from gateway.breaker import Breaker
-    from gateway.door import Door
+    from gateway.auth.authenticator import Door
+    from gateway.circuit_breaker import Breaker
     from shared.stores.audit import Audit
 
 log = logging.getLogger(__name__)
@@ -254,7 +255,7 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
         return model.model_validate(request.args.to_dict(), context=limits.context)
     except ValidationError as error:
         raise errors.invalid(
-            [errors.parameter_error(str(path[0]), text) for path, text in wording.explain(error, model)]
+            [errors.parameter_error(str(path[0]), text) for path, text in validation_messages.explain(error, model)]
         ) from None
 
 
@@ -271,11 +272,15 @@ def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
 
 def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
     if not isinstance(value, dict):
-        raise errors.invalid([errors.field_error((), f"must be a JSON object, got {wording.kind_of(value)}")])
+        raise errors.invalid(
+            [errors.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
+        )
     try:
         return model.model_validate(value, context=limits.context)
     except ValidationError as error:
-        raise errors.invalid([errors.field_error(path, text) for path, text in wording.explain(error, model)]) from None
+        raise errors.invalid(
+            [errors.field_error(path, text) for path, text in validation_messages.explain(error, model)]
+        ) from None
 
 
 def _read_lines(about: Endpoint, limits: Limits) -> Lines:

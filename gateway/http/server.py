@@ -15,10 +15,10 @@ from typing import Any
 from waitress.adjustments import Adjustments
 from waitress.channel import ClientDisconnected
 
-from gateway import errors, ndjson
-from gateway.errors import Kind, Refusal
-from gateway.events import Stream
-from gateway.streams import Streams
+from gateway.events.broadcaster import Stream
+from gateway.http import errors, ndjson
+from gateway.http.errors import Kind, Refusal
+from gateway.http.streams import Streams
 from shared.http import server
 
 log = logging.getLogger(__name__)

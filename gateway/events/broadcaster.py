@@ -17,8 +17,8 @@ from hashlib import blake2b
 from queue import SimpleQueue
 from typing import Protocol
 
-from gateway import errors
-from gateway.errors import Refusal
+from gateway.http import errors
+from gateway.http.errors import Refusal
 from shared.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway import errors, ndjson, schemas
-from gateway.endpoints import JSON, Answer, Endpoint
-from gateway.errors import Kind
+from gateway import schemas
+from gateway.http import errors, ndjson
+from gateway.http.endpoints import JSON, Answer, Endpoint
+from gateway.http.errors import Kind
 from shared.domain.task import TASK_ID
 
 Document = dict[str, Any]

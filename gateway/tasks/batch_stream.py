@@ -17,11 +17,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway import errors, wording
-from gateway.batch_intake import BatchIntake, Identity, Item, problem
-from gateway.errors import Refusal
-from gateway.ndjson import Lines
+from gateway.http import errors
+from gateway.http.errors import Refusal
+from gateway.http.ndjson import Lines
 from gateway.schemas.batches import BatchLineBody, BatchTermsBody
+from gateway.tasks import validation_messages
+from gateway.tasks.batch_planner import BatchIntake, Identity, Item, problem
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, NewTask
 from shared.errors import InvalidJSON, StoreUnavailable
@@ -171,7 +172,7 @@ class BatchStream:
         try:
             return BatchLineBody.model_validate(value, context=self.intake.submissions.context).batch
         except ValidationError as error:
-            mistakes = wording.explain(error, BatchLineBody)
+            mistakes = validation_messages.explain(error, BatchLineBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
 
 

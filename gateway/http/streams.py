@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from gateway import errors
-from gateway.errors import Refusal
-from gateway.ndjson import PATIENCE
+from gateway.http import errors
+from gateway.http.errors import Refusal
+from gateway.http.ndjson import PATIENCE
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Who is asking, and what for: API keys, scopes and rates."""

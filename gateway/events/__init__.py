@@ -1,0 +1,1 @@
+"""Streams of events: what changes, sent to those who listen."""
