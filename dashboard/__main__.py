@@ -6,8 +6,8 @@ import os
 import socket
 import sys
 
+from dashboard.auth.users import print_user
 from dashboard.serve import serve
-from dashboard.users import print_user
 from shared.config import foreign_names
 from shared.config.settings import load_or_exit
 from shared.observability import logs

@@ -8,9 +8,9 @@ from typing import Any
 
 import jsonschema_rs
 
+from dashboard.auth.users import Person
 from dashboard.present import Redaction
 from dashboard.queries import Queries
-from dashboard.users import Person
 from shared.domain import payload, strict_json
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id

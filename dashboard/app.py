@@ -15,10 +15,15 @@ from redis import Redis
 from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 from werkzeug.routing import BaseConverter
 
-from dashboard import present, security
+from dashboard import present
 from dashboard.actions import Actions, Refused
+from dashboard.auth import security
+from dashboard.auth.sessions import Sessions
+from dashboard.auth.users import Role, Users
 from dashboard.background import Background
+from dashboard.explain.status import waiting_for
 from dashboard.metrics import Metrics
+from dashboard.overview import Lookout
 from dashboard.pages import (
     audit,
     batches,
@@ -38,10 +43,6 @@ from dashboard.pages import (
 )
 from dashboard.present import Redaction
 from dashboard.queries import Queries
-from dashboard.sessions import Sessions
-from dashboard.snapshot import Lookout
-from dashboard.users import Role, Users
-from dashboard.why import waiting_for
 from shared.config.settings import Settings
 from shared.domain.sanitize import plain
 from shared.errors import (

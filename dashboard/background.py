@@ -8,7 +8,7 @@ import threading
 import time
 
 from dashboard.follow_up import FollowUp
-from dashboard.snapshot import Lookout
+from dashboard.overview import Lookout
 from shared.errors import TaskQueueError
 from shared.stores.bulk_actions import BulkAction, BulkActions
 

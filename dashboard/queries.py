@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from redis import Redis
 
-from dashboard.memory import QUICK, Memory
-from dashboard.snapshot import Lookout, Snapshot
-from dashboard.watchlist import SMALL, Watchlist
+from dashboard.cache import QUICK, Memory
+from dashboard.overview import Lookout, Snapshot
+from dashboard.status_cache import SMALL, Watchlist
 from shared.domain.task import TaskDetail, TaskState, TaskSummary
 from shared.redis import keys
 from shared.redis.client import text, translated

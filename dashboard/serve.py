@@ -1,6 +1,6 @@
 """One process of gunicorn with threads: people are few, and one process means one shared look at Redis.
 
-A thread gets a request when all of it has arrived (`intake.py`), so nobody who sends slowly holds one.
+A thread gets a request when all of it has arrived (`server.py`), so nobody who sends slowly holds one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from dashboard.users import Users
+from dashboard.auth.users import Users
 from shared.config.settings import Settings
 from shared.http import bind
 from shared.http.gunicorn import Served, refuse_open_door
@@ -51,7 +51,7 @@ class Dashboard(Served):
 
     def load_config(self) -> None:
         self.configure(
-            workers=1, worker_class="dashboard.intake.Intake", threads=THREADS, graceful_timeout=DRAIN_SECONDS
+            workers=1, worker_class="dashboard.server.Intake", threads=THREADS, graceful_timeout=DRAIN_SECONDS
         )
 
     def load(self) -> Flask:

@@ -30,7 +30,7 @@ MODULES = {
     "worker": ["worker.main"],
     "worker.housekeeping": ["worker.housekeeping.main"],
     "gateway": ["gateway.serve", "gateway.app", "gateway.http.server", "gunicorn.arbiter"],
-    "dashboard": ["dashboard.serve", "dashboard.app", "dashboard.intake", "gunicorn.arbiter"],
+    "dashboard": ["dashboard.serve", "dashboard.app", "dashboard.server", "gunicorn.arbiter"],
 }
 """The parts, and what each of them has imported once it serves."""
 _READ_WHILE_LOADING = (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, render_template
 
-from dashboard.alerts import alerts
-from dashboard.snapshot import Snapshot
+from dashboard.explain.alerts import alerts
+from dashboard.overview import Snapshot
 
 if TYPE_CHECKING:
     from dashboard.app import Desk

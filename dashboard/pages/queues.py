@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, flash, redirect, render_template, request, url_for
 
-from dashboard.security import needs, person
-from dashboard.users import Role
+from dashboard.auth.security import needs, person
+from dashboard.auth.users import Role
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

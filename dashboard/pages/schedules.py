@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, flash, redirect, render_template, request, url_for
 
 from dashboard.actions import Refused
+from dashboard.auth.security import needs, person
+from dashboard.auth.users import Role
 from dashboard.present import Redaction, pretty
-from dashboard.security import needs, person
-from dashboard.users import Role
 from shared.domain.schedule import Missed, Overlap, Schedule, upcoming
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, g, redirect, render_template, request, session
 
-from dashboard.doorman import Doorman, KeptOut, is_known, remember
-from dashboard.security import mark, safe_target
+from dashboard.auth.login_throttle import Doorman, KeptOut, is_known, remember
+from dashboard.auth.security import mark, safe_target
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

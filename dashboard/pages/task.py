@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 
 from dashboard.actions import Refused, as_command
-from dashboard.graph import draw
+from dashboard.auth.security import needs, person
+from dashboard.auth.users import Role
+from dashboard.explain.graph import draw
+from dashboard.explain.status import Ties, why
+from dashboard.explain.timeline import waterfall
 from dashboard.present import pretty
-from dashboard.security import needs, person
-from dashboard.users import Role
-from dashboard.waterfall import waterfall
-from dashboard.why import Ties, why
 from shared.domain.task import TaskDetail, TaskState
 from shared.errors import BatchNotFound
 from shared.stores.dependencies import Kin

@@ -1,7 +1,7 @@
 """Server-Sent Events: whoever watches a task or a batch is told of every change, until it has ended.
 
 A stream holds no thread. One thread of a process looks at everything that is watched, four times a second and in one
-round trip, however many watch it; the loop of `intake.py` keeps the connections and writes to them. An event is the
+round trip, however many watch it; the loop of `server.py` keeps the connections and writes to them. An event is the
 whole present state, and its id follows from that, so whoever comes back with Last-Event-ID, to whichever process, is
 told what is new to him and nothing else. Who reads too slowly for that is cut off, and may come back.
 """

@@ -1,4 +1,4 @@
-"""Requests that are answered while they arrive: their connection leaves the loop of `intake.py` and gets a thread.
+"""Requests that are answered while they arrive: their connection leaves the loop of `server.py` and gets a thread.
 
 The thread reads from the socket only when the app wants more, so a sender that is faster than Redis is held up by TCP,
 and nothing grows. It writes what the app answers as soon as the other side takes it; a sender that reads nothing until

@@ -291,7 +291,7 @@ class Settings(BaseModel):
 
     # The dashboard and its people
     dashboard_users: Names = _at(
-        "dashboard.users", (), "Who may sign in: name:role:hash, ...; roles are viewer, operator and admin."
+        "dashboard.auth.users", (), "Who may sign in: name:role:hash, ...; roles are viewer, operator and admin."
     )
     dashboard_users_file: str = _at("dashboard.users_file", "", "File with more users, one name:role:hash a line.")
     dashboard_secret: str = _at(

@@ -18,7 +18,7 @@ from flask import Flask
 from redis import Redis
 
 from dashboard.app import create_app as create_dashboard
-from dashboard.users import Users
+from dashboard.auth.users import Users
 from gateway.app import create_app as create_gateway
 from shared.config.settings import Settings
 from shared.domain.schedule import Missed, Overlap, Schedule

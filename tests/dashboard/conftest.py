@@ -16,7 +16,7 @@ from redis import Redis
 from werkzeug.test import TestResponse
 
 from dashboard.app import create_app
-from dashboard.users import Users
+from dashboard.auth.users import Users
 from shared.config.settings import Settings
 from shared.domain import failure_fingerprint
 from shared.redis.client import connect

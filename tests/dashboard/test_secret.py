@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from redis import Redis
 
-from dashboard.security import SecretKeeper
+from dashboard.auth.security import SecretKeeper
 from shared.redis import keys
 from shared.redis.client import text
 

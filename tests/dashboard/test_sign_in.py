@@ -11,10 +11,10 @@ from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
-from dashboard import doorman
-from dashboard.doorman import COOKIE, Doorman
-from dashboard.security import safe_target
-from dashboard.users import Users
+from dashboard.auth import login_throttle
+from dashboard.auth.login_throttle import COOKIE, Doorman
+from dashboard.auth.security import safe_target
+from dashboard.auth.users import Users
 from shared.errors import SettingsError
 from shared.stores.bulk_actions import BulkActions
 from tests.dashboard.conftest import Browser, bury
@@ -158,7 +158,7 @@ def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
 
 def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(doorman, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Doorman, "STRANGERS", 3)
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
     now[0] += Doorman.WAIT

@@ -12,10 +12,10 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
-from dashboard import memory, snapshot, watchlist
-from dashboard.memory import READS, Memory
+from dashboard import cache, overview, status_cache
+from dashboard.cache import READS, Memory
+from dashboard.overview import Lookout
 from dashboard.present import Redaction
-from dashboard.snapshot import Lookout
 from shared.redis.scripts import Scripts
 from tests.dashboard.conftest import Browser, bury
 from tests.harness import System, wait_until
@@ -25,7 +25,7 @@ REFRESH = 5.0
 TICK = 0.25
 A_ROUND = int(REFRESH / TICK)
 WINDOW = 12.0
-READ_TOGETHER = WINDOW / memory.FRESH
+READ_TOGETHER = WINDOW / cache.FRESH
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     found = Watch()
-    for module in (memory, snapshot, watchlist):
+    for module in (cache, overview, status_cache):
         monkeypatch.setattr(module, "time", found)
     return found
 
@@ -143,12 +143,12 @@ def test_large_records_are_not_read_for_others(browser: Browser, watch: Watch, s
 def test_large_records_are_not_kept_beyond_a_bound(
     browser: Browser, watch: Watch, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchlist, "KEPT", 50_000)
+    monkeypatch.setattr(status_cache, "KEPT", 50_000)
     a, b, c, d = (system.submit("noop", f'"{"x" * 20_000}"') for _ in range(4))
     small, huge = system.submit("noop"), system.submit("noop", f'"{"x" * 60_000}"')
     kept = [(a, {a}), (b, {a, b}), (c, {a, b, c}), (d, {b, c, d}), (small, {c, d, small}), (huge, {c, d, small, huge})]
     for task, expected in [*kept, (small, {c, d, small})]:
-        watch.now += memory.FRESH + 1
+        watch.now += cache.FRESH + 1
         browser.text(f"/tasks/{task}")
         assert set(browser.app.extensions["queries"].watchlist.watched) == expected
 

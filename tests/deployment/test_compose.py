@@ -17,7 +17,7 @@ import yaml
 
 import dashboard.serve
 import gateway.serve
-from dashboard.users import Users
+from dashboard.auth.users import Users
 from shared.config.settings import Settings, load
 from shared.errors import SettingsError
 from shared.stores.api_keys import Keyring, Scope, new_key

@@ -20,8 +20,8 @@ SUSPECT = re.compile(rf"(?i){_WORDS}.*[=!]=|[=!]=.*{_WORDS}")
 """A line without this needs no closer look, which takes a while."""
 COMPARED = {
     "shared/stores/api_keys.py": "hmac.compare_digest(digest, ",
-    "dashboard/security.py": "hmac.compare_digest(given.encode(), known.encode())",
-    "dashboard/users.py": "check_password_hash(",
+    "dashboard/auth/security.py": "hmac.compare_digest(given.encode(), known.encode())",
+    "dashboard/auth/users.py": "check_password_hash(",
 }
 """Where secrets that come from outside are compared."""
 NO_SECRETS = {

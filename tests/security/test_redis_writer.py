@@ -9,8 +9,8 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
-from dashboard.sessions import Sessions
-from dashboard.users import Users
+from dashboard.auth.sessions import Sessions
+from dashboard.auth.users import Users
 from shared.domain import payload
 from shared.domain.task import TaskState
 from shared.redis import keys

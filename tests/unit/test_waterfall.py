@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.waterfall import MOST_ATTEMPTS, waterfall
+from dashboard.explain.timeline import MOST_ATTEMPTS, waterfall
 from shared.domain.task import Attempt, InnerSpan, Outcome, TaskDetail, TaskState, TaskSummary
 
 BEGUN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

@@ -24,7 +24,7 @@ import httpx
 import pytest
 from redis import Redis
 
-import dashboard.intake
+import dashboard.server
 from gateway.http.server import Parser, Server
 from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
@@ -310,7 +310,7 @@ def test_what_is_no_clear_http_is_refused_as_a_problem(running: Running, request
     assert b"\r\nX-Evil" not in head
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
 def test_chunks_of_an_older_version_are_not_taken_for_the_next_request(kind: type[intake.Server]) -> None:
     server = idle_server(kind=kind)
     parser = kind.channel_class.parser_class(server.adj)
@@ -507,7 +507,7 @@ def test_a_stream_behind_an_answer_that_nobody_takes_ends_with_it() -> None:
     server.close()
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
 def test_answers_that_nobody_reads_share_a_bound_and_who_reads_gets_all_of_his(
     kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -546,7 +546,7 @@ def test_who_takes_nothing_of_his_answer_is_late_and_who_takes_some_is_not(monke
     server.close()
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.intake.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
 def test_bodies_that_do_not_end_share_a_bound_and_the_oldest_large_one_makes_room(
     kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from flask import current_app, request
 
-from dashboard.security import mark
-from dashboard.users import Person, Users
+from dashboard.auth.security import mark
+from dashboard.auth.users import Person, Users
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from dashboard.memory import Memory
+from dashboard.cache import Memory
 from dashboard.metrics import Metrics
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dashboard.overview import Snapshot
 from dashboard.present import duration
-from dashboard.snapshot import Snapshot
 from shared.domain.task import TaskState
 from shared.stores.queues import QueueInfo
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dashboard.overview import Snapshot
 from dashboard.present import ago, duration
-from dashboard.snapshot import Snapshot
 from shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
 from shared.stores.batches import Batch
 from shared.stores.dependencies import Relative

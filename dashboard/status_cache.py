@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from dashboard.memory import FRESH, OUTAGE
+from dashboard.cache import FRESH, OUTAGE
 from shared.errors import StoreUnavailable, TaskNotFound
 from shared.stores.tasks import Reading, Records
 

@@ -19,8 +19,8 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from redis.exceptions import RedisError
 
-from dashboard.sessions import Sessions
-from dashboard.users import ANYONE, Person, Role, Users
+from dashboard.auth.sessions import Sessions
+from dashboard.auth.users import ANYONE, Person, Role, Users
 from shared.config.settings import Settings
 from shared.http.bind import answers_to
 from shared.redis import keys
