@@ -11,7 +11,7 @@ import time
 from urllib.parse import urlsplit
 
 
-class Relay:
+class SpanForwarder:
     """Passes bytes between one part and the server, in a thread of its own."""
 
     def __init__(self, url: str, host: str = "127.0.0.1") -> None:

@@ -33,14 +33,14 @@ from shared.redis.startup_check import exit_if_unusable
 from shared.stores.limits import Limit, Limits
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
-from worker.engine.claimed_task import Held
+from worker.engine.claimed_task import ClaimedTask
 from worker.engine.loop import Engine, Hooks, forward_signals
-from worker.engine.notifications import Ear, Listener, Subscription
-from worker.engine.redis_session import Link
-from worker.executors.crash_reports import Verdicts
-from worker.executors.monitor import Watch
-from worker.executors.pool import CannotStart, Crew
-from worker.executors.tracing import Relay
+from worker.engine.notifications import BlockingPopListener, Listener, PubSubListener
+from worker.engine.redis_session import RedisSession
+from worker.executors.crash_reports import CrashReports
+from worker.executors.monitor import ExecutorMonitor
+from worker.executors.pool import CannotStart, ExecutorPool
+from worker.executors.tracing import SpanForwarder
 from worker.executors.watchdog import Watchdog
 from worker.metrics import Holdings, WorkerMetrics
 
@@ -118,8 +118,8 @@ class Heartbeat:
         info = self.info()
         self.busy = info.state != "idle" or info.completed != self.completed
         self.completed = info.completed
-        crew, draining = self.engine.crew, self.engine.draining_until is not None
-        types, names = crew.types, crew.type_set
+        pool, draining = self.engine.pool, self.engine.draining_until is not None
+        types, names = pool.types, pool.type_set
         if names is None or draining:
             self.workers.announce(info)
             return
@@ -149,17 +149,17 @@ class Heartbeat:
 
     def holdings(self) -> Holdings:
         """What this worker has right now; asked by the heartbeat, and by whoever reads the metrics."""
-        crew = list(self.engine.crew.members)
+        pool = list(self.engine.pool.members)
         return Holdings(
-            executors=len(crew),
-            held=len(self.engine.ready) + sum(len(executor.assigned) for executor in crew),
-            memory_bytes=sum(executor.memory_bytes() for executor in crew),
+            executors=len(pool),
+            held=len(self.engine.ready) + sum(len(executor.assigned) for executor in pool),
+            memory_bytes=sum(executor.memory_bytes() for executor in pool),
         )
 
     def info(self) -> WorkerInfo:
-        metrics, crew, slots = self.engine.metrics, list(self.engine.crew.members), self.engine.slots
+        metrics, pool, slots = self.engine.metrics, list(self.engine.pool.members), self.engine.slots
         now = time.monotonic()
-        running = [(executor, held) for executor in crew if (held := _first(executor.assigned))]
+        running = [(executor, held) for executor in pool if (held := _first(executor.assigned))]
         holdings = self.holdings()
         return WorkerInfo(
             name=self.name,
@@ -189,7 +189,7 @@ class Heartbeat:
         )
 
 
-def _first(assigned: Mapping[int, Held]) -> Held | None:
+def _first(assigned: Mapping[int, ClaimedTask]) -> ClaimedTask | None:
     """The first of a mapping that another thread may change."""
     try:
         return next(iter(assigned.values()), None)
@@ -209,8 +209,8 @@ def main() -> int:
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
     engine, ears = _build(settings, name, metrics)
-    relay = Relay(tracing)
-    engine.watch.on_span, engine.watch.on_death = relay.pass_on, relay.ended_without_word
+    relay = SpanForwarder(tracing)
+    engine.monitor.on_span, engine.monitor.on_death = relay.forward, relay.crashed
     heartbeat = Heartbeat(
         engine=engine,
         name=name,
@@ -220,7 +220,7 @@ def main() -> int:
         started_at=datetime.now(UTC),
     )
     engine.hooks.draining = heartbeat.say_draining
-    engine.crew.on_types = heartbeat.renew
+    engine.pool.on_types = heartbeat.renew
     metrics.holdings = heartbeat.holdings
     probe = _probe(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
@@ -262,33 +262,33 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
     # Only connecting is waited for, and that takes less than the margin that leases have.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
-    link = Link(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
-    crew = Crew(name, settings, Watchdog(settings.lease_time, link.margin))
-    verdicts = Verdicts(name, settings.retry_policy, settings.max_crashes)
+    session = RedisSession(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
+    pool = ExecutorPool(name, settings, Watchdog(settings.lease_time, session.margin))
+    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes)
     engine = Engine(
         settings,
-        link,
-        crew,
-        Watch(settings, crew, link, verdicts, metrics, deque()),
+        session,
+        pool,
+        ExecutorMonitor(settings, pool, session, crash_reports, metrics, deque()),
         metrics,
-        Hooks(listen=lambda bell_too: None, draining=lambda: None),
+        Hooks(listen=lambda for_work: None, draining=lambda: None),
     )
-    bells = (*map(keys.bell, settings.claimed_queues), keys.BELL)
-    bell = Ear(waiting, bells, engine.selector, engine.on_bell, PATIENCE)
-    control = Ear(waiting, (keys.control(name),), engine.selector, engine.on_order, PATIENCE)
-    handover = Subscription(waiting, keys.handover(name), engine.selector, engine.on_handover)
+    wakeup_lists = (*map(keys.wakeup, settings.claimed_queues), keys.WAKEUP)
+    wakeup = BlockingPopListener(waiting, wakeup_lists, engine.selector, engine.on_wakeup, PATIENCE)
+    control = BlockingPopListener(waiting, (keys.control(name),), engine.selector, engine.on_command, PATIENCE)
+    direct_dispatch = PubSubListener(waiting, keys.direct_dispatch(name), engine.selector, engine.on_direct_dispatch)
 
-    def listen(bell_too: bool) -> None:
+    def listen(for_work: bool) -> None:
         control.listen()
-        handover.listen()
-        if bell_too:
+        direct_dispatch.listen()
+        if for_work:
             if engine.slots.limits:
-                full = set(map(keys.bell, engine.slots.full))
-                bell.lists = [each for each in bells if each not in full]
-            bell.listen()
+                full = set(map(keys.wakeup, engine.slots.full))
+                wakeup.lists = [each for each in wakeup_lists if each not in full]
+            wakeup.listen()
 
     engine.hooks.listen = listen
-    return engine, (bell, control, handover)
+    return engine, (wakeup, control, direct_dispatch)
 
 
 def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> Probe:
@@ -301,7 +301,7 @@ def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: Wo
         return Check(not troubles, {"worker": heartbeat.name, "troubles": troubles})
 
     def ready() -> Check:
-        well = engine.crew.ready and bool(heartbeat.published) and engine.outage_since is None
+        well = engine.pool.ready and bool(heartbeat.published) and engine.outage_since is None
         state = "draining" if engine.draining_until else "ready" if well else "starting or without Redis"
         return Check(well and not engine.draining_until, {"worker": heartbeat.name, "state": state})
 
@@ -316,7 +316,7 @@ def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: Wo
 
 def _shut_down(heartbeat: Heartbeat) -> None:
     heartbeat.stop()
-    heartbeat.engine.crew.dismiss()
+    heartbeat.engine.pool.shutdown()
     try:
         heartbeat.workers.farewell(heartbeat.info())
     except (RedisError, OSError) as error:

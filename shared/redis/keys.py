@@ -284,11 +284,11 @@ EMPTY_BATCHES = "taskqueue:batches:empty"
 
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 
-BELL = "taskqueue:bell"
+WAKEUP = "taskqueue:bell"
 """list, owner: as `OWED`; at most 64 long. Each entry wakes one idle worker, whatever its queues."""
 
 
-def bell(queue: str) -> str:
+def wakeup(queue: str) -> str:
     """list, owner: submit, promote; at most 64 long. The same for a worker of this queue; losing one costs 4 s.
 
     Workers of earlier versions do not hear these: during an update they look at the end of their four seconds.
@@ -306,7 +306,7 @@ def claim(worker: str) -> str:
     return f"taskqueue:claim:{worker}"
 
 
-def handed(worker: str) -> str:
+def dispatched(worker: str) -> str:
     """string, owner: submit_one, claim; a minute. What a standing order brought, as `claim` notes it."""
     return f"taskqueue:handed:{worker}"
 
@@ -320,7 +320,7 @@ def order(worker: str) -> str:
     return f"taskqueue:order:{worker}"
 
 
-def handover(worker: str) -> str:
+def direct_dispatch(worker: str) -> str:
     """channel: submit answers a standing order here; `[token of the claim, its reply]` in JSON."""
     return f"taskqueue:handover:{worker}"
 

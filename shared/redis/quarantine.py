@@ -47,7 +47,7 @@ SINGLE: Mapping[str, str] = {
         "zset",
     ),
     **{keys.ended(state): "zset" for state in TaskState if state.ended},
-    keys.BELL: "list",
+    keys.WAKEUP: "list",
     keys.LOCK_FENCES: "hash",
     keys.REAPER: "hash",
     keys.AUDIT: "stream",
@@ -58,7 +58,7 @@ SINGLE: Mapping[str, str] = {
 
 OF_QUEUE: Mapping[str, str] = {
     keys.rq_queue(""): "list",
-    keys.bell(""): "list",
+    keys.wakeup(""): "list",
     keys.rq_workers(""): "set",
     **{
         key(""): "zset"

@@ -37,7 +37,7 @@ from shared.stores.schedules import Timetable
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import RunningTask, WorkerInfo, Workers
-from worker.engine.redis_session import Link, Report
+from worker.engine.redis_session import RedisSession, Report
 from worker.housekeeping.main import build
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -134,8 +134,8 @@ class Scene:
         return [task.id for task in tasks]
 
     def _claim(self, token: str, lease: int = 60_000_000) -> list[str]:
-        turns = [part for queue in WEIGHTS for part in (queue, 100)]
-        reply = self.scripts.call("claim", WORKER, token, lease, 100, 1 << 24, *turns)
+        round_robin = [part for queue in WEIGHTS for part in (queue, 100)]
+        reply = self.scripts.call("claim", WORKER, token, lease, 100, 1 << 24, *round_robin)
         return [row[0].decode() for row in reply[3]]
 
     def _end_some(self) -> None:
@@ -156,8 +156,8 @@ class Scene:
 
     def _wait_some(self) -> None:
         """Honest tasks in each state in which one waits; all of them can be completed."""
-        lost, held = self._new(limit_key="scarce"), self._new()
-        self.submit(lost, held)
+        lost, claimed = self._new(limit_key="scarce"), self._new()
+        self.submit(lost, claimed)
         self._claim("lost", lease=1)
         plain = self._new(tags=("a",), expires_in=timedelta(hours=1))
         unique = self._new(unique=Unique(key="u"))
@@ -167,7 +167,7 @@ class Scene:
         later = self._new(delay=timedelta(hours=1))
         waiting = self.submit(plain, unique, timed, scarce, fair, child, soon, later)
         self.names |= {"pending": plain.id, "blocked": child.id, "scheduled": later.id, "running": lost.id}
-        self.honest += [lost.id, held.id, *waiting[:-1]]
+        self.honest += [lost.id, claimed.id, *waiting[:-1]]
         once = Request.of("", "a-key", "/tasks", b"{}")
         task = self._new(queue="high")
         Idempotency(self.scripts, timedelta(hours=1)).submit(once, task)
@@ -209,14 +209,14 @@ class Scene:
 
     def work(self) -> None:
         """A worker takes what it can get and completes all of it."""
-        link = Link(self.scripts, WORKER, WEIGHTS, 30.0)
+        session = RedisSession(self.scripts, WORKER, WEIGHTS, 30.0)
         for _ in range(20):
-            news = link.exchange(100, [])
-            for held in news.claimed:
-                link.report(Report(held, "completed", 0, b'{"outcome":"completed"}', b"", RESULT, 0.1, ""))
-            if news.claimed:
-                link.exchange(None, [])
-            elif not news.ask_again:
+            result = session.sync(100, [])
+            for claimed in result.claimed:
+                session.report(Report(claimed, "completed", 0, b'{"outcome":"completed"}', b"", RESULT, 0.1, ""))
+            if result.claimed:
+                session.sync(None, [])
+            elif not result.ask_again:
                 return
 
     def keep(self) -> None:

@@ -113,8 +113,8 @@ def say_nonsense(system: System) -> None:
     """Where the worker listens."""
     [name] = [info.name for info in system.workers.all()]
     for said in NONSENSE:
-        system.redis.publish(keys.handover(name), said)
-        system.redis.rpush(keys.BELL, said[:10])
+        system.redis.publish(keys.direct_dispatch(name), said)
+        system.redis.rpush(keys.WAKEUP, said[:10])
 
 
 def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> None:

@@ -29,7 +29,7 @@ READ_TOGETHER = WINDOW / cache.FRESH
 
 
 @dataclass
-class Watch:
+class ExecutorMonitor:
     """A clock for the modules that remember: a window passes as fast as its requests are answered."""
 
     now: float = 1000.0
@@ -39,15 +39,15 @@ class Watch:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    found = Watch()
+def watch(monkeypatch: pytest.MonkeyPatch) -> ExecutorMonitor:
+    found = ExecutorMonitor()
     for module in (cache, overview, status_cache):
         monkeypatch.setattr(module, "time", found)
     return found
 
 
 @pytest.fixture
-def cost(browser: Browser, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], int]:
+def cost(browser: Browser, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], int]:
     """How many commands the dashboard sends while tabs on these pages refresh themselves for a window of time."""
     sent: list[str] = []
     _count_commands(monkeypatch, sent)
@@ -111,7 +111,9 @@ def test_many_tabs_on_other_lists_cost_no_more_than_the_budget(
     assert few < many <= few + READS * WINDOW
 
 
-def test_a_task_that_somebody_watches_is_shown_as_it_is(browser: Browser, watch: Watch, system: System) -> None:
+def test_a_task_that_somebody_watches_is_shown_as_it_is(
+    browser: Browser, watch: ExecutorMonitor, system: System
+) -> None:
     first, second = bury(system, ["no"] * 2)
     for each in (first, second):
         assert "It failed for good" in browser.text(f"/tasks/{each}")
@@ -128,7 +130,7 @@ def test_a_task_that_somebody_watches_is_shown_as_it_is(browser: Browser, watch:
     assert "Somebody cancelled it" in browser.text(f"/tasks/{second}")
 
 
-def test_large_records_are_not_read_for_others(browser: Browser, watch: Watch, system: System) -> None:
+def test_large_records_are_not_read_for_others(browser: Browser, watch: ExecutorMonitor, system: System) -> None:
     large = system.submit("noop", f'"{"x" * 20_000}"')
     small = system.submit("noop")
     browser.text(f"/tasks/{large}")
@@ -141,7 +143,7 @@ def test_large_records_are_not_read_for_others(browser: Browser, watch: Watch, s
 
 
 def test_large_records_are_not_kept_beyond_a_bound(
-    browser: Browser, watch: Watch, system: System, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, watch: ExecutorMonitor, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_cache, "KEPT", 50_000)
     a, b, c, d = (system.submit("noop", f'"{"x" * 20_000}"') for _ in range(4))
@@ -215,7 +217,7 @@ def test_an_error_is_not_remembered() -> None:
 
 
 def test_while_redis_is_away_it_is_asked_once_a_second(
-    browser: Browser, system: System, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, system: System, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = system.submit("noop")
     asked: list[str] = []
@@ -235,7 +237,7 @@ def test_while_redis_is_away_it_is_asked_once_a_second(
     assert browser.get(f"/tasks/{task}").status_code == 200
 
 
-def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, watch: Watch) -> None:
+def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, watch: ExecutorMonitor) -> None:
     lookout: Lookout = browser.app.extensions["background"].lookout
     lookout.keep_fresh()
     assert lookout.current is None

@@ -25,14 +25,14 @@ STAYS = (
     keys.rq_finished("*"), keys.rq_failed("*"), keys.rq_canceled("*"), keys.FORMAT, keys.TASKS, keys.tasks_of_type("*"),
     *(keys.ended(state) for state in ENDED), keys.CAUSES, keys.cause("*"), keys.CAUSE_OF, keys.LIMITS,
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
-    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.BELL, keys.STANDING, keys.TYPES,
+    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.STANDING, keys.TYPES,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (
-    keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.handed("*"), keys.order("*"), keys.control("*"),
+    keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.dispatched("*"), keys.order("*"), keys.control("*"),
     keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"), keys.bucket("*"),
     keys.first_seen("*"), keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from tests.faults.rollback import untouched
 from tests.faults.site import PARTS, Site, freeze, thaw
 from tests.harness import wait_until
 from tests.integration.redis_modes.watched import SERVICE, Watched
-from tests.relay import Relay
+from tests.relay import SpanForwarder
 
 REPLICAS = 2
 
@@ -47,7 +47,7 @@ class WatchedSite(Site):
     def stop_store(self) -> None:
         self.watched.stop()
 
-    def way_to_store(self) -> tuple[Relay | None, dict[str, str]]:
+    def way_to_store(self) -> tuple[SpanForwarder | None, dict[str, str]]:
         return None, {**self.watched.environment, "SUBMIT_REPLICAS": str(REPLICAS)}
 
     def await_whole(self) -> EmbeddedRedis:

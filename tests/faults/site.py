@@ -28,7 +28,7 @@ from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call
 from tests.harness import QUICK, ROOT, wait_until
-from tests.relay import Relay
+from tests.relay import SpanForwarder
 
 LEASE = 3.0
 """Seconds. Faults that are to outlast a lease last longer."""
@@ -83,7 +83,7 @@ class Part:
     name: str
     module: str
     folder: Path
-    way: Relay | None
+    way: SpanForwarder | None
     """Between it and Redis, where there is one."""
     environment: dict[str, str]
     port: int = field(default_factory=new_port)
@@ -96,7 +96,7 @@ class Part:
     """Whether it is to run now: if not, a fault has it."""
 
     @property
-    def relay(self) -> Relay:
+    def relay(self) -> SpanForwarder:
         assert self.way is not None
         return self.way
 
@@ -263,9 +263,9 @@ class Site:
             thaw([self.redis.pid])
         self.redis.stop()
 
-    def way_to_store(self) -> tuple[Relay | None, dict[str, str]]:
+    def way_to_store(self) -> tuple[SpanForwarder | None, dict[str, str]]:
         """For one part: what lies between, and what it has to be told."""
-        relay = Relay(self.redis.url, HOST)
+        relay = SpanForwarder(self.redis.url, HOST)
         return relay, {"REDIS_URL": relay.url}
 
     def of(self, module: str) -> list[Part]:

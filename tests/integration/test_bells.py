@@ -19,7 +19,7 @@ from tests.integration.test_unique import new
 
 def rings(store: Store) -> dict[str, int]:
     """What has rung since the last look."""
-    found = {text(key).removeprefix(keys.BELL): int(store.redis.llen(key)) for key in store.redis.keys("*:bell*")}
+    found = {text(key).removeprefix(keys.WAKEUP): int(store.redis.llen(key)) for key in store.redis.keys("*:bell*")}
     store.redis.delete("nothing", *store.redis.keys("*:bell*"))
     return found
 
@@ -131,7 +131,7 @@ def test_a_worker_of_other_queues_leaves_the_bell_to_those_who_serve_it(system: 
     system.submit_many([("noop", "null")] * 2)
     for own in system.submit_many([("noop", "null")] * 2, queue="low"):
         system.ended(own)
-    assert system.redis.llen(keys.bell("normal")) == 2
+    assert system.redis.llen(keys.wakeup("normal")) == 2
     assert system.records.counts()[TaskState.PENDING] == 2
     system.start_worker(WORKER_QUEUES="normal", WORKER_EXECUTORS="1")
     system.all_ended()

@@ -204,7 +204,7 @@ def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
         for _ in range(100):
             store.queues.resume("normal")
     assert not store.redis.exists(keys.PAUSED)
-    assert store.redis.llen(keys.bell("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
+    assert store.redis.llen(keys.wakeup("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
 
 
 def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:

@@ -18,8 +18,8 @@ from shared.stores.limits import Limit, Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.harness import System, wait_until
-from worker.engine.claimed_task import Held
-from worker.engine.redis_session import Link, News, Report
+from worker.engine.claimed_task import ClaimedTask
+from worker.engine.redis_session import RedisSession, Report, SyncResult
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0
@@ -31,20 +31,20 @@ class Idle:
     def __init__(self, redis: Redis, name: str, queue: str = "normal") -> None:
         self.redis = redis
         self.scripts = Scripts(redis)
-        self.link = Link(self.scripts, name, {queue: 1}, LEASE)
+        self.session = RedisSession(self.scripts, name, {queue: 1}, LEASE)
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
-        self.channel.subscribe(keys.handover(name))
+        self.channel.subscribe(keys.direct_dispatch(name))
         self.channel.get_message(timeout=1)
-        self.link.exchange(4, [])
+        self.session.sync(4, [])
 
     def message(self) -> bytes | None:
         found = self.channel.get_message(timeout=0.2)
         return found["data"] if found else None
 
-    def received(self) -> list[Held]:
+    def received(self) -> list[ClaimedTask]:
         message = self.message()
         assert message is not None
-        return self.link.accept(message).claimed
+        return self.session.accept(message).claimed
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.RUNNING
     assert redis_client.zscore(keys.LEASES, task_id)
-    assert redis_client.llen(keys.bell("normal")) == 0
+    assert redis_client.llen(keys.wakeup("normal")) == 0
 
 
 @pytest.mark.parametrize("order", ["{", "1", "[]", '["w","t","x",1,"y","normal"]', None])
@@ -87,24 +87,24 @@ def test_a_standing_order_that_nobody_can_read_is_dropped(idle: Idle, redis_clie
 def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redis_client: Redis) -> None:
     data = '"ünï\\u0000code / \\" 漢字"'
     [task_id] = submit(redis_client, data)
-    [handed] = idle.received()
+    [dispatched] = idle.received()
     fields = ("queue", "type", "call", "attempt", "failures", "crashes", "losses", "timeout", "retry", "meta")
-    idle.link.releases.append(handed)
-    idle.link.exchange(None, [])
-    [claimed] = idle.link.exchange(1, []).claimed
-    assert handed.id == claimed.id == task_id.encode()
-    assert [getattr(handed, each) for each in fields if each != "attempt"] == [
+    idle.session.releases.append(dispatched)
+    idle.session.sync(None, [])
+    [claimed] = idle.session.sync(1, []).claimed
+    assert dispatched.id == claimed.id == task_id.encode()
+    assert [getattr(dispatched, each) for each in fields if each != "attempt"] == [
         getattr(claimed, each) for each in fields if each != "attempt"
     ]
-    assert abs(handed.enqueued_us - claimed.enqueued_us) < 1_000_000
-    assert handed.lease_until <= claimed.lease_until
+    assert abs(dispatched.enqueued_us - claimed.enqueued_us) < 1_000_000
+    assert dispatched.lease_until <= claimed.lease_until
 
 
 def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, redis_client: Redis) -> None:
     [task_id] = submit(redis_client)
-    [handed] = idle.received()
-    idle.link.report(Report(handed, "completed", 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, ""))
-    assert not idle.link.exchange(None, []).refused
+    [dispatched] = idle.received()
+    idle.session.report(Report(dispatched, "completed", 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, ""))
+    assert not idle.session.sync(None, []).refused
     assert state(redis_client, task_id) is TaskState.COMPLETED
 
 
@@ -112,8 +112,8 @@ def test_a_worker_that_misses_the_handover_gets_the_same_task_when_it_asks(idle:
     [task_id] = submit(redis_client)
     missed = idle.message()
     assert missed is not None
-    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [task_id]
-    assert idle.link.accept(missed).claimed == [], "what came late counts no second time"
+    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [task_id]
+    assert idle.session.accept(missed).claimed == [], "what came late counts no second time"
 
 
 def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_meanwhile(
@@ -121,13 +121,13 @@ def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_mea
 ) -> None:
     redis_client.zrem(keys.STANDING, "idle")
     [first] = submit(redis_client)
-    idle.scripts.call("claim", *idle.link._claim_arguments(4))  # the answer is lost
+    idle.scripts.call("claim", *idle.session._claim_arguments(4))  # the answer is lost
     [second] = submit(redis_client)
     message = idle.message()
     assert message is not None
-    assert idle.link.accept(message).claimed == [], "it answers a claim that is not next yet"
-    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [first]
-    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [second]
+    assert idle.session.accept(message).claimed == [], "it answers a claim that is not next yet"
+    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [first]
+    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [second]
 
 
 def test_a_full_redis_takes_no_task_for_an_idle_worker_either(idle: Idle, redis_client: Redis) -> None:
@@ -153,30 +153,30 @@ def test_a_worker_that_slept_does_not_trust_a_lease_that_began_long_ago(idle: Id
     [task_id] = submit(redis_client)
     message = idle.message()
     assert message is not None
-    asked_at, redis_then = idle.link._asked
-    idle.link._asked = (asked_at - LEASE / 2, redis_then)
-    assert idle.link.accept(message).claimed == []
-    assert [held.id.decode() for held in idle.link.exchange(4, []).claimed] == [task_id]
+    asked_at, redis_then = idle.session._asked
+    idle.session._asked = (asked_at - LEASE / 2, redis_then)
+    assert idle.session.accept(message).claimed == []
+    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [task_id]
 
 
 def test_a_draining_worker_asks_for_what_was_handed_over_and_takes_nothing_new(idle: Idle, redis_client: Redis) -> None:
-    [handed] = submit(redis_client)
+    [dispatched] = submit(redis_client)
     [waiting] = submit(redis_client)
-    assert [held.id.decode() for held in idle.link.exchange(0, []).claimed] == [handed]
+    assert [held.id.decode() for held in idle.session.sync(0, []).claimed] == [dispatched]
     assert state(redis_client, waiting) is TaskState.PENDING
 
 
 def test_a_drained_worker_has_no_standing_order_left(idle: Idle, redis_client: Redis) -> None:
-    idle.link.exchange(0, [])
+    idle.session.sync(0, [])
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
-    assert redis_client.llen(keys.bell("normal")) == 1
+    assert redis_client.llen(keys.wakeup("normal")) == 1
 
 
 def test_a_worker_that_is_gone_is_passed_over(redis_client: Redis) -> None:
     gone, listening = Idle(redis_client, "gone"), Idle(redis_client, "listening")
     gone.channel.close()
-    wait_until(lambda: redis_client.pubsub_numsub(keys.handover("gone"))[0][1] == 0, "Redis knows")
+    wait_until(lambda: redis_client.pubsub_numsub(keys.direct_dispatch("gone"))[0][1] == 0, "Redis knows")
     [task_id] = submit(redis_client)
     assert [held.id.decode() for held in listening.received()] == [task_id]
     listening.channel.close()
@@ -226,7 +226,7 @@ def test_limits_of_other_types_are_not_in_the_way_of_a_handover(
     task_id = submit_with_key(redis_client, "1")[0] if with_key else submit(redis_client)[0]
     assert state(redis_client, task_id) is TaskState.RUNNING
     idle.received()
-    idle.link.exchange(4, [])
+    idle.session.sync(4, [])
     limits.put("type:noop", Limit(concurrency=1))
     for key in ("2", "3"):
         task_id = submit_with_key(redis_client, key)[0] if with_key else submit(redis_client)[0]
@@ -236,7 +236,7 @@ def test_limits_of_other_types_are_not_in_the_way_of_a_handover(
 def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) -> None:
     submit(redis_client, count=50)
     assert idle.message() is None
-    assert redis_client.llen(keys.bell("normal")) == 50
+    assert redis_client.llen(keys.wakeup("normal")) == 50
 
 
 def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: System) -> None:
@@ -266,6 +266,6 @@ def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: Syste
 
 @pytest.mark.parametrize("said", [b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000])
 def test_what_is_published_by_somebody_else_is_passed_over(idle: Idle, said: bytes) -> None:
-    assert idle.link.accept(said) == News()
+    assert idle.session.accept(said) == SyncResult()
     [task_id] = submit(idle.redis)
     assert [held.id.decode() for held in idle.received()] == [task_id]

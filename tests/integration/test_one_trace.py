@@ -236,8 +236,8 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
     system: System, collector: Collector, http: httpx.Client
 ) -> None:
     system.start_worker()
-    heard: list[str | None] = []
-    with _listener(heard) as address:
+    on_reply: list[str | None] = []
+    with _listener(on_reply) as address:
         task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", "redis_url": system.url})
         system.ended(task_id)
         attempt = the_one(collector.wait_for("process calls"))
@@ -245,20 +245,20 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
         commands = [span for span in collector.wait_for("STRLEN", 1) if span.parent == attempt.id]
         assert {span.parent for span in calls} == {attempt.id}
         assert len(commands) == 1
-        assert [header.split("-")[1:3] for header in heard if header] == [[TRACE, span.id] for span in calls]
+        assert [header.split("-")[1:3] for header in on_reply if header] == [[TRACE, span.id] for span in calls]
         kept = system.records.get(task_id).attempts[0].spans
         assert [span.name for span in kept] == ["GET 127.0.0.1/prices"] * 3 + ["STRLEN"]
 
-        heard.clear()
+        on_reply.clear()
         unsampled = {"traceparent": f"00-{TRACE}-{CALLER}-00"}
         about = {"type": "calls", "data": {"url": address, "redis_url": system.url}}
         quiet = http.post("/tasks", json=about, headers=unsampled).json()["task_id"]
         assert system.ended(quiet).attempts[0].spans == ()
-        assert [header and header.split("-")[1::2] for header in heard] == [[TRACE, "00"]] * 3, "not to be sampled"
+        assert [header and header.split("-")[1::2] for header in on_reply] == [[TRACE, "00"]] * 3, "not to be sampled"
     assert len(collector.named("process calls")) == 1
 
 
-def _listener(heard: list[str | None]) -> Any:
+def _listener(on_reply: list[str | None]) -> Any:
     """A neighbour that handlers call; notes the `traceparent` of each request."""
     import threading
     from contextlib import contextmanager
@@ -266,7 +266,7 @@ def _listener(heard: list[str | None]) -> Any:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            heard.append(self.headers.get("traceparent"))
+            on_reply.append(self.headers.get("traceparent"))
             self.send_response(204)
             self.end_headers()
 

@@ -192,10 +192,10 @@ def test_a_claim_takes_no_more_of_a_queue_than_it_may_and_fills_up_from_the_othe
 
 def test_what_is_left_in_a_full_queue_is_announced_to_the_next_worker_and_not_asked_for_again(low: Store) -> None:
     low.submit(2, "low")
-    low.redis.delete(keys.bell("low"))
+    low.redis.delete(keys.wakeup("low"))
     reply = low.scripts.call("claim", "w", "t", LEASE, 4, 1 << 20, "normal", 4, "low", "0/1", "", "next")
     assert (len(reply[3]), reply[2]) == (1, 0)
-    assert low.redis.llen(keys.bell("low")) == 1
+    assert low.redis.llen(keys.wakeup("low")) == 1
     order: list[Any] = json.loads(low.redis.get(keys.order("w")) or "[]")
     assert order[5::2] == ["normal"], "its order for more leaves the full queue out"
 

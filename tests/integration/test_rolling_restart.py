@@ -65,13 +65,13 @@ class Load:
 def test_workers_are_replaced_one_by_one_and_every_task_runs_once(system: System, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     system.start_housekeeper()
-    crew = [system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2") for _ in range(WORKERS)]
+    pool = [system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2") for _ in range(WORKERS)]
     wait_until(lambda: len(system.workers.all()) == WORKERS, f"the workers are there\n{system.logs()}", 60)
     stopped: list[tuple[int, float]] = []
     with Load(system, ran) as load:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end or len(stopped) < WORKERS:
-            stopped.append(_replace_the_oldest(system, crew))
+            stopped.append(_replace_the_oldest(system, pool))
     counts = system.all_ended(120)
     details = [system.records.get(each) for each in load.ids]
     attempts = [attempt for detail in details for attempt in detail.attempts]
@@ -87,14 +87,14 @@ def test_workers_are_replaced_one_by_one_and_every_task_runs_once(system: System
     assert max(took for _, took in stopped) < float(GRACE)
 
 
-def _replace_the_oldest(system: System, crew: list[subprocess.Popen[bytes]]) -> tuple[int, float]:
+def _replace_the_oldest(system: System, pool: list[subprocess.Popen[bytes]]) -> tuple[int, float]:
     """Stops the first worker in order while its successor starts; its status, and how long its drain took."""
-    leaving = crew.pop(0)
+    leaving = pool.pop(0)
     _await_busy(system, [leaving.pid])
     began = time.monotonic()
     leaving.terminate()
     successor = system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2")
-    crew.append(successor)
+    pool.append(successor)
     status = leaving.wait(60)
     took = time.monotonic() - began
     wait_until(lambda: any(info.pid == successor.pid for info in system.workers.all()), "its successor is there", 60)

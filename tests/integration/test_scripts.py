@@ -99,7 +99,7 @@ def test_what_is_for_later_takes_no_place_from_what_comes_with_it(store: Store) 
 
 def test_the_bell_never_holds_more_than_64_rings(store: Store) -> None:
     store.submit(500)
-    assert store.redis.llen(keys.bell("normal")) == 64
+    assert store.redis.llen(keys.wakeup("normal")) == 64
 
 
 # --- claim ---
@@ -437,7 +437,7 @@ def test_after_its_retention_nothing_is_left_of_a_task(store: Store) -> None:
     store.clock.advance(timedelta(days=2))
     for state in ("completed", "failed", "cancelled"):
         assert store.scripts.prune(state, to_us(timedelta(days=1)), 10) == (1, 1)
-    store.redis.delete(keys.bell("normal"), keys.rq_queue("normal"))
+    store.redis.delete(keys.wakeup("normal"), keys.rq_queue("normal"))
     stays = (b"taskqueue:throughput", b"taskqueue:first-seen")
     left = {key for key in store.snapshot() if not key.startswith(stays)} - empty
     assert left == {keys.RQ_QUEUES.encode()}

@@ -127,7 +127,7 @@ def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None
     wait_until(lambda: system.records.get(task_id).summary.progress, "it runs")
     system.submit_many([("noop", "null")] * 3)
     before = system.redis.info("commandstats")["cmdstat_blpop"]["calls"]
-    wait_until(lambda: system.redis.llen(keys.bell("normal")) > 0, "the bell rings for another")
+    wait_until(lambda: system.redis.llen(keys.wakeup("normal")) > 0, "the bell rings for another")
     other = system.start_worker(WORKER_EXECUTORS="1")
     wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 3, "another did them")
     assert system.redis.info("commandstats")["cmdstat_blpop"]["calls"] - before < 40

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from worker.engine.prefetch import MOST, Pace
-from worker.engine.redis_session import Turns
+from worker.engine.prefetch import MOST, PrefetchWindow
+from worker.engine.redis_session import WeightedRoundRobin
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 
 
-def dealt(turns: Turns, want: int) -> dict[str, int]:
-    flat = turns.deal(want)
+def dealt(turns: WeightedRoundRobin, size: int) -> dict[str, int]:
+    flat = turns.quotas(size)
     return {str(flat[at]): int(flat[at + 1]) for at in range(0, len(flat), 2)}
 
 
 def test_a_large_claim_is_dealt_by_weight() -> None:
-    assert dealt(Turns(WEIGHTS), 140) == {"critical": 60, "high": 40, "normal": 30, "low": 10}
+    assert dealt(WeightedRoundRobin(WEIGHTS), 140) == {"critical": 60, "high": 40, "normal": 30, "low": 10}
 
 
 def test_one_at_a_time_every_queue_has_its_turn() -> None:
-    turns = Turns(WEIGHTS)
+    turns = WeightedRoundRobin(WEIGHTS)
     first: Counter[str] = Counter()
     for _ in range(140):
         [name] = [name for name, quota in dealt(turns, 1).items() if quota]
@@ -29,28 +29,28 @@ def test_one_at_a_time_every_queue_has_its_turn() -> None:
 
 
 def test_quotas_add_up_to_what_is_wanted() -> None:
-    turns = Turns(WEIGHTS)
-    assert all(sum(dealt(turns, want).values()) == want for want in range(1, 200))
+    turns = WeightedRoundRobin(WEIGHTS)
+    assert all(sum(dealt(turns, size).values()) == size for size in range(1, 200))
 
 
 def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
-    assert Pace().ahead() == 1
+    assert PrefetchWindow().window() == 1
 
 
 def test_short_tasks_are_claimed_ahead_and_long_ones_are_not() -> None:
-    pace = Pace()
-    pace.learn(0.00005)
-    assert pace.ahead() == MOST
-    pace.learn(2.0)
-    assert pace.ahead() == 1
+    prefetch = PrefetchWindow()
+    prefetch.learn(0.00005)
+    assert prefetch.window() == MOST
+    prefetch.learn(2.0)
+    assert prefetch.window() == 1
 
 
 def test_after_a_long_task_it_takes_many_short_ones_to_claim_ahead_again() -> None:
-    pace = Pace()
-    pace.learn(2.0)
+    prefetch = PrefetchWindow()
+    prefetch.learn(2.0)
     for _ in range(20):
-        pace.learn(0.0001)
-    assert pace.ahead() == 1
+        prefetch.learn(0.0001)
+    assert prefetch.window() == 1
     for _ in range(300):
-        pace.learn(0.0001)
-    assert pace.ahead() > 20
+        prefetch.learn(0.0001)
+    assert prefetch.window() > 20

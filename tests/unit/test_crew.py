@@ -13,7 +13,7 @@ import pytest
 
 import worker.executors.pool as crew_module
 from shared.config.settings import Settings
-from worker.executors.pool import Crew
+from worker.executors.pool import ExecutorPool
 
 
 def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_again_later(
@@ -28,18 +28,18 @@ def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_aga
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", no_room)
-    crew = Crew("w", Settings())
+    pool = ExecutorPool("w", Settings())
     before = open_files()
-    crew.fill()
-    crew.fill()
+    pool.spawn_missing()
+    pool.spawn_missing()
     assert open_files() == before
     assert len(tries) == 1
-    assert crew.members == []
+    assert pool.members == []
     [line] = caplog.records
     assert line.levelno == logging.ERROR
     assert "Resource temporarily unavailable" in line.getMessage()
     clock.monotonic = lambda: 1003.0
-    crew.fill()
+    pool.spawn_missing()
     assert len(tries) == 2
 
 

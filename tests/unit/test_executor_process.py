@@ -12,6 +12,6 @@ def test_nothing_is_written_to_an_executor_that_is_gone_or_was_told_to_end() -> 
     member._unsent += b"a task"
     assert member.flush(), "the reader of the pipe is gone"
     member._unsent += b"another"
-    member.dismiss()
+    member.shutdown()
     assert member.flush(), "the number of the pipe may be another file's now"
-    member.bury()
+    member.reap()

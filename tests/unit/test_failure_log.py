@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from worker.engine.claimed_task import Held
+from worker.engine.claimed_task import ClaimedTask
 from worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
 from worker.engine.redis_session import Report
 
 
 def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:
-    held = Held(b"a1", b"normal", b"fail", b"", 1, 0, 0, 0, b"", b"", b"", 0, "t", 0, 0.0)
+    held = ClaimedTask(b"a1", b"normal", b"fail", b"", 1, 0, 0, 0, b"", b"", b"", 0, "t", 0, 0.0)
     return Report(held, kind, 5_000_000, b"", b"", b"", 0.1, error)
 
 

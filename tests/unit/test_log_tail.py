@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from worker.executors.log_capture import LogTail
+from worker.executors.log_capture import LogCapture
 from worker.executors.recorder import Recorder
 
 
@@ -14,7 +14,7 @@ from worker.executors.recorder import Recorder
 def test_lines_are_kept_within_the_limit_and_where_it_is_nothing_no_line_is(limit: int, kept: int) -> None:
     sent: list[tuple[int, str]] = []
     recorder = Recorder(7, limit, lambda number, line: sent.append((number, line)), lambda *about: None)
-    tail = LogTail(lambda: recorder)
+    tail = LogCapture(lambda: recorder)
     for _ in range(100):
         tail.handle(logging.LogRecord("x", logging.INFO, __file__, 1, "a line", None, None))
     assert len(recorder.lines) == kept

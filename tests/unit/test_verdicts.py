@@ -9,14 +9,14 @@ import pytest
 
 from shared.domain.clock import to_us
 from shared.domain.retry import RetryPolicy
-from worker.engine.claimed_task import Held, read_claim
+from worker.engine.claimed_task import ClaimedTask, read_claim
 from worker.engine.redis_session import Report
-from worker.executors.crash_reports import MAX_LOSSES, Verdicts
+from worker.executors.crash_reports import MAX_LOSSES, CrashReports
 
 GENERAL = RetryPolicy(initial_delay=7)
 
 
-def held(retry: bytes, score: bytes) -> Held:
+def claimed(retry: bytes, score: bytes) -> ClaimedTask:
     [task] = read_claim(
         [0, [], 0, [[b"t", b"q", b"x", b"", 1, 0, 0, 0, b"", retry, b"", score, b""]], -1], "k", 0, 0, 9
     )
@@ -24,9 +24,9 @@ def held(retry: bytes, score: bytes) -> Held:
 
 
 def reports(retry: bytes) -> Iterator[Report]:
-    verdicts = Verdicts("w", GENERAL, max_crashes=3)
-    yield verdicts.timed_out(held(retry, b"5"), 0)
-    yield verdicts.crashed(held(retry, b"5"), 0, "killed")
+    crash_reports = CrashReports("w", GENERAL, max_crashes=3)
+    yield crash_reports.timed_out(claimed(retry, b"5"), 0)
+    yield crash_reports.crashed(claimed(retry, b"5"), 0, "killed")
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_a_policy_of_its_own_holds() -> None:
 def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_begins_anew(
     losses: int, ran: float, kind: str, then: bytes
 ) -> None:
-    task = held(b"", b"5")
+    task = claimed(b"", b"5")
     task.losses = losses
-    report = Verdicts("w", GENERAL, max_crashes=3).stopped(task, 100.0, 100.0 + ran)
+    report = CrashReports("w", GENERAL, max_crashes=3).stopped(task, 100.0, 100.0 + ran)
     assert (report.kind, report.payload, report.delay_us) == (kind, then, 5)
 
 
 def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
-    task = held(b"", b"5")
+    task = claimed(b"", b"5")
     task.losses = MAX_LOSSES - 1
-    report = Verdicts("w", GENERAL, max_crashes=3).stopped(task, 100.0, 101.0)
+    report = CrashReports("w", GENERAL, max_crashes=3).stopped(task, 100.0, 101.0)
     assert (report.kind, report.error_type) == ("poisoned", "PoisonTask")
 
 
 def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:
-    assert Verdicts("w", GENERAL, max_crashes=3).interrupted(held(b"", b"5"), 100.0, "lease").payload == b""
+    assert CrashReports("w", GENERAL, max_crashes=3).interrupted(claimed(b"", b"5"), 100.0, "lease").payload == b""
 
 
 @pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])
 def test_a_score_that_is_no_moment_is_none(score: bytes) -> None:
-    assert held(b"", score).enqueued_us == 0
+    assert claimed(b"", score).enqueued_us == 0

@@ -14,7 +14,7 @@ from worker.executors.ipc import Assignment
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ClaimedTask:
     """As the claim described it, and what has become of it here.
 
     `clock_offset_us` added to this machine's monotonic clock gives Redis' time. The lease is trusted until
@@ -44,15 +44,15 @@ class Held:
     lost: bool = False
     log_size: int = 0
     logs: deque[str] = field(default_factory=deque)
-    family: bytes = b""
+    parent_results: bytes = b""
 
     def lose(self) -> int:
         """The lease is somebody else's; 1 when that is news, so that it is counted once however it is found out."""
-        news, self.lost = not self.lost, True
-        return int(news)
+        result, self.lost = not self.lost, True
+        return int(result)
 
     @property
-    def suspect(self) -> bool:
+    def crashed_before(self) -> bool:
         """A worker or an executor died while it held this task, so nothing else is put at risk with it."""
         return self.losses > 0 or self.crashes > 0
 
@@ -70,7 +70,7 @@ class Held:
             self.enqueued_us,
             self.limit,
             self.queue,
-            self.family,
+            self.parent_results,
         )
 
     @property
@@ -119,17 +119,17 @@ _LATEST_US = 9e15
 _Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
 
 
-def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[Held]:
+def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[ClaimedTask]:
     """The tasks in the answer of `claim.lua`."""
     offset = int(reply[0]) - received_us
     return [
-        Held(
+        ClaimedTask(
             *cast("_Row", tuple(row[:11])),
             _moment_us(row[11]),
             token,
             offset,
             sent_at + lease,
-            family=row[12],
+            parent_results=row[12],
         )
         for row in reply[3]
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from worker.engine.claimed_task import Held
+from worker.engine.claimed_task import ClaimedTask
 from worker.executors.process import ExecutorProcess
 
 SETTLED = 10.0
@@ -13,7 +13,7 @@ SETTLED = 10.0
 wait for hours because somebody runs that long."""
 
 
-class Suspects:
+class CrashIsolation:
     """When a suspect kills the worker, all that run beside it are charged; nobody can tell which of them it was.
 
     So one whose next crash would be its last begins when no other runs, and while it waits, or has just begun, no other
@@ -30,21 +30,21 @@ class Suspects:
         self.max_crashes = max_crashes
         self.monotonic = monotonic
 
-    def one_waits(self, ready: Iterable[Held]) -> bool:
+    def one_waits(self, ready: Iterable[ClaimedTask]) -> bool:
         """Whether any of these has to begin alone."""
         return any(map(self._begins_alone, ready))
 
-    def may_begin(self, suspect: Held, one_waits: bool) -> bool:
+    def may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
         """Whether it may begin beside those that run now, while one that has to begin alone waits or none does."""
         running = self._running()
-        if self._begins_alone(suspect):
+        if self._begins_alone(claimed):
             return not running
         return not one_waits and not any(map(self._begins_alone, running))
 
-    def _running(self) -> list[Held]:
+    def _running(self) -> list[ClaimedTask]:
         since = self.monotonic() - SETTLED
         young = (executor for executor in self.executors if executor.began_at > since)
-        return [held for executor in young for held in executor.assigned.values() if held.suspect]
+        return [claimed for executor in young for claimed in executor.assigned.values() if claimed.crashed_before]
 
-    def _begins_alone(self, held: Held) -> bool:
-        return held.suspect and held.crashes >= self.max_crashes - 1
+    def _begins_alone(self, claimed: ClaimedTask) -> bool:
+        return claimed.crashed_before and claimed.crashes >= self.max_crashes - 1

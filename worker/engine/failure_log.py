@@ -49,7 +49,7 @@ class FailureLog:
             self._lines_left -= 1
             _log_attempt(report)
         else:
-            key = (report.kind, report.held.name, report.error_type)
+            key = (report.kind, report.claimed.name, report.error_type)
             self._unlogged[key if key in self._unlogged or len(self._unlogged) < MOST_SUMMARIES else _OTHER] += 1
 
     def summarize(self, now: float) -> None:
@@ -70,17 +70,19 @@ class FailureLog:
 
 
 def _log_attempt(report: Report) -> None:
-    held = report.held
+    claimed = report.claimed
     level, event = _EVENTS[report.kind]
     delay = report.delay_us / 1_000_000 if report.kind in ("retrying", "crashed") else None
     fields = {
-        **held.log_fields,
-        "task_type": held.name,
-        "queue": held.queue.decode(errors="replace"),
+        **claimed.log_fields,
+        "task_type": claimed.name,
+        "queue": claimed.queue.decode(errors="replace"),
         "error_type": report.error_type,
         "outcome": report.kind,
         "retry_delay": delay,
     }
     after = "" if delay is None else f" in {delay:g} s"
     line = "%s%s: task %s (%s), attempt %d, %s"
-    log.log(level, line, event, after, held.id.decode(), held.name, held.attempt, report.error_type, extra=fields)
+    log.log(
+        level, line, event, after, claimed.id.decode(), claimed.name, claimed.attempt, report.error_type, extra=fields
+    )

@@ -1,8 +1,8 @@
 """The worker's loop: claim tasks, hand them to executors, report how they ended.
 
 One thread does all of it, so a task is in one place at a time: `ready` (claimed, not handed out), an executor's
-`assigned`, or the link's `reports` and `releases`. Every pass reads the executors' news, has `Watch` look at limits
-and leases now and then, talks to Redis when there is a reason to, and hands out what is ready.
+`assigned`, or the link's `reports` and `releases`. Every pass reads the executors' news, has `ExecutorMonitor` look at
+limits and leases now and then, talks to Redis when there is a reason to, and hands out what is ready.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from redis.exceptions import ResponseError
 from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
 from shared.failpoints import stop_point
-from worker.engine.claimed_task import Held
-from worker.engine.crash_isolation import Suspects
+from worker.engine.claimed_task import ClaimedTask
+from worker.engine.crash_isolation import CrashIsolation
 from worker.engine.failure_log import FailureLog
 from worker.engine.liveness import Liveness
 from worker.engine.queue_slots import QueueSlots
-from worker.engine.redis_session import Link, News, Report
-from worker.executors.monitor import SLOW, Watch
-from worker.executors.pool import Crew
+from worker.engine.redis_session import RedisSession, Report, SyncResult
+from worker.executors.monitor import SLOW, ExecutorMonitor
+from worker.executors.pool import ExecutorPool
 from worker.executors.process import ExecutorProcess
 from worker.metrics import WorkerMetrics
 
@@ -47,7 +47,7 @@ MOST_AT_ONCE = 500
 """Tasks that one claim asks for; more come with the next."""
 PAUSE = 0.25
 """Seconds until the next try after Redis did not answer, or failed."""
-LAST_WORDS = 3.0
+REPORT_GRACE = 3.0
 """Seconds after a drain for which a worker tries to reach a Redis that is away."""
 
 
@@ -64,26 +64,32 @@ class Engine:
     """One worker's tasks, from claim to report."""
 
     def __init__(
-        self, settings: Settings, link: Link, crew: Crew, watch: Watch, metrics: WorkerMetrics, hooks: Hooks
+        self,
+        settings: Settings,
+        session: RedisSession,
+        pool: ExecutorPool,
+        monitor: ExecutorMonitor,
+        metrics: WorkerMetrics,
+        hooks: Hooks,
     ) -> None:
         self.settings = settings
-        self.link = link
-        self.crew = crew
-        self.watch = watch
-        self.ready = watch.ready
-        self.slots = QueueSlots(settings.claimed_queue_executors, crew, self.ready)
-        self.suspects = Suspects(crew, settings.max_crashes)
+        self.session = session
+        self.pool = pool
+        self.monitor = monitor
+        self.ready = monitor.ready
+        self.slots = QueueSlots(settings.claimed_queue_executors, pool, self.ready)
+        self.crash_isolation = CrashIsolation(pool, settings.max_crashes)
         self.metrics = metrics
         self.failure_log = FailureLog()
         self.hooks = hooks
         self.selector = selectors.DefaultSelector()
         self.work_likely = True
-        self.hungry = False
+        self.awaiting_work = False
         self.types_known = False
         self.draining_since = 0.0
         self.draining_until: float | None = None
         self.outage_since: float | None = None
-        self.liveness = Liveness(link.lease)
+        self.liveness = Liveness(session.lease)
         self._numbers = 0
         self._next_tick = 0.0
         self._next_extend = 0.0
@@ -93,9 +99,9 @@ class Engine:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
         self.selector.register(self._wake_read, selectors.EVENT_READ)
-        crew.on_start = lambda executor: self.selector.register(executor.news, selectors.EVENT_READ)
-        crew.on_end = lambda executor: self.selector.unregister(executor.news)
-        watch.look_soon = self.look_soon
+        pool.on_start = lambda executor: self.selector.register(executor.events, selectors.EVENT_READ)
+        pool.on_end = lambda executor: self.selector.unregister(executor.events)
+        monitor.check_soon = self.check_soon
 
     # --- the loop ---
 
@@ -104,13 +110,13 @@ class Engine:
         while not self._finished():
             self.liveness.passed_at = time.monotonic()
             self._wait()
-            self.watch.read_news()
+            self.monitor.read_events()
             if time.monotonic() >= self._next_tick:
                 self._tick()
-            self._exchange()
+            self._sync()
             self._hand_out()
             if self.outage_since is None:
-                self.hooks.listen(self.hungry)
+                self.hooks.listen(self.awaiting_work)
         self.failure_log.close()
 
     def wake(self) -> None:
@@ -124,36 +130,36 @@ class Engine:
         if self.draining_until is None:
             self.draining_since = time.monotonic()
         self.draining_until = until if self.draining_until is None else min(until, self.draining_until)
-        self.look_soon()
+        self.check_soon()
         self.wake()
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """The next pass looks at every executor."""
         self._next_tick = 0.0
 
     def _finished(self) -> bool:
-        if self.draining_until is None or self.ready or any(executor.assigned for executor in self.crew):
+        if self.draining_until is None or self.ready or any(executor.assigned for executor in self.pool):
             return False
-        if not self.link.reports and not self.link.releases and not self.link.claim_unanswered:
+        if not self.session.reports and not self.session.releases and not self.session.claim_unanswered:
             return True
         # Redis is away: what is not reported, or was handed over unseen, runs again when its lease is over.
-        told_all = not self.link.reports and not self.link.releases
-        return time.monotonic() > (self.draining_since if told_all else self.draining_until) + LAST_WORDS
+        told_all = not self.session.reports and not self.session.releases
+        return time.monotonic() > (self.draining_since if told_all else self.draining_until) + REPORT_GRACE
 
     def _wait(self) -> None:
         """Until something happens or something is due."""
         now = time.monotonic()
         patience = self._next_due(now) - now
-        if self.link.reports or self.link.releases or self._want() is not None:
+        if self.session.reports or self.session.releases or self._claim_size() is not None:
             due = self._next_try - now
-            if self.link.reports and self._all_busy():
-                due = max(due, self.link.gathering_since + GATHER - now)
+            if self.session.reports and self._all_busy():
+                due = max(due, self.session.gathering_since + GATHER - now)
             patience = min(patience, due)
             if patience > 0.0005 and self._all_busy():
                 # Under load every outcome would wake us; sleeping on lets them gather.
                 time.sleep(min(patience, 0.001))
                 patience = 0.0
-        if [executor for executor in self.crew if not executor.flush()]:
+        if [executor for executor in self.pool if not executor.flush()]:
             patience = min(patience, 0.002)  # a pipe is full: large data goes on as soon as there is room
         for key, _ in self.selector.select(max(0.0, patience)):
             if key.fd == self._wake_read:
@@ -164,56 +170,58 @@ class Engine:
     def _next_due(self, now: float) -> float:
         """When to look again although nothing happens."""
         due = min(self._next_tick, self._next_extend)
-        waits = now < self._next_token < due and self._room()
+        waits = now < self._next_token < due and self._free_capacity()
         return self._next_token if waits else due
 
     def _tick(self) -> None:
         now = time.monotonic()
-        busy = bool(self.ready) or any(executor.assigned or not executor.ready for executor in self.crew)
+        busy = bool(self.ready) or any(executor.assigned or not executor.ready for executor in self.pool)
         self._next_tick = now + (TICK if busy else IDLE_TICK)
-        if self.crew.ready:
+        if self.pool.ready:
             self.liveness.manned_at = now
         else:
             self.liveness.talked_at = now
-        self.watch.look(now)
+        self.monitor.check(now)
         self.failure_log.summarize(now)
         if self.draining_until is None:
-            self.crew.retire_spent()
-            self.crew.fill()
+            self.pool.retire_spent()
+            self.pool.spawn_missing()
         else:
             self.hooks.draining()
-            self.crew.hiring = False
-            self.watch.drain(self.draining_since, now >= self.draining_until)
-        if self.crew.watchdog:
-            self.crew.watchdog.beat(now, self.crew, self.ready)
+            self.pool.spawning = False
+            self.monitor.drain(self.draining_since, now >= self.draining_until)
+        if self.pool.watchdog:
+            self.pool.watchdog.beat(now, self.pool, self.ready)
 
     # --- what Redis calls for ---
 
-    def on_bell(self, rung: bytes | None) -> None:
+    def on_wakeup(self, queue_name: bytes | None) -> None:
         """There may be work: somebody rang for a queue ("" for any), or nobody did for a while."""
-        queue = (rung or b"").decode(errors="replace")
+        queue = (queue_name or b"").decode(errors="replace")
         if queue in self.slots.full:
-            self.link.ring(queue)  # for the next worker; this one does not listen to that bell until a slot is free
+            self.session.notify_workers(
+                queue
+            )  # for the next worker; this one does not listen to that bell until a slot is free
             return
         self.work_likely = True
-        if self.draining_until is not None or not self._room():
+        if self.draining_until is not None or not self._free_capacity():
             # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
             # or we would answer our own ring.
-            self.hungry = False
-            self.link.ring(queue)
+            self.awaiting_work = False
+            self.session.notify_workers(queue)
 
-    def on_handover(self, message: bytes) -> None:
+    def on_direct_dispatch(self, message: bytes) -> None:
         """Whoever submitted a task answered our standing order."""
         stop_point("worker.handover")
-        self._on_news(self.link.accept(message))
+        self._apply(self.session.accept(message))
         self.slots.update()
         self._hand_out()
 
-    def on_order(self, order: bytes | None) -> None:
+    def on_command(self, order: bytes | None) -> None:
         """Somebody wants this worker to stop a task, or to drain."""
         verb, _, argument = (order or b"").partition(b" ")
         if verb == b"cancel":
-            self.watch.cancel(argument)
+            self.monitor.cancel(argument)
         elif verb == b"drain":
             self.drain(self.settings.drain_grace)
         elif verb == b"look":
@@ -221,21 +229,21 @@ class Engine:
 
     # --- Redis ---
 
-    def _exchange(self) -> None:
+    def _sync(self) -> None:
         """Talks to Redis if there is a reason to."""
         now = time.monotonic()
         if now < self._next_try:
             return
-        extending = self._to_extend() if now >= self._next_extend or self.watch.progress_came else []
-        want = self._want()
-        if want is None and not (extending or self.link.releases or self._report_due(now)):
+        extending = self._to_extend() if now >= self._next_extend or self.monitor.progress_came else []
+        size = self._claim_size()
+        if size is None and not (extending or self.session.releases or self._report_due(now)):
             return
-        if want is None and self.hungry and not self.link.standing:
-            want = self._room() or None  # a new standing order, which costs no round trip of its own
+        if size is None and self.awaiting_work and not self.session.claim_parked:
+            size = self._free_capacity() or None  # a new standing order, which costs no round trip of its own
         self.liveness.talked_at = now
         stop_point("worker.before-exchange")
         try:
-            news = self.link.exchange(want, extending, self.slots.free() if want is not None else {})
+            events = self.session.sync(size, extending, self.slots.free() if size is not None else {})
             stop_point("worker.after-exchange")
         except StoreUnavailable as error:
             self._on_outage(now, error)
@@ -243,32 +251,32 @@ class Engine:
         except ResponseError as error:
             self._on_refusal(now, error)
             return
-        self._on_contact(now)
-        self._on_news(news)
-        if want is not None:
+        self._on_answer(now)
+        self._apply(events)
+        if size is not None:
             self.slots.update()
-            self._next_token = _after(now, news.again_in) if want else self._next_token
-            self.work_likely = not self.link.standing
-            self.hungry = self.link.standing
+            self._next_token = _after(now, events.again_in) if size else self._next_token
+            self.work_likely = not self.session.claim_parked
+            self.awaiting_work = self.session.claim_parked
 
-    def _to_extend(self) -> list[Held]:
+    def _to_extend(self) -> list[ClaimedTask]:
         """Everything held; what runs is noted as begun, which tells a crash from bad luck if we die."""
-        self._next_extend = time.monotonic() + self.link.lease / 3
-        self.watch.progress_came = False
-        for executor in self.crew:
+        self._next_extend = time.monotonic() + self.session.lease / 3
+        self.monitor.progress_came = False
+        for executor in self.pool:
             running = executor.running()
             if running is not None:
                 running.noted = True
-        return [*self.ready, *(held for executor in self.crew for held in executor.assigned.values())]
+        return [*self.ready, *(claimed for executor in self.pool for claimed in executor.assigned.values())]
 
     def _report_due(self, now: float) -> bool:
-        if not self.link.reports:
+        if not self.session.reports:
             return False
-        gathered = now - self.link.gathering_since >= GATHER
-        return gathered or len(self.link.reports) >= ENOUGH or not self._all_busy()
+        gathered = now - self.session.gathering_since >= GATHER
+        return gathered or len(self.session.reports) >= ENOUGH or not self._all_busy()
 
     def _all_busy(self) -> bool:
-        return all(len(executor.assigned) > 1 for executor in self.crew if executor.ready)
+        return all(len(executor.assigned) > 1 for executor in self.pool if executor.ready)
 
     def _on_outage(self, now: float, error: Exception) -> None:
         self._next_try = now + PAUSE
@@ -285,141 +293,143 @@ class Engine:
         self._next_try = now + PAUSE
         self.metrics.errors["refused"] += 1
         log.error("a step failed in Redis: %s; reports are sent one by one", error)
-        news = News()
+        events = SyncResult()
         try:
-            self.link.report_one_by_one(news)
-            self.link.extend(self._to_extend(), news)
+            self.session.report_one_by_one(events)
+            self.session.extend(self._to_extend(), events)
         except StoreUnavailable as away:
             self._on_outage(now, away)
-        self._on_news(news)
+        self._apply(events)
 
-    def _on_contact(self, now: float) -> None:
+    def _on_answer(self, now: float) -> None:
         if self.outage_since is not None:
             log.info("Redis is back after %.1f s", now - self.outage_since)
             self.outage_since = None
 
-    def _on_news(self, news: News) -> None:
-        for held in news.claimed:
-            self._receive(held)
-        for task_id in news.unreadable:
+    def _apply(self, events: SyncResult) -> None:
+        for claimed in events.claimed:
+            self._receive(claimed)
+        for task_id in events.unreadable:
             self.metrics.errors["corrupt_record"] += 1
             log.error("task %s: its record cannot be read; it was set aside", task_id)
-        for held in news.lost:
-            self.watch.abandon(held)
-        for held in news.cancelled:
-            self.watch.cancel(held.id)
-        for report in news.written:
+        for claimed in events.lost:
+            self.monitor.abandon(claimed)
+        for claimed in events.cancelled:
+            self.monitor.cancel(claimed.id)
+        for report in events.written:
             self._on_written(report)
-        for held in news.refused:
-            self.metrics.leases_lost += held.lose()
+        for claimed in events.refused:
+            self.metrics.leases_lost += claimed.lose()
             line = "task %s: its lease was lost, so its outcome here was refused"
-            log.warning(line, held.id.decode(), extra=held.log_fields)
-        for held in news.damaged:
+            log.warning(line, claimed.id.decode(), extra=claimed.log_fields)
+        for claimed in events.damaged:
             line = "task %s: its outcome cannot be written, its record is damaged"
-            log.error(line, held.id.decode(), extra=held.log_fields)
+            log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 
     def _on_written(self, report: Report) -> None:
-        self.metrics.ended(report.held.name, report.kind, report.run_seconds, report.error_type)
+        self.metrics.ended(report.claimed.name, report.kind, report.run_seconds, report.error_type)
         self.failure_log.add(report)
         if report.kind == "refused" and not report.version:
-            self.crew.on_types()  # what this worker has published is not what its executors have
+            self.pool.on_types()  # what this worker has published is not what its executors have
 
-    def _receive(self, held: Held) -> None:
+    def _receive(self, claimed: ClaimedTask) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1
-        held.number = self._numbers
-        held.limit = self._limit(held)
-        if held.enqueued_us:
-            started_us = int(time.monotonic() * 1_000_000) + held.clock_offset_us
-            self.metrics.waits.observe(max(0, started_us - held.enqueued_us) / 1_000_000)
-        self.ready.append(held)
+        claimed.number = self._numbers
+        claimed.limit = self._limit(claimed)
+        if claimed.enqueued_us:
+            started_us = int(time.monotonic() * 1_000_000) + claimed.clock_offset_us
+            self.metrics.waits.observe(max(0, started_us - claimed.enqueued_us) / 1_000_000)
+        self.ready.append(claimed)
 
-    def _limit(self, held: Held) -> float:
+    def _limit(self, claimed: ClaimedTask) -> float:
         """The time limit: the task's own, else its type's, else the general one."""
-        if limit := held.own_limit:
+        if limit := claimed.own_limit:
             return limit
-        if held.timeout:
-            log.error("task %s: its time limit %r is no number; the general one holds", held.id.decode(), held.timeout)
-        known = self.crew.types.get(held.name)
+        if claimed.timeout:
+            log.error(
+                "task %s: its time limit %r is no number; the general one holds", claimed.id.decode(), claimed.timeout
+            )
+        known = self.pool.types.get(claimed.name)
         return known.timeout if known and known.timeout else self.settings.task_timeout
 
     # --- how much to claim, and who gets it ---
 
-    def _want(self) -> int | None:
+    def _claim_size(self) -> int | None:
         """How many tasks to claim now; None: there is no reason to talk to Redis."""
         if self.draining_until is not None:
-            return 0 if self.link.claim_unanswered else None  # what it may have brought is fetched, and given back
-        if self.link.standing and not self._room():
+            return 0 if self.session.claim_unanswered else None  # what it may have brought is fetched, and given back
+        if self.session.claim_parked and not self._free_capacity():
             return 0  # the order is withdrawn: what it would bring waits less with anybody else
         self.work_likely = self.work_likely or self.slots.freed()
         if not self.work_likely and time.monotonic() < self._next_token:
             return None
-        room = min(self._room(), MOST_AT_ONCE)
+        capacity = min(self._free_capacity(), MOST_AT_ONCE)
         # Under load a claim is worth its round trip only when it brings a good part of what fits.
-        if room and self._all_busy() and room < self.watch.pace.ahead() * len(self.crew.members) // 3:
+        if capacity and self._all_busy() and capacity < self.monitor.prefetch.window() * len(self.pool.members) // 3:
             return None
-        return room or None
+        return capacity or None
 
-    def _room(self) -> int:
+    def _free_capacity(self) -> int:
         if not self.types_known:
             return 0
-        ahead = self.watch.pace.ahead()
-        free = sum(max(0, self._capacity(executor, ahead)) for executor in self.crew)
+        window = self.monitor.prefetch.window()
+        free = sum(max(0, self._capacity(executor, window)) for executor in self.pool)
         return max(0, free - len(self.ready))
 
-    def _capacity(self, executor: ExecutorProcess, ahead: int) -> int:
+    def _capacity(self, executor: ExecutorProcess, window: int) -> int:
         if executor.idle:
-            return ahead
+            return window
         if not executor.ready or executor.retiring or time.monotonic() - executor.began_at > SLOW:
             return 0
-        return 0 if next(iter(executor.assigned.values())).suspect else ahead - len(executor.assigned)
+        return 0 if next(iter(executor.assigned.values())).crashed_before else window - len(executor.assigned)
 
     def _hand_out(self) -> None:
         """Gives ready tasks to executors, the emptiest first."""
         if not self.ready:
             return
         if self.draining_until is not None:
-            self.link.releases += self.ready
+            self.session.releases += self.ready
             self.ready.clear()
             return
-        ahead = self.watch.pace.ahead()
-        one_waits = self.suspects.one_waits(self.ready)
-        for executor in sorted(self.crew, key=lambda each: len(each.assigned)):
-            share = self._share(executor, self._capacity(executor, ahead), one_waits)
+        window = self.monitor.prefetch.window()
+        one_waits = self.crash_isolation.one_waits(self.ready)
+        for executor in sorted(self.pool, key=lambda each: len(each.assigned)):
+            share = self._share(executor, self._capacity(executor, window), one_waits)
             if share:
                 executor.assign(share)
         stop_point("worker.handed-out")
         self._next_tick = min(self._next_tick, time.monotonic() + TICK)
 
-    def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[Held]:
+    def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[ClaimedTask]:
         """What one executor gets: a suspect alone and only if it is idle, tasks that are none together."""
-        share: list[Held] = []
+        share: list[ClaimedTask] = []
         for _ in range(len(self.ready)):
             if len(share) >= most:
                 break
-            held = self.ready.popleft()
-            if not held.suspect:
-                share.append(held)
-            elif share or not executor.idle or not self._may_begin(held, one_waits):
-                self.ready.append(held)
-            elif self._note_begun(held):
-                return [held]
+            claimed = self.ready.popleft()
+            if not claimed.crashed_before:
+                share.append(claimed)
+            elif share or not executor.idle or not self._may_start(claimed, one_waits):
+                self.ready.append(claimed)
+            elif self._note_begun(claimed):
+                return [claimed]
         return share
 
-    def _may_begin(self, suspect: Held, one_waits: bool) -> bool:
+    def _may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
         """Also whether Redis answers: each that is told of in vain costs a time-out in which nobody looks at leases."""
-        return time.monotonic() >= self._next_try and self.suspects.may_begin(suspect, one_waits)
+        return time.monotonic() >= self._next_try and self.crash_isolation.may_start(claimed, one_waits)
 
-    def _note_begun(self, suspect: Held) -> bool:
+    def _note_begun(self, claimed: ClaimedTask) -> bool:
         try:
-            may = self.link.note_begun(suspect)
+            may = self.session.note_begun(claimed)
             stop_point("worker.suspect-noted")
             return may
         except StoreUnavailable as error:
             self._on_outage(time.monotonic(), error)
         except ResponseError as error:
             self._next_try = time.monotonic() + PAUSE
-            log.error("task %s: that it begins cannot be written: %s", suspect.id.decode(), error)
-        self.link.releases.append(suspect)
+            log.error("task %s: that it begins cannot be written: %s", claimed.id.decode(), error)
+        self.session.releases.append(claimed)
         return False
 
 
@@ -436,5 +446,5 @@ def forward_signals(engine: Engine, grace: float) -> None:
 
     signal.signal(signal.SIGTERM, on_stop)
     signal.signal(signal.SIGINT, on_stop)
-    signal.signal(signal.SIGCHLD, lambda signum, frame: engine.look_soon())
+    signal.signal(signal.SIGCHLD, lambda signum, frame: engine.check_soon())
     signal.set_wakeup_fd(engine.wake_write, warn_on_full_buffer=False)

@@ -37,14 +37,14 @@ class Listener(ABC):
         self._not_before = 0.0
 
     @abstractmethod
-    def heard(self, reply: list[bytes] | None) -> None:
+    def on_reply(self, reply: list[bytes] | None) -> None:
         """Takes in one answer."""
 
-    def hear(self) -> None:
+    def read_replies(self) -> None:
         """Reads what has come; the engine calls it when there is something."""
         try:
             while self._connection is not None:
-                self.heard(self._connection.read_response(timeout=0, disconnect_on_error=False))
+                self.on_reply(self._connection.read_response(timeout=0, disconnect_on_error=False))
         except TimeoutError:
             return  # that was all, or not all of it yet
         except (RedisError, OSError) as error:
@@ -77,7 +77,7 @@ class Listener(ABC):
     def _connect(self) -> None:
         self._connection = self.pool.get_connection()
         self._fd = self._connection._sock.fileno()  # noqa: SLF001  # redis-py has no other way to watch a connection
-        self._selector.register(self._fd, selectors.EVENT_READ, self.hear)
+        self._selector.register(self._fd, selectors.EVENT_READ, self.read_replies)
 
     def _lose(self, why: object) -> None:
         log.debug("waiting for Redis to call failed: %s", why)
@@ -85,7 +85,7 @@ class Listener(ABC):
         self.close()
 
 
-class Ear(Listener):
+class BlockingPopListener(Listener):
     """Blocks on lists at the server and hands every entry on; `None` when none came within its patience.
 
     It asks only when told to `listen`: the bell wakes one worker, and a busy one must not take the ring from an idle
@@ -97,12 +97,12 @@ class Ear(Listener):
         redis: Redis,
         lists: Sequence[str],
         selector: selectors.BaseSelector,
-        hand_on: Callable[[bytes | None], object],
+        deliver: Callable[[bytes | None], object],
         patience: float,
     ) -> None:
         super().__init__(redis, selector)
         self.lists = lists
-        self.hand_on = hand_on
+        self.deliver = deliver
         self.patience = patience
         self._asked_at: float | None = None
         self._asked: frozenset[str] = frozenset()
@@ -112,16 +112,16 @@ class Ear(Listener):
         now = time.monotonic()
         if self._asked_at is not None and not self._asked.issuperset(self.lists):
             self.close()  # a list more is asked for on a new connection; what this one may have brought is looked for
-            self.hand_on(None)
+            self.deliver(None)
         if self._asked_at is None:
             if self._ask("BLPOP", *self.lists, self.patience):
                 self._asked_at, self._asked = now, frozenset(self.lists)
         elif now > self._asked_at + self.patience + _LATE:
             self._lose("no answer")
 
-    def heard(self, reply: list[bytes] | None) -> None:
+    def on_reply(self, reply: list[bytes] | None) -> None:
         self._asked_at = None
-        self.hand_on(reply[1] if reply else None)
+        self.deliver(reply[1] if reply else None)
 
     def close(self) -> None:
         self._asked_at = None
@@ -129,24 +129,24 @@ class Ear(Listener):
 
     def _lose(self, why: object) -> None:
         super()._lose(why)
-        self.hand_on(None)  # whoever listens looks for himself, and finds that Redis is away
+        self.deliver(None)  # whoever listens looks for himself, and finds that Redis is away
 
 
-class Subscription(Listener):
+class PubSubListener(Listener):
     """Hands on what is published on one channel."""
 
     def __init__(
-        self, redis: Redis, channel: str, selector: selectors.BaseSelector, hand_on: Callable[[bytes], object]
+        self, redis: Redis, channel: str, selector: selectors.BaseSelector, deliver: Callable[[bytes], object]
     ) -> None:
         super().__init__(redis, selector)
         self.channel = channel
-        self.hand_on = hand_on
+        self.deliver = deliver
 
     def listen(self) -> None:
         """Subscribes, unless that is done."""
         if self._connection is None:
             self._ask("SUBSCRIBE", self.channel)
 
-    def heard(self, reply: list[bytes] | None) -> None:
+    def on_reply(self, reply: list[bytes] | None) -> None:
         if reply and reply[0] == b"message":
-            self.hand_on(reply[2])
+            self.deliver(reply[2])

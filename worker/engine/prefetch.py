@@ -7,7 +7,7 @@ AHEAD_SECONDS = 0.02
 MOST = 128
 
 
-class Pace:
+class PrefetchWindow:
     """Learns how long tasks take, from those that ended lately; a long one counts at once, short ones slowly."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Pace:
         weight = 0.5 if run_seconds > 4 * self.seconds + 0.001 else 0.05
         self.seconds += weight * (run_seconds - self.seconds)
 
-    def ahead(self) -> int:
+    def window(self) -> int:
         """How many tasks an executor may hold, the one that it runs included."""
         if self.seconds is None:
             return 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from worker.engine.claimed_task import Held
-from worker.executors.pool import Crew
+from worker.engine.claimed_task import ClaimedTask
+from worker.executors.pool import ExecutorPool
 
 
 class QueueSlots:
@@ -15,9 +15,9 @@ class QueueSlots:
     Nothing is noted when a task starts or ends, so no way in which one may end can leak a slot.
     """
 
-    def __init__(self, limits: Mapping[str, int], crew: Crew, ready: deque[Held]) -> None:
+    def __init__(self, limits: Mapping[str, int], pool: ExecutorPool, ready: deque[ClaimedTask]) -> None:
         self.limits = limits
-        self.crew = crew
+        self.pool = pool
         self.ready = ready
         self.full: frozenset[str] = frozenset()
         """The queues that had no free slot after the last claim."""
@@ -26,8 +26,8 @@ class QueueSlots:
         """Returns how many slots of each bounded queue are taken; may be called from any thread."""
         if not self.limits:
             return {}
-        held = [*self.ready, *(each for executor in list(self.crew) for each in list(executor.assigned.values()))]
-        counts = Counter(each.queue for each in held)
+        claimed = [*self.ready, *(each for executor in list(self.pool) for each in list(executor.assigned.values()))]
+        counts = Counter(each.queue for each in claimed)
         return {queue: counts[queue.encode()] for queue in self.limits}
 
     def free(self) -> dict[str, int]:

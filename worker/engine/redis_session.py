@@ -25,7 +25,7 @@ from shared.errors import StoreUnavailable
 from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.quarantine import is_damage
-from worker.engine.claimed_task import Held, read_claim
+from worker.engine.claimed_task import ClaimedTask, read_claim
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Argument, ScriptCall, Scripts
@@ -42,7 +42,7 @@ _NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 class Report:
     """How an attempt ended, in the words of `report.lua`."""
 
-    held: Held
+    claimed: ClaimedTask
     kind: str
     delay_us: int
     record: bytes
@@ -54,22 +54,22 @@ class Report:
 
 
 @dataclass(slots=True)
-class News:
+class SyncResult:
     """What an exchange brought."""
 
-    claimed: list[Held] = field(default_factory=list)
+    claimed: list[ClaimedTask] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     ask_again: bool = False
     again_in: float | None = None
     """Seconds after which a rate lets the next task start."""
-    lost: list[Held] = field(default_factory=list)
-    cancelled: list[Held] = field(default_factory=list)
+    lost: list[ClaimedTask] = field(default_factory=list)
+    cancelled: list[ClaimedTask] = field(default_factory=list)
     written: list[Report] = field(default_factory=list)
-    refused: list[Held] = field(default_factory=list)
-    damaged: list[Held] = field(default_factory=list)
+    refused: list[ClaimedTask] = field(default_factory=list)
+    damaged: list[ClaimedTask] = field(default_factory=list)
 
 
-class Turns:
+class WeightedRoundRobin:
     """Deals claims out to the queues by weight, so that none starves even when tasks are claimed one by one."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
@@ -78,12 +78,12 @@ class Turns:
         self.share = {name: weights[name] / total for name in weights}
         self.credit = dict.fromkeys(weights, 0.0)
 
-    def deal(self, want: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
-        """Queue and quota in turns; the quotas add up to `want`. Where a queue has slots, they follow its quota."""
+    def quotas(self, size: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
+        """Queue and quota in turns; the quotas add up to `size`. Where a queue has slots, they follow its quota."""
         for name, share in self.share.items():
-            self.credit[name] += share * want
+            self.credit[name] += share * size
         quotas = {name: max(0, int(self.credit[name])) for name in self.order}
-        left = want - sum(quotas.values())
+        left = size - sum(quotas.values())
         for name in sorted(self.order, key=lambda each: quotas[each] - self.credit[each])[: max(0, left)]:
             quotas[name] += 1
         for name, quota in quotas.items():
@@ -95,7 +95,7 @@ class Turns:
         ]
 
 
-class Link:
+class RedisSession:
     """Collects what Redis is to be told until the next exchange."""
 
     def __init__(
@@ -109,12 +109,12 @@ class Link:
         self.worker = worker
         self.lease = lease
         self.margin = answer_within + 0.1 * lease
-        self.turns = Turns(weights)
+        self.round_robin = WeightedRoundRobin(weights)
         self.reports: list[Report] = []
-        self.releases: list[Held] = []
+        self.releases: list[ClaimedTask] = []
         self.gathering_since = 0.0
         self.claim_unanswered = False
-        self.standing = False
+        self.claim_parked = False
         self._token, self._next_token = _new_token(), _new_token()
         self._asked = (0.0, 0)
 
@@ -124,71 +124,73 @@ class Link:
             self.gathering_since = time.monotonic()
         self.reports.append(report)
 
-    def exchange(self, want: int | None, extending: Sequence[Held], slots: Mapping[str, int] = _NO_BOUNDS) -> News:
+    def sync(
+        self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int] = _NO_BOUNDS
+    ) -> SyncResult:
         """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.
 
-        A claim keeps its token until it is answered, so an answer that got lost is given again. One for no task (`want`
+        A claim keeps its token until it is answered, so an answer that got lost is given again. One for no task (`size`
         is 0) asks just for that; None claims nothing. `slots` is how many tasks it may bring at most of some queues. A
         claim that finds too little leaves a standing order, see `accept`.
         """
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
-        if want is not None:
+        if size is not None:
             self.claim_unanswered = True
-            calls.append(("claim", self._claim_arguments(want, slots)))
+            calls.append(("claim", self._claim_arguments(size, slots)))
         sent_at = time.monotonic()
         with translated():
             replies = self.scripts.call_many(calls)
-        news = News()
-        if want is not None:
+        result = SyncResult()
+        if size is not None:
             claim = replies.pop()
             self._asked = (sent_at, int(claim[0]))
-            self._read_claim(claim, sent_at, monotonic_us(), news)
-            self.standing = self.claim_unanswered = len(news.claimed) < want and not news.ask_again
+            self._read_claim(claim, sent_at, monotonic_us(), result)
+            self.claim_parked = self.claim_unanswered = len(result.claimed) < size and not result.ask_again
             self._renew_token()
-        self._read_answers(calls, replies, reports, extending, sent_at, news)
+        self._read_answers(calls, replies, reports, extending, sent_at, result)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]
-        return news
+        return result
 
-    def accept(self, message: bytes) -> News:
+    def accept(self, message: bytes) -> SyncResult:
         """What a standing order brought; nothing, if somebody else said something there that nobody can read."""
         try:
             return self._accept(message)
         except (*UNREADABLE, IndexError) as error:
             log.error("what was published for this worker cannot be read and is passed over: %s", error)
-            return News()
+            return SyncResult()
 
-    def _accept(self, message: bytes) -> News:
+    def _accept(self, message: bytes) -> SyncResult:
         """The answer to our next claim, given by whoever submitted the task.
 
         It may come twice, as the claim itself may have been sent meanwhile; then this does not count. The lease began
         when the answer was given, on Redis' clock. If that is too long ago (we slept), the next claim asks again and
         gets what is still ours.
         """
-        news = News()
+        result = SyncResult()
         # Data that is no UTF-8 passes through unchanged.
         token, claim = json.loads(message.decode("utf-8", "surrogateescape"))
         began = self._asked[0] + (int(claim[0]) - self._asked[1]) / 1_000_000
         now = time.monotonic()
         if token != self._token or now - began > self.lease / 4:
-            return news
-        self._read_claim(_as_sent(claim), min(began, now), monotonic_us(), news)
-        self.standing = self.claim_unanswered = False
+            return result
+        self._read_claim(_as_sent(claim), min(began, now), monotonic_us(), result)
+        self.claim_parked = self.claim_unanswered = False
         self._renew_token()
-        return news
+        return result
 
     def _renew_token(self) -> None:
         """The claim of this token is answered. The one after next keeps its token as well until it is."""
         self._token, self._next_token = self._next_token, _new_token()
 
-    def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, news: News) -> None:
-        news.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
-        news.unreadable = [each.decode(errors="replace") for each in claim[1]]
-        news.ask_again = bool(claim[2])
-        news.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
+    def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, result: SyncResult) -> None:
+        result.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
+        result.unreadable = [each.decode(errors="replace") for each in claim[1]]
+        result.ask_again = bool(claim[2])
+        result.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
 
-    def report_one_by_one(self, news: News) -> None:
+    def report_one_by_one(self, result: SyncResult) -> None:
         """Sends each report by itself, after Redis refused them together; one that met damage is dropped.
 
         A record that somebody damaged must not keep the outcomes of others from being written. The dropped ones keep
@@ -199,14 +201,14 @@ class Link:
             [(name, arguments)] = self._report_calls([report])
             try:
                 with translated():
-                    _sort([report], self.scripts.call(name, *arguments), news)
+                    _sort([report], self.scripts.call(name, *arguments), result)
             except ResponseError as error:
                 if not is_damage(error):
                     raise StoreUnavailable(f"Redis failed: {error}") from error
-                news.damaged.append(report.held)
+                result.damaged.append(report.claimed)
             self.reports.remove(report)
 
-    def extend(self, extending: Sequence[Held], news: News) -> None:
+    def extend(self, extending: Sequence[ClaimedTask], result: SyncResult) -> None:
         """Extends the leases of these and nothing else. Raises StoreUnavailable."""
         calls, sent_at = self._extend_calls(extending), time.monotonic()
         try:
@@ -214,22 +216,22 @@ class Link:
                 replies = self.scripts.call_many(calls)
         except ResponseError as error:
             raise StoreUnavailable(f"Redis failed: {error}") from error
-        self._read_answers(calls, replies, (), extending, sent_at, news)
+        self._read_answers(calls, replies, (), extending, sent_at, result)
 
-    def ring(self, queue: str) -> None:
+    def notify_workers(self, queue: str) -> None:
         """Wakes another worker of this queue, or of any; not worth a word when it fails, as all look now and then."""
         try:
-            self.scripts.redis.rpush(keys.bell(queue) if queue in self.turns.share else keys.BELL, queue)
+            self.scripts.redis.rpush(keys.wakeup(queue) if queue in self.round_robin.share else keys.WAKEUP, queue)
         except (RedisError, OSError) as error:
             log.debug("the bell could not be rung: %s", error)
 
-    def note_begun(self, held: Held) -> bool:
+    def note_begun(self, claimed: ClaimedTask) -> bool:
         """Writes down that a suspect is about to run, before it does; whether its lease still holds."""
         sent_at = time.monotonic()
         with translated():
-            answer = self.scripts.call("extend", _us(self.lease), held.id, held.token, "1", "")
-        held.lease_until = sent_at + self.lease
-        held.noted = True
+            answer = self.scripts.call("extend", _us(self.lease), claimed.id, claimed.token, "1", "")
+        claimed.lease_until = sent_at + self.lease
+        claimed.noted = True
         return bool(answer[0] != 1)
 
     def _report_calls(self, reports: Sequence[Report]) -> list[ScriptCall]:
@@ -237,10 +239,10 @@ class Link:
         for at in range(0, len(reports), _PER_CALL):
             arguments: list[Argument] = [self.worker]
             for report in reports[at : at + _PER_CALL]:
-                held = report.held
+                claimed = report.claimed
                 arguments += (
-                    held.id,
-                    held.token,
+                    claimed.id,
+                    claimed.token,
                     report.kind,
                     report.version if report.kind == "refused" else report.delay_us,
                     report.record,
@@ -250,51 +252,59 @@ class Link:
             calls.append(("report", arguments))
         return calls
 
-    def _release_calls(self, releases: Sequence[Held]) -> list[ScriptCall]:
+    def _release_calls(self, releases: Sequence[ClaimedTask]) -> list[ScriptCall]:
         # The last chunk first, because each task goes to the front of its queue.
         return [
             (
                 "release",
                 [
                     part
-                    for held in releases[at : at + _PER_CALL]
-                    for part in (held.id, held.token, held.enqueued_us or "")
+                    for claimed in releases[at : at + _PER_CALL]
+                    for part in (claimed.id, claimed.token, claimed.enqueued_us or "")
                 ],
             )
             for at in reversed(range(0, len(releases), _PER_CALL))
         ]
 
-    def _extend_calls(self, extending: Sequence[Held]) -> list[ScriptCall]:
+    def _extend_calls(self, extending: Sequence[ClaimedTask]) -> list[ScriptCall]:
         calls: list[ScriptCall] = []
         for at in range(0, len(extending), _PER_CALL):
             arguments: list[Argument] = [_us(self.lease)]
-            for held in extending[at : at + _PER_CALL]:
-                arguments += (held.id, held.token, "1" if held.noted else "0", held.progress)
+            for claimed in extending[at : at + _PER_CALL]:
+                arguments += (claimed.id, claimed.token, "1" if claimed.noted else "0", claimed.progress)
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, want: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
-        order: tuple[Argument, ...] = ("", self._next_token) if want else ()
-        return [self.worker, self._token, _us(self.lease), want, _CLAIM_BYTES, *self.turns.deal(want, slots), *order]
+    def _claim_arguments(self, size: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
+        order: tuple[Argument, ...] = ("", self._next_token) if size else ()
+        return [
+            self.worker,
+            self._token,
+            _us(self.lease),
+            size,
+            _CLAIM_BYTES,
+            *self.round_robin.quotas(size, slots),
+            *order,
+        ]
 
     def _read_answers(
         self,
         calls: Sequence[ScriptCall],
         replies: Sequence[object],
         reports: Sequence[Report],
-        extending: Sequence[Held],
+        extending: Sequence[ClaimedTask],
         sent_at: float,
-        news: News,
+        result: SyncResult,
     ) -> None:
-        _sort(reports, _joined("report", calls, replies), news)
-        for held, answer in zip(extending, _joined("extend", calls, replies), strict=True):
+        _sort(reports, _joined("report", calls, replies), result)
+        for claimed, answer in zip(extending, _joined("extend", calls, replies), strict=True):
             if answer == 1:
-                news.lost.append(held)
+                result.lost.append(claimed)
                 continue
-            held.lease_until = sent_at + self.lease
-            held.progress = b""
+            claimed.lease_until = sent_at + self.lease
+            claimed.progress = b""
             if answer == 2:
-                news.cancelled.append(held)
+                result.cancelled.append(claimed)
 
 
 def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -> list[int]:
@@ -307,17 +317,17 @@ def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -
     ]
 
 
-def _sort(reports: Sequence[Report], answers: Sequence[int], news: News) -> None:
+def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult) -> None:
     """Which outcomes were written, and how, and which came too late."""
     for report, answer in zip(reports, answers, strict=True):
         if answer == 0:
-            news.refused.append(report.held)
+            result.refused.append(report.claimed)
             continue
         if answer == 2:
             report.kind = "cancelled"
         elif report.kind == "refused" and answer == 1:
             report.kind = "failed"
-        news.written.append(report)
+        result.written.append(report)
 
 
 def _as_sent(value: Any) -> Any:

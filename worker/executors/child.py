@@ -34,15 +34,15 @@ from shared.stores.task_types import pack, version_of
 from worker.executors import ipc, standard_streams
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
 from worker.executors.leftovers import Leftovers
-from worker.executors.log_capture import LogTail
+from worker.executors.log_capture import LogCapture
 from worker.executors.operating_system import die_with_parent
 from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.executors.recorder import Recorder
 from worker.executors.threads import inherit_current_task
-from worker.executors.tracing import AttemptSpans, Shipper
+from worker.executors.tracing import AttemptSpans, SpanWriter
 from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
-from worker.handlers.parent_results import read_family
+from worker.handlers.parent_results import read_parent_results
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
@@ -60,8 +60,8 @@ class Executor:
         self.handlers = handlers
         self.worker = worker
         self.ends = ends
-        self.shipper = Shipper(self._send, collector_of(settings) is not None)
-        self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.shipper)))
+        self.span_writer = SpanWriter(self._send, collector_of(settings) is not None)
+        self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.span_writer)))
         self.outcomes = Outcomes(settings, [__file__])
         self.max_log_bytes = settings.max_log_bytes
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -85,7 +85,7 @@ class Executor:
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
-        self.leftovers = Leftovers(self._tell_left)
+        self.leftovers = Leftovers(self._report_leftovers)
         for clock_offset_us, assignment in self._assignments():
             stop_point("executor.begin")
             # A context of its own: what a handler leaves in context variables reaches no other task.
@@ -101,14 +101,14 @@ class Executor:
         handler = self.task.type if self.task else assignment.type.decode(errors="replace")
         if self.interrupted_by:
             # Whatever it was doing is half done: an import, a lock, a message to a database in a pool of connections.
-            self._tell_left(handler, f"work cut off by {self.interrupted_by}", logging.INFO, ends=True)
+            self._report_leftovers(handler, f"work cut off by {self.interrupted_by}", logging.INFO, ends=True)
         elif self.left:
-            self._tell_left(handler, ", ".join(self.left), logging.WARNING, ends=True)
+            self._report_leftovers(handler, ", ".join(self.left), logging.WARNING, ends=True)
         else:
             return self.leftovers.fit_after(handler, run_us)
         return False
 
-    def _tell_left(self, handler: str, what: str, level: int, ends: bool) -> None:
+    def _report_leftovers(self, handler: str, what: str, level: int, ends: bool) -> None:
         printable = what[:1000].encode("utf-8", "backslashreplace").decode()
         self._send((ipc.LEFT, handler, printable, level, ends))
 
@@ -116,7 +116,7 @@ class Executor:
         """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""
         waiting: deque[tuple[int, Assignment]] = deque()
         with os.fdopen(self.ends.tasks, "rb", buffering=1 << 16) as file:
-            for number in ipc.take_tickets(self.ends.tickets, self.leftovers.fit_when_idle):
+            for number in ipc.read_start_tokens(self.ends.start_tokens, self.leftovers.fit_when_idle):
                 while True:
                     while not waiting:
                         frame = ipc.read_frame(file)
@@ -137,7 +137,7 @@ class Executor:
         self.task = None
         self.cancelled = False
         recorder = Recorder(assignment.number, self.max_log_bytes, self._on_line, self._on_progress)
-        self.shipper.start(recorder)
+        self.span_writer.start(recorder)
         name = assignment.type.decode(errors="replace")
         handler = self.handlers.get(name)
         result = b""
@@ -199,7 +199,7 @@ class Executor:
             attempt=assignment.attempt,
             failures=assignment.failures,
             traceparent=traceparent if isinstance(traceparent, str) else None,
-            family=read_family(assignment.family),
+            parent_results=read_parent_results(assignment.parent_results),
             recorder=recorder,
             open_locks=locking.in_redis,
         )
@@ -242,9 +242,9 @@ class Executor:
             record["trace_id"] = traced
         if recorder.lines:
             record["logs"] = list(recorder.lines)
-        if self.shipper.kept:
-            record["spans"] = self.shipper.kept
-            record["spans_left_out"] = self.shipper.left_out
+        if self.span_writer.kept:
+            record["spans"] = self.span_writer.kept
+            record["spans_left_out"] = self.span_writer.left_out
         return record
 
     def carries(self) -> str | None:
@@ -294,9 +294,9 @@ class Executor:
             self.interruptible = False  # the worker sends its signal again
         try:
             with self.sending:
-                written = os.write(self.ends.news, data)
+                written = os.write(self.ends.events, data)
                 while written < len(data):
-                    written += os.write(self.ends.news, data[written:])
+                    written += os.write(self.ends.events, data[written:])
         finally:
             if ours:
                 self.interruptible = interruptible
@@ -306,9 +306,9 @@ class Executor:
         if self.task and self.task.recorder:
             self.task.recorder.limit = 0
             self.task.recorder.on_progress = lambda number, fraction, message: None
-        self.shipper.collected = False
+        self.span_writer.collected = False
         self.interruptible = False
-        for fd in (self.ends.tasks, self.ends.tickets, self.ends.news):
+        for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
@@ -337,7 +337,7 @@ def main(arguments: list[str]) -> int:
         return 2
     executor = Executor(handlers, settings, worker, ends)
     logs.about = executor.log_fields
-    logging.getLogger().addHandler(LogTail())
+    logging.getLogger().addHandler(LogCapture())
     inherit_current_task()
     trace_redis(executor.spans.tracing)
     trace_calls(executor.spans.tracing, executor.carries)

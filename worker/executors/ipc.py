@@ -32,7 +32,7 @@ _MARK = b"\xf1tq\x01"
 """The first bytes of each frame: no text in UTF-8 has them."""
 MOST_BYTES = 64 << 20
 """The longest frame, beside what the settings allow for results and log lines."""
-TICKET = 4
+START_TOKEN_BYTES = 4
 _IDLE_MS = 1
 """Milliseconds without a ticket after which an executor is idle: a worker under load sends the next one sooner."""
 _PIPE_BYTES = 1 << 20
@@ -42,7 +42,7 @@ _F_SETPIPE_SZ = 1031
 class Assignment(NamedTuple):
     """A task as it is handed to an executor. Times in microseconds; `limit` in seconds.
 
-    `family` is what the claim told of the tasks that it waited for (JSON, empty for none).
+    `parent_results` is what the claim told of the tasks that it waited for (JSON, empty for none).
     """
 
     number: int
@@ -56,7 +56,7 @@ class Assignment(NamedTuple):
     enqueued_us: int
     limit: float
     queue: bytes = b""
-    family: bytes = b""
+    parent_results: bytes = b""
 
 
 class Outcome(NamedTuple):
@@ -87,11 +87,11 @@ class ExecutorEnds:
     """The file descriptors that an executor inherits."""
 
     tasks: int
-    tickets: int
-    news: int
+    start_tokens: int
+    events: int
 
     def as_argument(self) -> str:
-        return f"{self.tasks},{self.tickets},{self.news}"
+        return f"{self.tasks},{self.start_tokens},{self.events}"
 
     @staticmethod
     def from_argument(text: str) -> ExecutorEnds:
@@ -161,42 +161,42 @@ def _no_frame(mark: bytes, length: int, most: int) -> CorruptFrame:
     return CorruptFrame(f"a frame of {length} bytes, {most} is the most")
 
 
-def tickets(numbers: list[int]) -> bytes:
+def start_tokens(numbers: list[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def take_tickets(fd: int, may_wait: Callable[[], bool]) -> Iterator[int]:
+def read_start_tokens(fd: int, may_idle: Callable[[], bool]) -> Iterator[int]:
     """The executor's side: one ticket after the other, until the worker closes the pipe.
 
     The pipe does not block, because both sides read from it and only one gets each ticket. When none came for a
-    moment, `may_wait` can end it.
+    moment, `may_idle` can end it.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while True:
         try:
-            ticket = os.read(fd, TICKET)
+            token = os.read(fd, START_TOKEN_BYTES)
         except BlockingIOError:
             if not poll.poll(_IDLE_MS):
-                if not may_wait():
+                if not may_idle():
                     return
                 poll.poll()
             continue
-        if not ticket:
+        if not token:
             return
-        yield int.from_bytes(ticket, "little")
+        yield int.from_bytes(token, "little")
 
 
-def take_back_tickets(fd: int, most: int) -> list[int]:
+def revoke_start_tokens(fd: int, most: int) -> list[int]:
     """The worker's side: the tickets that the executor has not read yet."""
     try:
-        data = os.read(fd, most * TICKET)
+        data = os.read(fd, most * START_TOKEN_BYTES)
     except BlockingIOError:
         return []
-    return list(struct.unpack(f"<{len(data) // TICKET}I", data))
+    return list(struct.unpack(f"<{len(data) // START_TOKEN_BYTES}I", data))
 
 
-def unread(fd: int) -> int:
+def unread_bytes(fd: int) -> int:
     """How many bytes wait in a pipe."""
     answer = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
     return int.from_bytes(answer, "little")

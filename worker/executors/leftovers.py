@@ -18,22 +18,22 @@ THOROUGH_US = 1000
 _MOST_TOLD = 1000
 _MOST_NAMES = 10
 
-Tell = Callable[[str, str, int, bool], None]
+Report = Callable[[str, str, int, bool], None]
 """Tells the worker: the handler, what it left behind, the level for the log, and whether this executor ends for it."""
 
 
 class Leftovers:
     """Decides after each attempt whether this process can run another."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, tell: Report) -> None:
+        self._report = tell
         self._state = ProcessState()
         self._children = Children()
         self._threads = set(threading.enumerate())
         self._thread_count = thread_count()
         self._ran_us = self._ran_quick_us = 0
         self._unchecked: dict[str, None] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def fit_after(self, handler: str, run_us: int) -> bool:
         """Whether another task can run here after an attempt of this handler."""
@@ -51,28 +51,28 @@ class Leftovers:
     def _fit_quickly(self) -> bool:
         self._ran_quick_us = 0
         changes = self._state.quick.restore()
-        return not changes or self._settled(self._suspects(), changes)
+        return not changes or self._all_undone(self._handlers(), changes)
 
-    def _suspects(self) -> str:
+    def _handlers(self) -> str:
         return " or ".join(sorted(self._unchecked)[:_MOST_NAMES])
 
     def _fit_thoroughly(self) -> bool:
-        handlers = self._suspects()
+        handlers = self._handlers()
         self._unchecked.clear()
         self._ran_us = 0
         self._look_at_threads(handlers)
         self._end_children(handlers)
         changes = self._state.slow.restore()
-        return not changes or self._settled(handlers, changes)
+        return not changes or self._all_undone(handlers, changes)
 
-    def _settled(self, handler: str, changes: Sequence[Change]) -> bool:
+    def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:
         """Whether all is undone; the worker is told of what is not, and once of what is."""
         if stays := [change.description for change in changes if not change.undone]:
-            self._tell(handler, ", ".join(stays), logging.WARNING, True)
+            self._report(handler, ", ".join(stays), logging.WARNING, True)
             return False
-        if self._is_news(handler, ", ".join(change.name for change in changes)):
+        if self._is_new(handler, ", ".join(change.name for change in changes)):
             what = ", ".join(change.description for change in changes)
-            self._tell(handler, f"{what}, which is undone", logging.WARNING, False)
+            self._report(handler, f"{what}, which is undone", logging.WARNING, False)
         return True
 
     def _look_at_threads(self, handler: str) -> None:
@@ -82,20 +82,20 @@ class Leftovers:
             now = set(threading.enumerate())
             new = sorted(each.name for each in now - self._threads)
             self._threads = now
-            if new and self._is_news(handler, "threads"):
+            if new and self._is_new(handler, "threads"):
                 names = ", ".join(new[:_MOST_NAMES])
-                self._tell(handler, f"threads, which run on: {names}", logging.INFO, False)
+                self._report(handler, f"threads, which run on: {names}", logging.INFO, False)
         self._thread_count = count
 
     def _end_children(self, handlers: str) -> None:
         ended = self._children.end_new()
-        if ended and self._is_news(handlers, "processes"):
+        if ended and self._is_new(handlers, "processes"):
             names = ", ".join(ended[:_MOST_NAMES])
-            self._tell(handlers, f"processes, which were ended: {names}", logging.WARNING, False)
+            self._report(handlers, f"processes, which were ended: {names}", logging.WARNING, False)
 
-    def _is_news(self, handler: str, what: str) -> bool:
+    def _is_new(self, handler: str, what: str) -> bool:
         """Whether this was not told before; a handler that does it each time fills no log."""
-        if (handler, what) in self._told or len(self._told) >= _MOST_TOLD:
+        if (handler, what) in self._reported or len(self._reported) >= _MOST_TOLD:
             return False
-        self._told.add((handler, what))
+        self._reported.add((handler, what))
         return True

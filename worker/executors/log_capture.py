@@ -16,7 +16,7 @@ def of_current_task() -> Recorder | None:
     return task.recorder if task else None
 
 
-class LogTail(logging.Handler):
+class LogCapture(logging.Handler):
     """Records each log line on the attempt that it belongs to."""
 
     def __init__(self, find: Callable[[], Recorder | None] = of_current_task) -> None:

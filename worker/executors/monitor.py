@@ -11,13 +11,13 @@ from typing import Any
 from shared.config.settings import Settings
 from shared.failpoints import stop_point
 from shared.stores.task_types import TypeSet
-from worker.engine.claimed_task import Held
-from worker.engine.prefetch import Pace
-from worker.engine.redis_session import Link, Report
+from worker.engine.claimed_task import ClaimedTask
+from worker.engine.prefetch import PrefetchWindow
+from worker.engine.redis_session import RedisSession, Report
 from worker.executors import ipc
-from worker.executors.crash_reports import Verdicts
+from worker.executors.crash_reports import CrashReports
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.pool import Crew
+from worker.executors.pool import ExecutorPool
 from worker.executors.process import ExecutorProcess
 from worker.metrics import WorkerMetrics
 
@@ -26,46 +26,46 @@ log = logging.getLogger(__name__)
 _ITS_OWN_FAULT = ("memory: ", "pipes: ")
 """Reasons for which an executor is killed that are charged to the task that it ran."""
 _WORKER_STOPS = "the worker stops"
-HUNG_UP = 0.5
+CLOSED_PIPE_GRACE = 0.5
 """Seconds for which an executor may live on after its pipe was closed: one that is dying needs less."""
 SLOW = 0.1
 """A task that runs for this many seconds gets nothing put behind it, and what was behind it goes to somebody else."""
 
 
-class Watch:
+class ExecutorMonitor:
     """Moves tasks out of executors: to the link as reports or releases, or back to `ready` for another executor."""
 
     def __init__(
         self,
         settings: Settings,
-        crew: Crew,
-        link: Link,
-        verdicts: Verdicts,
+        pool: ExecutorPool,
+        session: RedisSession,
+        crash_reports: CrashReports,
         metrics: WorkerMetrics,
-        ready: deque[Held],
+        ready: deque[ClaimedTask],
     ) -> None:
         self.settings = settings
-        self.crew = crew
-        self.link = link
-        self.verdicts = verdicts
+        self.pool = pool
+        self.session = session
+        self.crash_reports = crash_reports
         self.metrics = metrics
         self.ready = ready
-        self.pace = Pace()
+        self.prefetch = PrefetchWindow()
         self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
-        self.look_soon: Callable[[], None] = lambda: None
+        self.check_soon: Callable[[], None] = lambda: None
         self.progress_came = False
         self.drain_began_at = 0.0
         self.on_span: Callable[[list[Any]], None] = lambda frame: None
-        self.on_death: Callable[[Held, float, Report], None] = lambda held, began_at, report: None
+        self.on_death: Callable[[ClaimedTask, float, Report], None] = lambda claimed, began_at, report: None
 
     # --- what executors say ---
 
-    def read_news(self) -> None:
+    def read_events(self) -> None:
         """Takes in everything that has arrived."""
-        for executor in self.crew:
+        for executor in self.pool:
             self._read(executor)
-            if executor.hung_up_at is not None:
-                self.look_soon()  # most likely it is dead
+            if executor.closed_pipe_at is not None:
+                self.check_soon()  # most likely it is dead
 
     def _read(self, executor: ExecutorProcess) -> None:
         """What one executor says. One that talks nonsense (a handler wrote into its pipe) is ended, not believed."""
@@ -74,31 +74,31 @@ class Watch:
                 if name == ipc.OUTCOME:
                     self._on_outcome(executor, ipc.Outcome(*fields))
                 elif name == ipc.HELLO:
-                    self.crew.greet(executor, TypeSet(*fields))
-                    self.verdicts.types = self.crew.types
-                    self.metrics.know(self.crew.types)
+                    self.pool.on_hello(executor, TypeSet(*fields))
+                    self.crash_reports.types = self.pool.types
+                    self.metrics.know(self.pool.types)
                 else:
-                    self._on_remark(executor, name, fields)
+                    self._on_event(executor, name, fields)
         except (ValueError, TypeError, EOFError, IndexError) as error:
-            executor.deaf = True
+            executor.closed_to_input = True
             executor.kill(f"pipes: the handler wrote into the executor's connection to its worker ({error})")
 
     def _on_outcome(self, executor: ExecutorProcess, outcome: ipc.Outcome) -> None:
         began_at = executor.began_at
-        held = executor.finished(outcome.number)
-        if held is None:
+        claimed = executor.finished(outcome.number)
+        if claimed is None:
             return
-        if outcome.kind == "cancelled" and not held.cancelled:
+        if outcome.kind == "cancelled" and not claimed.cancelled:
             # The order was for the task before this one.
-            report = self.verdicts.interrupted(held, began_at, "its executor was stopped for another task")
-            self.link.report(report)
+            report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
+            self.session.report(report)
             return
         run_seconds = outcome.run_us / 1_000_000
-        if held.queue not in self._not_claimed_ahead:
-            self.pace.learn(run_seconds)
-        self.link.report(
+        if claimed.queue not in self._not_claimed_ahead:
+            self.prefetch.learn(run_seconds)
+        self.session.report(
             Report(
-                held,
+                claimed,
                 outcome.kind,
                 outcome.delay_us,
                 outcome.record,
@@ -110,62 +110,62 @@ class Watch:
             )
         )
 
-    def _on_remark(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
+    def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:
             self.on_span(fields)
             return
         if name == ipc.LEFT:
             self._on_leftovers(executor, *fields)
             return
-        held = executor.assigned.get(fields[0])
-        if held is None:
+        claimed = executor.assigned.get(fields[0])
+        if claimed is None:
             return
         if name == ipc.PROGRESS:
-            held.progress = fields[1]
+            claimed.progress = fields[1]
             self.progress_came = True
         else:
-            held.log(fields[1], self.settings.max_log_bytes)
+            claimed.log(fields[1], self.settings.max_log_bytes)
 
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
         """Logs what a handler left behind, and replaces an executor that ends for it; nothing else has begun there."""
         log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
         if ends:
             executor.retire()
-            for held in executor.take_back():
-                self._pass_on(held)
-            self.look_soon()
+            for claimed in executor.take_back():
+                self._reassign(claimed)
+            self.check_soon()
 
     # --- limits ---
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Finds the dead, stops what is over its limits, lets go of what it may not hold any longer."""
-        for executor in list(self.crew):
+        for executor in list(self.pool):
             if executor.is_dead():
-                self.bury(executor)
+                self.reap(executor)
                 continue
             executor.flush()
             if executor.assigned:
                 self._keep_to_limits(executor, now)
             elif executor.retiring:
-                executor.dismiss()
+                executor.shutdown()
                 if executor.overdue(now):
                     executor.kill("it was replaced and did not end")
-            if executor.hung_up_at is not None and now > executor.hung_up_at + HUNG_UP:
+            if executor.closed_pipe_at is not None and now > executor.closed_pipe_at + CLOSED_PIPE_GRACE:
                 executor.kill("pipes: the handler closed the executor's connection to its worker")
-        self._pass_on_what_waits(now)
-        self._let_go(now)
+        self._reassign_waiting(now)
+        self._release_expiring(now)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
-        held = executor.running()
-        if held is None:
+        claimed = executor.running()
+        if claimed is None:
             return
         ran = now - executor.began_at
         if ran > SLOW:
             for waiting in executor.take_back():
-                self._pass_on(waiting)
+                self._reassign(waiting)
         if executor.stop_by is not None and now > executor.stop_by:
-            executor.kill("cancelled" if held.cancelled else "time limit")
-        elif ran > held.limit and not held.cancelled:
+            executor.kill("cancelled" if claimed.cancelled else "time limit")
+        elif ran > claimed.limit and not claimed.cancelled:
             # Again and again: one that comes before the executor's own clock says so is ignored there.
             executor.stop_by = executor.stop_by or now + self.settings.kill_grace
             executor.signal(TIME_LIMIT_SIGNAL)
@@ -176,114 +176,116 @@ class Watch:
                 "(EXECUTOR_MAX_MEMORY_BYTES) and were killed"
             )
 
-    def _pass_on_what_waits(self, now: float) -> None:
+    def _reassign_waiting(self, now: float) -> None:
         """Where all executors are slow, what is ready would wait here for as long as they are, and for nobody else."""
-        if all(executor.assigned and now - executor.began_at > SLOW for executor in self.crew):
+        if all(executor.assigned and now - executor.began_at > SLOW for executor in self.pool):
             waiting = list(self.ready)
             self.ready.clear()
-            for held in waiting:
-                self._pass_on(held)
+            for claimed in waiting:
+                self._reassign(claimed)
 
-    def _pass_on(self, held: Held) -> None:
+    def _reassign(self, claimed: ClaimedTask) -> None:
         """To an idle executor here, or back to its queue for anybody."""
-        if self.crew.hiring and any(executor.idle for executor in self.crew):
-            self.ready.append(held)
+        if self.pool.spawning and any(executor.idle for executor in self.pool):
+            self.ready.append(claimed)
         else:
             self.metrics.given_back += 1
-            self.link.releases.append(held)
+            self.session.releases.append(claimed)
             stop_point("worker.taken-back")
 
-    def _let_go(self, now: float) -> None:
+    def _release_expiring(self, now: float) -> None:
         """Stops acting before a lease that could not be extended can end elsewhere."""
-        trusted = now + self.link.margin
-        for held in [each for each in self.ready if each.lease_until < trusted]:
-            self.ready.remove(held)
-            self.link.releases.append(held)
-        for executor in self.crew:
-            if any(held.lease_until < trusted for held in executor.assigned.values()):
-                self.link.releases += executor.take_back()
+        trusted = now + self.session.margin
+        for claimed in [each for each in self.ready if each.lease_until < trusted]:
+            self.ready.remove(claimed)
+            self.session.releases.append(claimed)
+        for executor in self.pool:
+            if any(claimed.lease_until < trusted for claimed in executor.assigned.values()):
+                self.session.releases += executor.take_back()
                 if executor.running() is not None:
                     executor.kill("lease: it could not be extended in time")
 
     # --- the death of an executor ---
 
-    def bury(self, executor: ExecutorProcess) -> None:
+    def reap(self, executor: ExecutorProcess) -> None:
         """What it had finished counts, what it had not begun goes on elsewhere, what it ran is reported."""
         self._read(executor)
-        for held in executor.take_back():
-            self._pass_on(held)
-        for held in executor.assigned.values():
-            self._on_death(executor, held)
+        for claimed in executor.take_back():
+            self._reassign(claimed)
+        for claimed in executor.assigned.values():
+            self._on_death(executor, claimed)
         stop_point("worker.buried")
-        self.crew.lost(executor)
+        self.pool.lost(executor)
         executor.assigned.clear()
 
-    def _on_death(self, executor: ExecutorProcess, held: Held) -> None:
+    def _on_death(self, executor: ExecutorProcess, claimed: ClaimedTask) -> None:
         because = executor.killed_because or ""
-        report = self._obituary(executor, held, because)
-        self.on_death(held, executor.began_at, report)
-        self.link.report(report)
+        report = self._crash_report(executor, claimed, because)
+        self.on_death(claimed, executor.began_at, report)
+        self.session.report(report)
 
-    def _obituary(self, executor: ExecutorProcess, held: Held, because: str) -> Report:
+    def _crash_report(self, executor: ExecutorProcess, claimed: ClaimedTask, because: str) -> Report:
         began_at = executor.began_at
         if not because and executor.was_ended_by_watchdog():
             because = "lease: its worker hung and did not extend it in time"
-        if because == "time limit" and time.monotonic() - began_at >= held.limit:
-            return self.verdicts.timed_out(held, began_at)
-        if because == "cancelled" and held.cancelled:
-            return self.verdicts.cancelled(held, began_at)
+        if because == "time limit" and time.monotonic() - began_at >= claimed.limit:
+            return self.crash_reports.timed_out(claimed, began_at)
+        if because == "cancelled" and claimed.cancelled:
+            return self.crash_reports.cancelled(claimed, began_at)
         if because == _WORKER_STOPS:
-            return self.verdicts.stopped(held, began_at, self.drain_began_at)
+            return self.crash_reports.stopped(claimed, began_at, self.drain_began_at)
         if because and not because.startswith(_ITS_OWN_FAULT):
-            return self.verdicts.interrupted(held, began_at, f"its executor was stopped ({because})")
+            return self.crash_reports.interrupted(claimed, began_at, f"its executor was stopped ({because})")
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1
         why = because.partition(": ")[2] or executor.cause_of_death()
-        log.warning("task %s: %s", held.id.decode(), why, extra=held.log_fields)
-        return self.verdicts.crashed(held, began_at, why)
+        log.warning("task %s: %s", claimed.id.decode(), why, extra=claimed.log_fields)
+        return self.crash_reports.crashed(claimed, began_at, why)
 
     # --- orders ---
 
     def cancel(self, task_id: bytes) -> None:
         """Stops a task of ours that somebody cancelled. What is not begun is given back, which ends it."""
-        for held in [each for each in self.ready if each.id == task_id]:
-            self.ready.remove(held)
-            self.link.releases.append(held)
-        for executor in self.crew:
-            if any(held.id == task_id for held in executor.assigned.values()):
+        for claimed in [each for each in self.ready if each.id == task_id]:
+            self.ready.remove(claimed)
+            self.session.releases.append(claimed)
+        for executor in self.pool:
+            if any(claimed.id == task_id for claimed in executor.assigned.values()):
                 self._cancel_at(executor, task_id)
 
     def _cancel_at(self, executor: ExecutorProcess, task_id: bytes) -> None:
-        for held in executor.take_back():
-            if held.id == task_id:
-                self.link.releases.append(held)
+        for claimed in executor.take_back():
+            if claimed.id == task_id:
+                self.session.releases.append(claimed)
             else:
-                self.ready.appendleft(held)
+                self.ready.appendleft(claimed)
         running = executor.running()
         if running is not None and running.id == task_id and not running.cancelled:
             running.cancelled = True
             executor.stop_by = time.monotonic() + self.settings.kill_grace
             executor.signal(CANCEL_SIGNAL)
 
-    def abandon(self, held: Held) -> None:
+    def abandon(self, claimed: ClaimedTask) -> None:
         """Somebody else has the task now: it must not go on here."""
-        self.metrics.leases_lost += held.lose()
-        if held in self.ready:
-            self.ready.remove(held)
+        self.metrics.leases_lost += claimed.lose()
+        if claimed in self.ready:
+            self.ready.remove(claimed)
             return
-        for executor in self.crew:
-            if executor.assigned.get(held.number) is held:
-                self.ready.extendleft(other for other in executor.take_back() if other is not held)
-                if executor.running() is held:
+        for executor in self.pool:
+            if executor.assigned.get(claimed.number) is claimed:
+                self.ready.extendleft(other for other in executor.take_back() if other is not claimed)
+                if executor.running() is claimed:
                     log.warning(
-                        "task %s: its lease was lost, so it is stopped here", held.id.decode(), extra=held.log_fields
+                        "task %s: its lease was lost, so it is stopped here",
+                        claimed.id.decode(),
+                        extra=claimed.log_fields,
                     )
                     executor.kill("lease: it was lost")
 
     def drain(self, began_at: float, grace_over: bool) -> None:
         """Gives back what has not begun; when the grace is over, also what has."""
         self.drain_began_at = began_at
-        for executor in self.crew:
-            self.link.releases += executor.take_back()
+        for executor in self.pool:
+            self.session.releases += executor.take_back()
             if executor.assigned and grace_over:
                 executor.kill(_WORKER_STOPS)

@@ -24,7 +24,7 @@ class CannotStart(Exception):
     """Executors die before they are ready; what they wrote on standard error says why."""
 
 
-class Crew:
+class ExecutorPool:
     """Starts executors, replaces those that died or grew, and knows the task types that they registered."""
 
     def __init__(self, worker: str, settings: Settings, watchdog: Watchdog | None = None) -> None:
@@ -34,7 +34,7 @@ class Crew:
         self.members: list[ExecutorProcess] = []
         self.types: Mapping[str, TaskType] = {}
         self.type_set: TypeSet | None = None
-        self.hiring = True
+        self.spawning = True
         self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
         self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
@@ -51,9 +51,9 @@ class Crew:
         """Whether any executor can take a task."""
         return any(member.ready for member in self.members)
 
-    def fill(self) -> None:
+    def spawn_missing(self) -> None:
         """Starts as many executors as are missing; those for which the system has no room now, a little later."""
-        if not self.hiring or time.monotonic() < self._not_before:
+        if not self.spawning or time.monotonic() < self._not_before:
             return
         # When each task costs its executor, those that end slowly must not pile up.
         leaving = [member for member in self.members if member.retiring and not member.assigned]
@@ -68,10 +68,10 @@ class Crew:
                 return
             self.members.append(member)
             if self.watchdog:
-                self.watchdog.look_soon()
+                self.watchdog.check_soon()
             self.on_start(member)
 
-    def greet(self, member: ExecutorProcess, hello: TypeSet) -> None:
+    def on_hello(self, member: ExecutorProcess, hello: TypeSet) -> None:
         """An executor is ready and says which types it knows.
 
         The latest word counts: where the code was changed under a worker, executors with the earlier one are replaced.
@@ -92,7 +92,7 @@ class Crew:
     def lost(self, member: ExecutorProcess) -> None:
         """An executor is dead. Raises CannotStart when several in a row never got ready."""
         self.on_end(member)
-        member.bury()
+        member.reap()
         self.members.remove(member)
         if member.ready or member.killed_because or member.was_ended_by_watchdog():
             return
@@ -114,11 +114,11 @@ class Crew:
                 log.info("executor %d is replaced after %d tasks", member.pid, member.done)
                 member.retire()
 
-    def dismiss(self, patience: float = 1.0) -> None:
+    def shutdown(self, patience: float = 1.0) -> None:
         """Lets every executor end; those that do not are killed."""
-        self.hiring = False
+        self.spawning = False
         for member in self.members:
-            member.dismiss()
+            member.shutdown()
         until = time.monotonic() + patience
         for member in self.members:
             try:
@@ -126,7 +126,7 @@ class Crew:
             except subprocess.TimeoutExpired:
                 member.kill("the worker stops")
             self.on_end(member)
-            member.bury()
+            member.reap()
         self.members.clear()
         if self.watchdog:
             self.watchdog.close()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from worker.engine.claimed_task import Held
+from worker.engine.claimed_task import ClaimedTask
 from worker.executors import ipc, process_tree
 from worker.executors.ipc import ExecutorEnds, FrameReader
 from worker.executors.operating_system import memory_bytes, memory_exceeds
@@ -38,30 +38,30 @@ class ExecutorProcess:
         """Raises OSError when the system gives no more files or processes; none is left open then."""
         with contextlib.ExitStack() as opened:
             tasks_read, self._tasks = _unless_failed(opened, ipc.wide_pipe())
-            self._tickets_read, self._tickets = _unless_failed(opened, os.pipe())
-            self.news, news_write = _unless_failed(opened, ipc.wide_pipe())
+            self._start_tokens_read, self._start_tokens = _unless_failed(opened, os.pipe())
+            self.events, events_write = _unless_failed(opened, ipc.wide_pipe())
             os.set_blocking(self._tasks, False)
-            os.set_blocking(self._tickets_read, False)
-            os.set_blocking(self.news, False)
+            os.set_blocking(self._start_tokens_read, False)
+            os.set_blocking(self.events, False)
             mark = secrets.token_hex(16)
-            ends = ExecutorEnds(tasks_read, self._tickets_read, news_write)
+            ends = ExecutorEnds(tasks_read, self._start_tokens_read, events_write)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "worker.executors.child", worker, str(os.getpid()), ends.as_argument()],
                 env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
-                pass_fds=(ends.tasks, ends.tickets, ends.news),
+                pass_fds=(ends.tasks, ends.start_tokens, ends.events),
                 start_new_session=True,
             )
             opened.pop_all()
         os.close(tasks_read)
-        os.close(news_write)
+        os.close(events_write)
         self.identity = process_tree.Executor(self.process.pid, process_tree.started_at(self.process.pid), mark)
         self.trusted_until = float("inf")
         self.untrusted_at = -float("inf")
-        self.assigned: dict[int, Held] = {}
+        self.assigned: dict[int, ClaimedTask] = {}
         self.ready = False
-        self.hung_up_at: float | None = None
-        self.deaf = False
+        self.closed_pipe_at: float | None = None
+        self.closed_to_input = False
         self.retiring = False
         self.began_at = 0.0
         self.done = 0
@@ -69,8 +69,8 @@ class ExecutorProcess:
         self.stop_by: float | None = None
         self._unsent = bytearray()
         self._reader = FrameReader(longest_frame)
-        self._dismissed = False
-        self._dismissed_at = 0.0
+        self._told_to_end = False
+        self._told_to_end_at = 0.0
         self._next_look_below = 0.0
         self._closed = False
 
@@ -85,7 +85,7 @@ class ExecutorProcess:
 
     # --- handing out and taking back ---
 
-    def assign(self, tasks: Sequence[Held]) -> None:
+    def assign(self, tasks: Sequence[ClaimedTask]) -> None:
         """Hands over tasks, to be run after those that it has."""
         if not self.assigned:
             self._next_begins()
@@ -93,18 +93,18 @@ class ExecutorProcess:
             self.assigned[task.number] = task
         self._unsent += ipc.frame((tasks[0].clock_offset_us, [tuple(task.assignment()) for task in tasks]))
         self.flush()
-        os.write(self._tickets, ipc.tickets([task.number for task in tasks]))
+        os.write(self._start_tokens, ipc.start_tokens([task.number for task in tasks]))
 
-    def take_back(self) -> list[Held]:
+    def take_back(self) -> list[ClaimedTask]:
         """Takes back what it has not begun."""
-        numbers = ipc.take_back_tickets(self._tickets_read, len(self.assigned) or 1)
+        numbers = ipc.revoke_start_tokens(self._start_tokens_read, len(self.assigned) or 1)
         return [self.assigned.pop(number) for number in numbers]
 
     def waiting(self) -> int:
         """How many of its tasks it has not begun."""
-        return ipc.unread(self._tickets_read) // ipc.TICKET
+        return ipc.unread_bytes(self._start_tokens_read) // ipc.START_TOKEN_BYTES
 
-    def running(self) -> Held | None:
+    def running(self) -> ClaimedTask | None:
         """The task that it has begun."""
         if len(self.assigned) <= self.waiting():
             return None
@@ -127,19 +127,19 @@ class ExecutorProcess:
 
     def read(self) -> Iterator[tuple[Any, ...]]:
         """The frames that have arrived."""
-        while not self._closed and not self.deaf:
+        while not self._closed and not self.closed_to_input:
             try:
-                data = os.read(self.news, 1 << 18)
+                data = os.read(self.events, 1 << 18)
             except BlockingIOError:
                 return
             if not data:
-                self.hung_up_at = self.hung_up_at or time.monotonic()
+                self.closed_pipe_at = self.closed_pipe_at or time.monotonic()
                 return
             yield from self._reader.feed(data)
             if len(data) < 1 << 16:
                 return
 
-    def finished(self, number: int) -> Held | None:
+    def finished(self, number: int) -> ClaimedTask | None:
         """Takes an ended task off the list; the next one has begun."""
         self.done += 1
         self._next_begins()
@@ -195,28 +195,28 @@ class ExecutorProcess:
         """No more tasks: it ends when it has read the last of its tickets."""
         self.retiring = True
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """Closes the pipes to it, after which a living executor ends by itself."""
-        if not self._dismissed:
-            self._dismissed = True
-            self._dismissed_at = time.monotonic()
+        if not self._told_to_end:
+            self._told_to_end = True
+            self._told_to_end_at = time.monotonic()
             self._unsent.clear()  # the number of a closed pipe is soon another file's
             os.close(self._tasks)
-            os.close(self._tickets)
+            os.close(self._start_tokens)
 
     def overdue(self, now: float) -> bool:
         """Whether it was dismissed and has not ended: a thread that a handler left behind keeps it."""
-        return self._dismissed and now > self._dismissed_at + PATIENCE
+        return self._told_to_end and now > self._told_to_end_at + PATIENCE
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """Waits for the dead process, and ends what it left behind unless it ended in order."""
         if (self.process.poll() != 0 or self.assigned) and (names := self._end_all()):
             log.warning("processes that executor %d left behind were ended: %s", self.pid, ", ".join(names))
         self.process.wait()
-        self.dismiss()
+        self.shutdown()
         self._closed = True
-        os.close(self._tickets_read)
-        os.close(self.news)
+        os.close(self._start_tokens_read)
+        os.close(self.events)
 
     def cause_of_death(self) -> str:
         """What the operating system says, in words."""

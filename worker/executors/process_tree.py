@@ -153,7 +153,7 @@ def watch(beats: int) -> None:
     Each line read from `beats` replaces the one before it: `PID:STARTED:MARK:UNTIL` for each executor, separated by
     spaces, with UNTIL in seconds of the monotonic clock.
     """
-    unread = b""
+    unread_bytes = b""
     known: dict[Executor, float] = {}
     while True:
         due = min(known.values(), default=float("inf"))
@@ -162,7 +162,7 @@ def watch(beats: int) -> None:
             data = os.read(beats, 1 << 16)
             if not data:
                 break
-            *lines, unread = (unread + data).split(b"\n")
+            *lines, unread_bytes = (unread_bytes + data).split(b"\n")
             if lines:
                 known = dict(map(_read, lines[-1].decode().split()))
         else:

@@ -23,7 +23,7 @@ from worker.executors.span_frames import pack, unpack
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from worker.engine.claimed_task import Held
+    from worker.engine.claimed_task import ClaimedTask
     from worker.engine.redis_session import Report
     from worker.executors.ipc import Assignment, Outcome
     from worker.executors.recorder import Recorder
@@ -54,7 +54,7 @@ class AttemptSpans:
             attempt=assignment.attempt,
         )
         waited_ns = max(0, waited_us) * 1000 if assignment.enqueued_us else 0
-        cause = _cause(meta, assignment.attempt)
+        cause = _replay_link(meta, assignment.attempt)
         self.span = self.tracing.attempt(subject, traceparent, time.time_ns(), waited_ns, cause)
         self._token = context.attach(trace.set_span_in_context(self.span))
 
@@ -72,7 +72,7 @@ class AttemptSpans:
         return f"{self.span.get_span_context().span_id:016x}" if self.span else None
 
 
-class Shipper:
+class SpanWriter:
     """Takes spans as they end: each goes to the worker, and a few words about it stay with the attempt's record."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], None], collected: bool) -> None:
@@ -109,7 +109,7 @@ class Shipper:
             return
         began, ended = span.start_time or 0, span.end_time or 0
         after_us = max(0, began - self.began_ns) // 1000
-        words: dict[str, Any] = {"name": _words(span), "after_us": after_us, "us": (ended - began) // 1000}
+        words: dict[str, Any] = {"name": _description(span), "after_us": after_us, "us": (ended - began) // 1000}
         if not span.status.is_ok:
             words["error"] = True
         self.kept.append(words)
@@ -121,29 +121,31 @@ class Shipper:
         return True
 
 
-class Relay:
+class SpanForwarder:
     """The worker's side: sends on what executors made, and tells of attempts that ended with their executor."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.tracing = tracing
 
-    def pass_on(self, frame: list[Any]) -> None:
+    def forward(self, frame: list[Any]) -> None:
         """A span from an executor."""
         if self.tracing.provider is not None:
             self.tracing.take(unpack(frame, self.tracing.provider.resource))
 
-    def ended_without_word(self, held: Held, began_at: float, report: Report) -> None:
+    def crashed(self, claimed: ClaimedTask, began_at: float, report: Report) -> None:
         """The executor died, or was killed, while it ran this task."""
-        if not self.tracing.on or not (traceparent := held.traceparent) or not is_sampled(traceparent):
+        if not self.tracing.on or not (traceparent := claimed.traceparent) or not is_sampled(traceparent):
             return
-        subject = Subject(id=held.id.decode(), type=held.name, queue=held.queue.decode(), attempt=held.attempt)
+        subject = Subject(
+            id=claimed.id.decode(), type=claimed.name, queue=claimed.queue.decode(), attempt=claimed.attempt
+        )
         now = time.time_ns()
         began = now - int((time.monotonic() - began_at) * 1_000_000_000)
-        span = self.tracing.untold(subject, traceparent, began, _cause(held.about, held.attempt))
+        span = self.tracing.untold(subject, traceparent, began, _replay_link(claimed.about, claimed.attempt))
         self.tracing.end_attempt(span, subject, report.kind, json.loads(report.record).get("error"), now)
 
 
-def _cause(meta: Mapping[str, Any], attempt: int) -> Link | None:
+def _replay_link(meta: Mapping[str, Any], attempt: int) -> Link | None:
     """What sent the task back, for the first attempt after that."""
     if meta.get(REPLAY_AFTER) != attempt - 1:
         return None
@@ -151,7 +153,7 @@ def _cause(meta: Mapping[str, Any], attempt: int) -> Link | None:
     return link_to(replay, "replay") if isinstance(replay, str) else None
 
 
-def _words(span: ReadableSpan) -> str:
+def _description(span: ReadableSpan) -> str:
     """What a person wants to know of a span in a line; of an address not its query, which may hold secrets."""
     about = span.attributes or {}
     url = urlsplit(str(about.get("url.full", "")))

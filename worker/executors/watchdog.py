@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from worker.engine.claimed_task import Held
+from worker.engine.claimed_task import ClaimedTask
 from worker.executors import process_tree
 from worker.executors.process import ExecutorProcess
 
@@ -47,11 +47,11 @@ class Watchdog:
         self._beats = -1
         self._next_beat = 0.0
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Makes the next beat due: there is an executor that the watchdog does not know."""
         self._next_beat = 0.0
 
-    def beat(self, now: float, executors: Iterable[ExecutorProcess], ready: Iterable[Held]) -> None:
+    def beat(self, now: float, executors: Iterable[ExecutorProcess], ready: Iterable[ClaimedTask]) -> None:
         """Tells the watchdog until when each executor may live; starts another one when it is gone."""
         if now < self._next_beat or sys.platform != "linux":
             return
@@ -60,12 +60,16 @@ class Watchdog:
             log.error("the watchdog of the executors has ended (status %d): another is started", self._process.poll())
             self.close()
         leases = {
-            executor: [held.lease_until for held in executor.assigned.values() if executor.killed_because is None]
+            executor: [claimed.lease_until for claimed in executor.assigned.values() if executor.killed_because is None]
             for executor in executors
         }
         # What begins next is held already, by any of them or by none yet, or will be claimed.
         next_lease = min(
-            [now + _YOUNGEST * self.lease, *(held.lease_until for held in ready), *itertools.chain(*leases.values())]
+            [
+                now + _YOUNGEST * self.lease,
+                *(claimed.lease_until for claimed in ready),
+                *itertools.chain(*leases.values()),
+            ]
         )
         until = {executor: min(own, default=next_lease) - _EARLY * self.lease for executor, own in leases.items()}
         words = (":".join(map(str, (*executor.identity, round(end, 3)))) for executor, end in until.items())

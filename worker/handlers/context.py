@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shared.stores.locks import Locks, NoLocks
 from worker.executors.recorder import Recorder
-from worker.handlers.parent_results import NONE, EndedBatch, Family, ParentTask
+from worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 
 def _no_locks(owner: str) -> AbstractContextManager[Locks]:
@@ -25,23 +25,23 @@ class CurrentTask:
     attempt: int
     failures: int
     traceparent: str | None = None
-    family: Family = field(default=NONE, repr=False)
+    parent_results: ParentResults = field(default=NONE, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     open_locks: Callable[[str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:
         """The tasks that it depended on, in the order in which it named them, each with how it ended and its result."""
-        return list(self.family.parents.values())
+        return list(self.parent_results.parents.values())
 
     def parent(self, task_id: str) -> ParentTask:
         """The parent of this id. Raises KeyError when the task did not depend on it."""
-        return self.family.parents[task_id]
+        return self.parent_results.parents[task_id]
 
     @property
     def batch(self) -> EndedBatch | None:
         """The batch that this task was to follow (`then`), with its counts."""
-        return self.family.batch
+        return self.parent_results.batch
 
 
 current: ContextVar[CurrentTask | None] = ContextVar("current_task", default=None)

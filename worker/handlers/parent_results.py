@@ -56,17 +56,17 @@ class EndedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ParentResults:
     """The parents by id, in the order in which the task named them, and the batch before it."""
 
     parents: Mapping[str, ParentTask] = field(default_factory=dict)
     batch: EndedBatch | None = None
 
 
-NONE = Family()
+NONE = ParentResults()
 
 
-def read_family(text: bytes) -> Family:
+def read_parent_results(text: bytes) -> ParentResults:
     """A family out of what `claim.lua` told. Raises CorruptRecord."""
     if not text:
         return NONE
@@ -74,7 +74,7 @@ def read_family(text: bytes) -> Family:
         told = json.loads(text)
         parents = [_parent(*each) for each in told.get("parents", ())]
         batch = told.get("batch")
-        return Family(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
+        return ParentResults(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecord(f"what this task depends on cannot be read: {error}") from error
 

@@ -67,23 +67,23 @@ class LockMetrics(Collector):
             yield _counter("stops", "Rounds ended by a holder that did not trust its lock any more.", self.stops)
 
     def _tries(self) -> Metric:
-        family = CounterMetricFamily(
+        parent_results = CounterMetricFamily(
             "taskqueue_lock_acquisitions", "Tries to take a lock, by how they ended.", labels=["lock", "result"]
         )
         for (name, result), count in self.results.items():
-            family.add_metric([name, result], count)
-        return family
+            parent_results.add_metric([name, result], count)
+        return parent_results
 
 
 def _counter(name: str, text: str, counts: Counter[str]) -> Metric:
-    family = CounterMetricFamily(f"taskqueue_lock_{name}", text, labels=["lock"])
+    parent_results = CounterMetricFamily(f"taskqueue_lock_{name}", text, labels=["lock"])
     for lock, count in counts.items():
-        family.add_metric([lock], count)
-    return family
+        parent_results.add_metric([lock], count)
+    return parent_results
 
 
 def _summary(name: str, text: str, counts: Counter[str], seconds: dict[str, float]) -> Metric:
-    family = SummaryMetricFamily(f"taskqueue_lock_{name}_seconds", text, labels=["lock"])
+    parent_results = SummaryMetricFamily(f"taskqueue_lock_{name}_seconds", text, labels=["lock"])
     for lock, count in counts.items():
-        family.add_metric([lock], count, seconds[lock])
-    return family
+        parent_results.add_metric([lock], count, seconds[lock])
+    return parent_results

@@ -11,7 +11,7 @@ from shared.stores.locks import HeldLock, Lock, Locks, unanswered
 log = logging.getLogger(__name__)
 
 
-class Turns(Protocol):
+class LockStrategy(Protocol):
     """How a job comes by its lock."""
 
     def begin(self) -> HeldLock | None:

@@ -39,7 +39,7 @@ from worker.housekeeping.jobs.ttl import Ttl
 from worker.housekeeping.jobs.unlock import Unlock
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import Leadership, RoundByRound, Turns
+from worker.housekeeping.locking import Leadership, LockStrategy, RoundByRound
 from worker.housekeeping.metrics import Metrics, SystemGauges
 from worker.housekeeping.registry import HousekeepingJob
 from worker.housekeeping.runner import Housekeeper
@@ -80,7 +80,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
-    turns: dict[HousekeepingJob, Turns] = {
+    turns: dict[HousekeepingJob, LockStrategy] = {
         job: RoundByRound(locks, lock_of(settings, job), settings.instance_id)
         for job in (*jobs, max_elements, schedules)
     }

@@ -21,7 +21,7 @@ from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
 from worker.housekeeping.locking import Leadership
-from worker.housekeeping.registry import Round
+from worker.housekeeping.registry import RunResult
 from worker.housekeeping.store_gauges import store_gauges
 
 PATIENCE = timedelta(seconds=5)
@@ -52,12 +52,12 @@ class Metrics:
         self.measured: Measured | None = None
         self.clock = ClockWatch()
 
-    def run(self, held: HeldLock) -> Round:
+    def run(self, held: HeldLock) -> RunResult:
         began = time.monotonic()
         metrics = tuple(self._measure())
         held.check()
         self.measured = Measured(metrics, began)
-        return Round()
+        return RunResult()
 
     def _measure(self) -> Iterator[Metric]:
         overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()
@@ -193,7 +193,7 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=["priority"])
+    parent_results = GaugeMetricFamily(name, text, labels=["priority"])
     for queue in overview:
-        family.add_metric([queue.name], value(queue))
-    return family
+        parent_results.add_metric([queue.name], value(queue))
+    return parent_results

@@ -17,8 +17,8 @@ from shared.failpoints import stop_point
 from shared.observability.tracing import Tracing
 from shared.stores.locks import HeldLock, Locks
 from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import Turns
-from worker.housekeeping.registry import HousekeepingJob, Round
+from worker.housekeeping.locking import LockStrategy
+from worker.housekeeping.registry import HousekeepingJob, RunResult
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Housekeeper(Collector):
     def __init__(
         self,
         instance: str,
-        turns: Mapping[HousekeepingJob, Turns],
+        turns: Mapping[HousekeepingJob, LockStrategy],
         locks: Locks,
         lock_metrics: LockMetrics,
         tracing: Tracing,
@@ -113,10 +113,10 @@ class Housekeeper(Collector):
         moments = {name: moment(record) for name, record in self.records.items()}
         return {name: None if at is None else round(now - at, 1) for name, at in moments.items()}
 
-    def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> Round:
+    def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> RunResult:
         """A round, counted and timed; an error is logged, not raised, and the next round comes."""
         started, started_ns = time.monotonic(), time.time_ns()
-        this = Round()
+        this = RunResult()
         trouble: BaseException | None = None
         try:
             this = job.run(held)
@@ -173,10 +173,10 @@ class Housekeeper(Collector):
             ("seconds", "Time spent in a job."),
         ):
             # The label is not called job: Prometheus has that name for who was scraped.
-            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
+            parent_results = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
             for job, record in records:
-                family.add_metric([job], getattr(record, name))
-            yield family
+                parent_results.add_metric([job], getattr(record, name))
+            yield parent_results
         age = GaugeMetricFamily(
             "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
         )

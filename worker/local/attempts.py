@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from shared.config.settings import Settings
 from shared.domain import payload
 from worker.executors.ipc import Assignment, Outcome
-from worker.executors.log_capture import LogTail
+from worker.executors.log_capture import LogCapture
 from worker.executors.outcomes import InvalidData, Outcomes, explain
 from worker.executors.recorder import Recorder
 from worker.handlers.context import CurrentTask, current
@@ -94,7 +94,7 @@ class Attempts:
             type=task.type,
             attempt=task.attempt,
             failures=task.failures,
-            family=task.family,
+            parent_results=task.parent_results,
             recorder=recorder,
         )
         token = current.set(about)
@@ -109,7 +109,7 @@ class Attempts:
 @contextmanager
 def _logging_to(recorder: Recorder) -> Iterator[None]:
     """Records what the whole process logs: its threads are the caller's, so whose they are is not known."""
-    tail = LogTail(lambda: recorder)
+    tail = LogCapture(lambda: recorder)
     logging.getLogger().addHandler(tail)
     try:
         yield

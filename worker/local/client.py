@@ -20,7 +20,7 @@ from shared.client.tasks import Options, Seconds, plain
 from shared.config.settings import Settings, load
 from shared.domain.task import TaskState, new_task_id
 from worker.handlers import registry
-from worker.handlers.parent_results import Family
+from worker.handlers.parent_results import ParentResults
 from worker.local.attempts import Attempts
 from worker.local.door import Door
 from worker.local.tasks import LocalTask, ended_batch
@@ -211,16 +211,16 @@ class LocalClient:
         task.enqueued_at = max(task.enqueued_at, task.due_at or 0.0)
         task.state, task.started_at = TaskState.RUNNING, now
         task.attempt += 1
-        task.family = self._family(task)
+        task.parent_results = self._parent_results(task)
         outcome = self.attempts.run(task, now)
         task.judge(outcome, self.time.now())
 
     # --- what ties tasks to each other ---
 
-    def _family(self, task: LocalTask) -> Family:
+    def _parent_results(self, task: LocalTask) -> ParentResults:
         parents = {each: self.records[each].as_parent() for each in task.parents}
         before = self.batches[task.after_batch] if task.after_batch else None
-        return Family(
+        return ParentResults(
             parents=parents, batch=ended_batch(before.batch_id or "", before.name, before.kept) if before else None
         )
 

@@ -13,7 +13,7 @@ from shared.client.answers import Attempt, Dependency, Ended, Error, Progress, T
 from shared.domain.retry import Changes
 from shared.domain.task import TaskState
 from worker.executors.ipc import Outcome
-from worker.handlers.parent_results import NONE, EndedBatch, Family, ParentTask
+from worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 _ENDS = {"completed": TaskState.COMPLETED, "failed": TaskState.FAILED, "cancelled": TaskState.CANCELLED}
 
@@ -41,7 +41,7 @@ class LocalTask:
     batch_id: str | None = None
     batch_index: int | None = None
     after_batch: str | None = None
-    family: Family = NONE
+    parent_results: ParentResults = NONE
     attempt: int = 0
     failures: int = 0
     started_at: float | None = None

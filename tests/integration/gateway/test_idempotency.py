@@ -27,7 +27,7 @@ from tests.harness import System, wait_until
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, free_port, serves
-from tests.relay import Relay
+from tests.relay import SpanForwarder
 
 NEW = {"type": "process", "data": {"a": 1, "b": 2}}
 KEY = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'
@@ -136,7 +136,7 @@ SUBMITTING = ("submit_one_once+", "submit+")
 """The scripts by which a gateway stores tasks."""
 
 
-class Swallowing(Relay):
+class Swallowing(SpanForwarder):
     """Keeps back what the server answers to a submission."""
 
     def __init__(self, url: str) -> None:

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 
 from tests.harness import Samples, System, free_port, scrape
-from tests.relay import Relay
+from tests.relay import SpanForwarder
 
 QUICK = {
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",
@@ -31,7 +31,7 @@ class Member:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        self.relay = Relay(self.system.url)
+        self.relay = SpanForwarder(self.system.url)
 
     def start(self) -> None:
         self.process = self.system.start_housekeeper(

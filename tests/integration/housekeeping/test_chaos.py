@@ -31,7 +31,7 @@ STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "
 
 
 @dataclass
-class Watch:
+class ExecutorMonitor:
     """What was seen at the scrapes."""
 
     cluster: Cluster
@@ -85,7 +85,7 @@ def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system
     seconds, seed = (120, random.randrange(10_000)) if LONG else (18, 4)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    watch, submitted = Watch(cluster), []
+    watch, submitted = ExecutorMonitor(cluster), []
     end = time.monotonic() + seconds
     acts = [kill_and_restart, freeze, cut_off]
     turn = 0

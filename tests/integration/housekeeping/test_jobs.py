@@ -32,7 +32,7 @@ from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.lock_metrics import LockMetrics
 from worker.housekeeping.locking import Leadership, RoundByRound
 from worker.housekeeping.metrics import Metrics, SystemGauges
-from worker.housekeeping.registry import HousekeepingJob, Round, removed_until_done
+from worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
 from worker.housekeeping.runner import Housekeeper
 
 SECOND = timedelta(seconds=1)
@@ -129,7 +129,7 @@ def test_an_error_in_one_queue_does_not_stop_the_others(machine: Machine) -> Non
                 raise ResponseError("it is about this queue alone")
             return super().promote(queue, *arguments)
 
-    assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == Round(3)
+    assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == RunResult(3)
     assert machine.redis.llen(keys.rq_queue("low")) == 3
 
 
@@ -137,7 +137,7 @@ def test_due_tasks_of_a_queue_whose_index_was_damaged_are_moved(machine: Machine
     submit(machine, 3, "high", delay=SECOND)
     machine.advance(2)
     machine.redis.set(keys.retrying("high"), "not a sorted set")
-    assert unlock_job(machine.scripts).run(FREE) == Round(3)
+    assert unlock_job(machine.scripts).run(FREE) == RunResult(3)
     assert machine.redis.get(keys.damaged(keys.retrying("high"))) == b"not a sorted set"
 
 
@@ -224,7 +224,7 @@ def test_an_index_that_lies_does_not_remove_a_running_task(machine: Machine) -> 
 def test_a_limit_of_zero_is_none(machine: Machine) -> None:
     submit(machine, 5)
     finish(machine, claim(machine))
-    assert MaxElements(machine.scripts, {TaskState.COMPLETED: 0}, SECOND).run(FREE) == Round()
+    assert MaxElements(machine.scripts, {TaskState.COMPLETED: 0}, SECOND).run(FREE) == RunResult()
 
 
 # --- more than a round's work ------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_one_that_is_to_end_begins_no_further_round(flooded: Machine) -> None:
 
 def test_nobody_looks_again_at_once_at_what_others_still_need() -> None:
     looks = [Pruned(removed=1, looked=20)] * 5
-    assert removed_until_done(FREE, looks.pop, batch=20, most=3) == Round(3, more=False)
+    assert removed_until_done(FREE, looks.pop, batch=20, most=3) == RunResult(3, more=False)
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------

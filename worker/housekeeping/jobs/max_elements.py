@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.registry import Round, removed_until_done
+from worker.housekeeping.registry import RunResult, removed_until_done
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ class MaxElements(Collector):
         self.interval = interval
         self.removed: Counter[TaskState] = Counter()
 
-    def run(self, held: HeldLock) -> Round:
-        return sum((self._trim(state, limit, held) for state, limit in self.limits.items() if limit), Round())
+    def run(self, held: HeldLock) -> RunResult:
+        return sum((self._trim(state, limit, held) for state, limit in self.limits.items() if limit), RunResult())
 
-    def _trim(self, state: TaskState, limit: int, held: HeldLock) -> Round:
+    def _trim(self, state: TaskState, limit: int, held: HeldLock) -> RunResult:
         trimmed = removed_until_done(held, lambda: self.scripts.trim(state, limit, BATCH, held.permit), BATCH, ROUNDS)
         self.removed[state] += trimmed.done
         if trimmed.done:
@@ -45,11 +45,11 @@ class MaxElements(Collector):
         return trimmed
 
     def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(
+        parent_results = CounterMetricFamily(
             "taskqueue_removed_over_limit",
             "Ended tasks removed because more were kept than the limit.",
             labels=["status"],
         )
         for state in self.limits:
-            family.add_metric([state], self.removed[state])
-        yield family
+            parent_results.add_metric([state], self.removed[state])
+        yield parent_results

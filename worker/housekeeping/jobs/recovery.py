@@ -12,7 +12,7 @@ from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs.queue_entries import without_ticket
-from worker.housekeeping.registry import Round, until_done
+from worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class Recovery:
         self.lease = lease
         self.foreign: dict[str, int] = {}
 
-    def run(self, held: HeldLock) -> Round:
-        damaged = Round(self.scripts.mend(held.permit))
-        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + Round(self._survey(held))
+    def run(self, held: HeldLock) -> RunResult:
+        damaged = RunResult(self.scripts.mend(held.permit))
+        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + RunResult(self._survey(held))
         self._note_foreign()
         return done
 
-    def _recover(self, queue: str, held: HeldLock) -> Round:
+    def _recover(self, queue: str, held: HeldLock) -> RunResult:
         found, many = self._make_anew(queue, held), False
 
         def put_back() -> int:
@@ -70,12 +70,12 @@ class Recovery:
             log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found.done)
         return found
 
-    def _make_anew(self, queue: str, held: HeldLock, whole: bool = False) -> Round:
+    def _make_anew(self, queue: str, held: HeldLock, whole: bool = False) -> RunResult:
         """Looks for all at once, where the list is shorter than it should be or, when that is no sign, in any case."""
-        found = Round()
+        found = RunResult()
         for lost in without_ticket(self.scripts.redis, queue, whole):
             held.check()
-            found += Round(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
+            found += RunResult(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
         return found
 
     def _note_foreign(self) -> None:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from shared.stores.locks import HeldLock
 from shared.stores.schedules import Fired, Timetable
 from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.registry import Round
+from worker.housekeeping.registry import RunResult
 
 
 class Schedules(Collector):
@@ -26,13 +26,13 @@ class Schedules(Collector):
         self.lateness = lateness
         self.total = Fired()
 
-    def run(self, held: HeldLock) -> Round:
+    def run(self, held: HeldLock) -> RunResult:
         held.check()
         before, self.total.lateness = self.total.tasks, []
         more = self.timetable.fire_due(held.permit, self.grace, self.total)
         for seconds in self.total.lateness:
             self.lateness.add(seconds, 1)
-        return Round(self.total.tasks - before, more)
+        return RunResult(self.total.tasks - before, more)
 
     def collect(self) -> Iterable[Metric]:
         for name, text, value in (

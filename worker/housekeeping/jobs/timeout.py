@@ -15,7 +15,7 @@ from shared.stores.limits import Limits
 from shared.stores.locks import HeldLock
 from shared.stores.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare
-from worker.housekeeping.registry import Round, until_done
+from worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Timeout:
         self.patience_us = to_us(max(lease / 3, 3 * interval))
         self.tracing = tracing
 
-    def run(self, held: HeldLock) -> Round:
+    def run(self, held: HeldLock) -> RunResult:
         ended = until_done(held, lambda: self._reap(held), BATCH, ROUNDS)
         self.workers.reap(self.queues)
         self.share.keep()

@@ -13,7 +13,7 @@ from shared.domain.clock import to_us
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.registry import Round, removed_until_done, until_done
+from worker.housekeeping.registry import RunResult, removed_until_done, until_done
 
 BATCH = 200
 REFUSED = 50
@@ -41,7 +41,7 @@ class Ttl:
         self.type_retention = type_retention
         self.interval = interval
 
-    def run(self, held: HeldLock) -> Round:
+    def run(self, held: HeldLock) -> RunResult:
         done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
         done += until_done(held, lambda: self.scripts.refused(REFUSED, held.permit), REFUSED, ROUNDS)
         keep_types = to_us(self.type_retention)
@@ -50,7 +50,7 @@ class Ttl:
         done += until_done(held, step, BATCH, ROUNDS)
         return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)
 
-    def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> Round:
+    def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> RunResult:
         return removed_until_done(
             held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS
         )

@@ -14,7 +14,7 @@ from shared.failpoints import stop_point
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
 from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.registry import Round, until_done
+from worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Unlock:
         self.lateness = lateness
         self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
 
-    def run(self, held: HeldLock) -> Round:
+    def run(self, held: HeldLock) -> RunResult:
         held.check()
         queues = self.scripts.due(self.queues)  # one question; most of the time the answer is none
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
@@ -54,7 +54,7 @@ class Unlock:
         settled = until_done(held, lambda: self.scripts.settle(BATCH, held.permit), BATCH, ROUNDS)
         return sum((moved for moved, _ in answers), settled)
 
-    def _unlock(self, queue: str, held: HeldLock) -> tuple[Round, Exception | None]:
+    def _unlock(self, queue: str, held: HeldLock) -> tuple[RunResult, Exception | None]:
         moved = 0
         try:
             for _ in range(ROUNDS):
@@ -65,7 +65,7 @@ class Unlock:
                 if count:
                     stop_point("unlock.between-batches")
                 if count < BATCH:
-                    return Round(moved), None
+                    return RunResult(moved), None
         except (LockLost, RedisError, OSError) as error:
-            return Round(moved), error
-        return Round(moved, more=True), None
+            return RunResult(moved), error
+        return RunResult(moved, more=True), None
