@@ -15,8 +15,8 @@ from shared.domain import payload, strict_json
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
-from shared.http.egress_policy import Outside
-from shared.observability.tracing import carried
+from shared.http.egress_policy import EgressPolicy
+from shared.observability.tracing import current_traceparent
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
@@ -50,7 +50,7 @@ class Actions:
         queries: Queries,
         redaction: Redaction,
         max_json_depth: int,
-        outside: Outside,
+        egress_policy: EgressPolicy,
     ) -> None:
         self.scripts = scripts
         self.queues = queues
@@ -62,7 +62,7 @@ class Actions:
         self.queries = queries
         self.redaction = redaction
         self.max_json_depth = max_json_depth
-        self.outside = outside
+        self.egress_policy = egress_policy
 
     # --- one task ---
 
@@ -175,19 +175,19 @@ class Actions:
     # --- schedules ---
 
     def pause_schedule(self, who: Person, name: str, reason: str) -> None:
-        self.queries.timetable.pause(name, reason)
+        self.queries.schedule_store.pause(name, reason)
         self._record(who, "paused schedule", name, reason)
 
     def resume_schedule(self, who: Person, name: str) -> None:
-        self.queries.timetable.resume(name)
+        self.queries.schedule_store.resume(name)
         self._record(who, "resumed schedule", name)
 
     def run_schedule(self, who: Person, name: str) -> str:
         """Submits a task of a schedule beside its due times; the task's id."""
-        schedule = self.queries.timetable.get(name).schedule
+        schedule = self.queries.schedule_store.get(name).schedule
         _demand_own(schedule.type)
         task = task_now(schedule, new_task_id())
-        [stored] = self.queues.submit([task.joining(carried())])
+        [stored] = self.queues.submit([task.with_trace(current_traceparent())])
         if stored.state is None:
             raise Refused(f"the queue {task.queue} is full")
         self._record(who, "ran schedule now", name, task.id)
@@ -195,20 +195,20 @@ class Actions:
 
     def change_schedule(self, who: Person, name: str, text: str) -> None:
         """Writes a schedule anew. Raises Refused when it cannot be."""
-        before = self.queries.timetable.get(name)
+        before = self.queries.schedule_store.get(name)
         entry = self._parsed(text)
         if isinstance(entry, dict):
             entry["data"] = self._restored(entry.get("data"), json.loads(before.schedule.data))
         try:
-            schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue, self.outside)
+            schedule = read_declared(name, entry, self.queues.weights, before.schedule.queue, self.egress_policy)
         except ValueError as error:
             raise Refused(str(error)) from error
         self._check(schedule.type, json.loads(schedule.data))
-        self.queries.timetable.put(schedule, before.source)
+        self.queries.schedule_store.put(schedule, before.source)
         self._record(who, "changed schedule", name)
 
     def delete_schedule(self, who: Person, name: str) -> None:
-        self.queries.timetable.delete(name)
+        self.queries.schedule_store.delete(name)
         self._record(who, "deleted schedule", name)
 
     # --- many dead letters ---

@@ -62,7 +62,7 @@ from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
 from shared.stores.bulk_actions import BulkActions
 from shared.stores.dead_letters import DeadLetters
-from shared.stores.failure_groups import CauseGroups
+from shared.stores.failure_groups import FailureGroups
 from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.tasks import Records
@@ -135,10 +135,10 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     record = Audit(redis)
     crew = Workers(redis, settings.lease())
     lookout = Lookout(redis, queues_, records, crew, types, counted)
-    queries = Queries(redis, lookout, records, CauseGroups(scripts), bulks, record)
+    queries = Queries(redis, lookout, records, FailureGroups(scripts), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
-    depth, outside = settings.max_json_depth, settings.outside()
-    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, outside)
+    depth, egress_policy = settings.max_json_depth, settings.egress_policy()
+    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, egress_policy)
     app.extensions["queries"] = queries
     app.extensions["background"] = Background(lookout, bulks)
     sessions = Sessions(redis, settings.dashboard_session)

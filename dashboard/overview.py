@@ -23,8 +23,8 @@ from shared.domain.task import TaskState, TaskSummary
 from shared.errors import TaskQueueError
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import mending
-from shared.stores.locks import LEADER, LockDesk, LockInfo
+from shared.redis.quarantine import quarantining
+from shared.stores.locks import LEADER, LockAdmin, LockInfo
 from shared.stores.queues import QueueInfo, Queues
 from shared.stores.task_types import TaskTypes, absence
 from shared.stores.tasks import Filter, Records
@@ -104,7 +104,7 @@ class Lookout:
         self.workers = workers
         self.types = types
         self.metrics = metrics
-        self.locks = LockDesk(records.scripts)
+        self.locks = LockAdmin(records.scripts)
         self.memory = Memory()
         self.current: Snapshot | None = None
         self.looked_at = 0.0
@@ -150,7 +150,7 @@ class Lookout:
             now_us = seconds * 1_000_000 + us
             overdue, unreaped = self._lateness(now_us)
             minutes = self._minutes(seconds // 60)
-            damaged = int(self.redis.zcard(keys.DAMAGED))
+            damaged = int(self.redis.zcard(keys.QUARANTINE))
         register = self.workers.look()
         return Snapshot(
             at=instant(now_us),
@@ -189,7 +189,7 @@ class Lookout:
         wanted = range(minute - MINUTES + 1, minute + 1)
         missing = [each for each in wanted if each not in self.settled]
         named = {keys.throughput(each): "hash" for each in missing}
-        with mending(self.records.scripts, named), self.redis.pipeline(transaction=False) as pipeline:
+        with quarantining(self.records.scripts, named), self.redis.pipeline(transaction=False) as pipeline:
             for key in named:
                 pipeline.hgetall(key)
             found = dict(zip(missing, map(_counts, pipeline.execute()), strict=True))

@@ -17,15 +17,15 @@ from dashboard.status_cache import SMALL, Watchlist
 from shared.domain.task import TaskDetail, TaskState, TaskSummary
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import without_damage
+from shared.redis.quarantine import without_corrupt
 from shared.stores.audit import Audit, AuditEntry
 from shared.stores.batches import Batch, Batches, BatchItem
 from shared.stores.bulk_actions import BulkAction, BulkActions, Selection
-from shared.stores.dependencies import Kin, Relative, kin_of
-from shared.stores.failure_groups import CauseGroup, CauseGroups
+from shared.stores.dependencies import Relations, Relative, read_relations
+from shared.stores.failure_groups import FailureGroup, FailureGroups
 from shared.stores.limits import Limits, LimitState
-from shared.stores.locks import LockDesk, LockInfo
-from shared.stores.schedules import StoredSchedule, Timetable, TimetablePage
+from shared.stores.locks import LockAdmin, LockInfo
+from shared.stores.schedules import SchedulePage, ScheduleStore, StoredSchedule
 from shared.stores.tasks import Filter, Page, Records
 
 PAGE = 50
@@ -36,11 +36,11 @@ class Queries:
     """The reading side of the dashboard."""
 
     def __init__(
-        self, redis: Redis, lookout: Lookout, records: Records, causes: CauseGroups, bulks: BulkActions, audit: Audit
+        self, redis: Redis, lookout: Lookout, records: Records, causes: FailureGroups, bulks: BulkActions, audit: Audit
     ) -> None:
         self.redis = redis
-        self.locks = LockDesk(records.scripts)
-        self.timetable = Timetable(records.scripts)
+        self.locks = LockAdmin(records.scripts)
+        self.schedule_store = ScheduleStore(records.scripts)
         self.task_limits = Limits(records.scripts)
         self.lookout = lookout
         self.records = records
@@ -94,13 +94,13 @@ class Queries:
         """How many tasks of its queue wait before a pending one."""
         return self.watchlist.get(task.id).position
 
-    def kin(self, task: TaskDetail) -> Kin:
+    def relations(self, task: TaskDetail) -> Relations:
         """The tasks that it depends on and those that depend on it; most tasks have none, and cost nothing."""
         summary = task.summary
         if not task.parents and not task.children:
             alone = Relative(id=summary.id, type=summary.type, state=summary.state)
-            return Kin(relatives={summary.id: alone}, dependences=(), cut=False)
-        return self.memory.recall(("kin", summary.id), lambda: kin_of(self.redis, summary.id))
+            return Relations(relatives={summary.id: alone}, dependences=(), cut=False)
+        return self.memory.recall(("kin", summary.id), lambda: read_relations(self.redis, summary.id))
 
     def batches_page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
         """Some batches, newest first. Raises ValueError for a cursor that no page gave out."""
@@ -116,11 +116,11 @@ class Queries:
             ("batch items", batch_id, after, state), lambda: self.batches.items(batch_id, PAGE, after, state)
         )
 
-    def groups(self, page: int) -> tuple[list[CauseGroup], int]:
+    def groups(self, page: int) -> tuple[list[FailureGroup], int]:
         """Causes of dead letters, the commonest first, and how many causes there are."""
         return self.memory.recall(("groups", page), lambda: self.causes.page(page * GROUPS, GROUPS))
 
-    def group(self, key: str) -> CauseGroup | None:
+    def group(self, key: str) -> FailureGroup | None:
         return self.memory.recall(("group", key), lambda: self.causes.get(key))
 
     def group_of(self, task_id: str) -> str | None:
@@ -155,13 +155,13 @@ class Queries:
         """The limits in force."""
         return self.memory.recall(("limits",), self.task_limits.all)
 
-    def schedules(self, after: str) -> TimetablePage:
+    def schedules(self, after: str) -> SchedulePage:
         """Some schedules by name."""
-        return self.memory.recall(("schedules", after), lambda: self.timetable.page(PAGE, after))
+        return self.memory.recall(("schedules", after), lambda: self.schedule_store.page(PAGE, after))
 
     def schedule(self, name: str) -> StoredSchedule:
         """Raises ScheduleNotFound, or CorruptRecord."""
-        return self.memory.recall(("schedule", name), lambda: self.timetable.get(name))
+        return self.memory.recall(("schedule", name), lambda: self.schedule_store.get(name))
 
     def states(self, ids: Iterable[str | None]) -> dict[str, str]:
         """The states of these tasks; one that is gone is left out."""
@@ -172,7 +172,7 @@ class Queries:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in wanted:
                 pipeline.hget(keys.rq_job(each), "state")
-            found = without_damage(pipeline.execute(raise_on_error=False), None)
+            found = without_corrupt(pipeline.execute(raise_on_error=False), None)
         return {each: text(state) for each, state in zip(wanted, found, strict=True) if isinstance(state, bytes)}
 
     def history(self, before: str | None) -> tuple[list[AuditEntry], str | None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dashboard.auth.users import Users
 from shared.config.settings import Settings
 from shared.http import bind
-from shared.http.gunicorn import Served, refuse_open_door
+from shared.http.gunicorn import Served, require_authentication
 from shared.redis.startup_check import exit_if_unusable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def serve(settings: Settings) -> None:
     users = Users.load_or_exit(settings)
     if not users.required:
         remedy = "DASHBOARD_USERS (python -m dashboard user NAME ROLE makes a line)"
-        refuse_open_door(settings, missing="users", remedy=remedy)
+        require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
     exit_if_unusable(settings.store_url)
     log.info(

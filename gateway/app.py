@@ -52,9 +52,9 @@ from shared.stores.batches import Batches
 from shared.stores.dead_letters import DeadLetters
 from shared.stores.idempotency import Idempotency
 from shared.stores.limits import Limits as TaskLimits
-from shared.stores.locks import LockDesk
+from shared.stores.locks import LockAdmin
 from shared.stores.queues import Queues
-from shared.stores.schedules import Timetable
+from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
@@ -139,10 +139,10 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         TypeRoutes(catalogue, policy),
         QueueRoutes(queues, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
-        LockRoutes(LockDesk(scripts)),
+        LockRoutes(LockAdmin(scripts)),
         KeyRoutes(ring, redis),
         ScheduleRoutes(
-            Timetable(scripts, settings.max_queue_length),
+            ScheduleStore(scripts, settings.max_queue_length),
             queues,
             catalogue,
             metrics,
@@ -160,6 +160,6 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
 
 def _limits(settings: Settings) -> Limits:
     priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
-    outside = settings.outside() if settings.webhook_secrets else None
-    context = {"priorities": priorities, "max_delay": settings.max_delay, "outside": outside}
+    egress_policy = settings.egress_policy() if settings.webhook_secrets else None
+    context = {"priorities": priorities, "max_delay": settings.max_delay, "outside": egress_policy}
     return Limits(json_depth=settings.max_json_depth, context=context)

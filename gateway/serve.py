@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from shared.config.settings import Settings, exit_with
 from shared.errors import SettingsError
 from shared.http import bind
-from shared.http.gunicorn import Served, memory_folder, refuse_open_door
+from shared.http.gunicorn import Served, memory_folder, require_authentication
 from shared.redis.startup_check import exit_if_unusable
 from shared.stores.api_keys import Keyring
 
@@ -55,7 +55,7 @@ def serve(settings: Settings) -> None:
     ring = _keys_or_exit(settings)
     if not ring.required:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
-        refuse_open_door(settings, missing="API keys", remedy=remedy)
+        require_authentication(settings, missing="API keys", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
     exit_if_unusable(settings.store_url)
     folder = _metrics_folder()

@@ -28,11 +28,11 @@ class StoreRefused(StoreUnavailable):
     """Redis answers but does not take writes: it is full, read-only, still loading, or busy with somebody's script."""
 
 
-class WrongFormat(StoreRefused):
+class IncompatibleSchema(StoreRefused):
     """The data in Redis is in a format that this version does not read."""
 
 
-class DamagedKey(StoreRefused):
+class CorruptKey(StoreRefused):
     """A key in Redis holds something of another type than belongs there: recovery sets it aside within seconds."""
 
 

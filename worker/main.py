@@ -21,8 +21,8 @@ from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
-from shared.http.bind import room_for_files
-from shared.http.metrics_server import Check, Probe
+from shared.http.bind import raise_file_limit
+from shared.http.metrics_server import Check, MetricsServer
 from shared.observability import logs
 from shared.observability.collector import announce
 from shared.observability.tracing import Tracing
@@ -204,7 +204,7 @@ def main() -> int:
     logs.configure("worker", settings.log_level, settings.log_format, instance=name, in_background=True)
     foreign_names.warn()
     announce(settings)
-    room_for_files()
+    raise_file_limit()
     exit_if_unusable(settings.store_url)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
@@ -222,9 +222,9 @@ def main() -> int:
     engine.hooks.draining = heartbeat.say_draining
     engine.pool.on_types = heartbeat.renew
     metrics.holdings = heartbeat.holdings
-    probe = _probe(settings, engine, heartbeat, metrics)
+    metrics_server = _metrics_server(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
-    probe.start()
+    metrics_server.start()
     heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, ", ".join(settings.claimed_queues))
     _warn_of_queue_executors(settings)
@@ -291,7 +291,7 @@ def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engin
     return engine, (wakeup, control, direct_dispatch)
 
 
-def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> Probe:
+def _metrics_server(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> MetricsServer:
     registry = CollectorRegistry()
     registry.register(metrics)
     ProcessCollector(registry=registry)
@@ -306,7 +306,7 @@ def _probe(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: Wo
         return Check(well and not engine.draining_until, {"worker": heartbeat.name, "state": state})
 
     try:
-        return Probe(settings.bind_host, settings.worker_metrics_port, registry, live, ready)
+        return MetricsServer(settings.bind_host, settings.worker_metrics_port, registry, live, ready)
     except OSError as error:
         exit_with(
             f"port {settings.worker_metrics_port} for the worker's metrics cannot be used ({error.strerror}): "

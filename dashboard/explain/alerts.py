@@ -137,8 +137,8 @@ def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
             else "Start more workers, or look at what they are busy with.",
             "/queues",
         )
-    if queue.aside and oldest and oldest != ready and now.now() - oldest > WAITING_LONG:
-        held = "1 task is" if queue.aside == 1 else f"{queue.aside:,} tasks are"
+    if queue.throttled and oldest and oldest != ready and now.now() - oldest > WAITING_LONG:
+        held = "1 task is" if queue.throttled == 1 else f"{queue.throttled:,} tasks are"
         yield Alert(
             "warning",
             f"{held} held back in {queue.name}, the oldest for {duration(now.now() - oldest)}",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.stores.dependencies import Dependence, Kin, Relative
+from shared.stores.dependencies import Dependence, Relations, Relative
 
 WIDTH, HEIGHT = 150, 40
 COLUMN, ROW = 210, 54
@@ -41,30 +41,32 @@ class Drawing:
     cut: bool
 
 
-def draw(kin: Kin) -> Drawing | None:
+def draw(relations: Relations) -> Drawing | None:
     """The drawing; None when nobody is around."""
-    if len(kin.relatives) < 2:
+    if len(relations.relatives) < 2:
         return None
     columns: dict[int, list[str]] = defaultdict(list)
-    for task_id, column in _columns(kin).items():
+    for task_id, column in _columns(relations).items():
         columns[column].append(task_id)
     tallest = max(len(ids) for ids in columns.values())
     boxes = {
-        task_id: Box(kin.relatives[task_id], EDGE + column * COLUMN, EDGE + at * ROW + (tallest - len(ids)) * ROW // 2)
+        task_id: Box(
+            relations.relatives[task_id], EDGE + column * COLUMN, EDGE + at * ROW + (tallest - len(ids)) * ROW // 2
+        )
         for column, ids in columns.items()
         for at, task_id in enumerate(ids)
     }
-    lines = tuple(Line(each, _path(boxes[each.parent], boxes[each.child])) for each in kin.dependences)
+    lines = tuple(Line(each, _path(boxes[each.parent], boxes[each.child])) for each in relations.dependences)
     width = 2 * EDGE + (max(columns) * COLUMN) + WIDTH
-    return Drawing(tuple(boxes.values()), lines, width, 2 * EDGE + tallest * ROW - (ROW - HEIGHT), kin.cut)
+    return Drawing(tuple(boxes.values()), lines, width, 2 * EDGE + tallest * ROW - (ROW - HEIGHT), relations.cut)
 
 
-def _columns(kin: Kin) -> Mapping[str, int]:
+def _columns(relations: Relations) -> Mapping[str, int]:
     """Each behind all its parents; there are no circles, and if damage makes one, this ends all the same."""
-    column = dict.fromkeys(kin.relatives, 0)
+    column = dict.fromkeys(relations.relatives, 0)
     for _ in range(len(column)):
         moved = False
-        for each in kin.dependences:
+        for each in relations.dependences:
             if column[each.child] <= column[each.parent] < len(column):
                 column[each.child] = column[each.parent] + 1
                 moved = True

@@ -17,7 +17,7 @@ from dashboard.explain.timeline import waterfall
 from dashboard.present import pretty
 from shared.domain.task import TaskDetail, TaskState
 from shared.errors import BatchNotFound
-from shared.stores.dependencies import Kin
+from shared.stores.dependencies import Relations
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
@@ -100,15 +100,15 @@ def _add_ends(blueprint: Blueprint, desk: Desk) -> None:
 
 def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | None = None) -> str:
     found, now = desk.queries.task(task_id), desk.queries.look()
-    kin = desk.queries.kin(found)
+    relations = desk.queries.relations(found)
     data, result = desk.redaction.hide(found.data), desk.redaction.hide(found.result)
     return render_template(
         "task.html",
         task=found,
         now=now,
-        why=why(found, desk.queries.position(found.summary), now, _ties(desk, found, kin)),
-        drawing=draw(kin),
-        kin=kin.relatives,
+        why=why(found, desk.queries.position(found.summary), now, _ties(desk, found, relations)),
+        drawing=draw(relations),
+        relations=relations.relatives,
         data=pretty(data),
         result=pretty(result) if found.summary.state is TaskState.COMPLETED else None,
         longest=LONGEST,
@@ -122,7 +122,7 @@ def _show(desk: Desk, task_id: str, edited: str | None = None, problem: str | No
     )
 
 
-def _ties(desk: Desk, found: TaskDetail, kin: Kin) -> Ties | None:
+def _ties(desk: Desk, found: TaskDetail, relations: Relations) -> Ties | None:
     """What a blocked task waits for."""
     if found.summary.state is not TaskState.BLOCKED:
         return None
@@ -131,7 +131,7 @@ def _ties(desk: Desk, found: TaskDetail, kin: Kin) -> Ties | None:
         batch = desk.queries.batch(batch_id) if batch_id else None
     except BatchNotFound:
         batch = None
-    return Ties(parents=[kin.relatives.get(each.task_id) for each in found.parents], batch=batch)
+    return Ties(parents=[relations.relatives.get(each.task_id) for each in found.parents], batch=batch)
 
 
 def _back(task_id: str, message: str) -> AnyResponse:

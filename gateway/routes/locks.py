@@ -14,7 +14,7 @@ from gateway.http.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
 from shared.redis import keys
 from shared.stores.api_keys import Scope
-from shared.stores.locks import LEADER, LockDesk, LockInfo
+from shared.stores.locks import LEADER, LockAdmin, LockInfo
 
 
 class LockView(View):
@@ -68,7 +68,7 @@ class Unlocked(View):
 class LockRoutes:
     """Locks are looked at, never taken, from here."""
 
-    def __init__(self, desk: LockDesk) -> None:
+    def __init__(self, desk: LockAdmin) -> None:
         self.desk = desk
 
     @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})

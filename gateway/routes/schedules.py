@@ -34,7 +34,7 @@ from shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeou
 from shared.observability.tracing import Tracing, subject_of
 from shared.stores.api_keys import Scope
 from shared.stores.queues import Queues
-from shared.stores.schedules import StoredSchedule, Timetable
+from shared.stores.schedules import ScheduleStore, StoredSchedule
 
 SHOWN = 5
 """Due times that a schedule is shown with."""
@@ -147,14 +147,14 @@ class ScheduleRoutes:
 
     def __init__(
         self,
-        timetable: Timetable,
+        schedule_store: ScheduleStore,
         queues: Queues,
         catalogue: Catalogue,
         metrics: Metrics,
         tracing: Tracing,
         default_priority: str,
     ) -> None:
-        self.timetable = timetable
+        self.schedule_store = schedule_store
         self.tracing = tracing
         self.queues = queues
         self.catalogue = catalogue
@@ -170,7 +170,7 @@ class ScheduleRoutes:
     )
     def page(self, query: schemas.PageQuery) -> Reply:
         """Lists the schedules by name, each with its next five times."""
-        page = self.timetable.page(query.limit, query.cursor or "")
+        page = self.schedule_store.page(query.limit, query.cursor or "")
         items = [_view(each) for each in page.items]
         return Reply(content=ScheduleList(items=items, unreadable=list(page.unreadable), next_cursor=page.after))
 
@@ -183,7 +183,7 @@ class ScheduleRoutes:
     )
     def get(self, name: str) -> Reply:
         """Shows one schedule."""
-        return Reply(content=_view(self.timetable.get(name)))
+        return Reply(content=_view(self.schedule_store.get(name)))
 
     @endpoint(
         "PUT",
@@ -201,8 +201,8 @@ class ScheduleRoutes:
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or changes a schedule. The same again changes nothing, not even its next time."""
         self.catalogue.check(body.type, body.data)
-        happened = self.timetable.put(_schedule(name, body, self.default_priority))
-        return Reply(content=_view(self.timetable.get(name)), status=201 if happened == "created" else 200)
+        happened = self.schedule_store.put(_schedule(name, body, self.default_priority))
+        return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
 
     @endpoint(
         "DELETE",
@@ -215,7 +215,7 @@ class ScheduleRoutes:
     )
     def delete(self, name: str) -> Reply:
         """Removes a schedule. One that the configuration file declares comes back with the next housekeeper."""
-        self.timetable.delete(name)
+        self.schedule_store.delete(name)
         return Reply(content=ScheduleRemoved(name=name, removed=True))
 
     @endpoint(
@@ -230,7 +230,7 @@ class ScheduleRoutes:
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a schedule. Times that pass meanwhile are not made up for."""
-        stored = self.timetable.pause(name, body.reason)
+        stored = self.schedule_store.pause(name, body.reason)
         return Reply(content=_view(stored))
 
     @endpoint(
@@ -244,7 +244,7 @@ class ScheduleRoutes:
     )
     def resume(self, name: str) -> Reply:
         """Lets a schedule go on, with its next time from now."""
-        stored = self.timetable.resume(name)
+        stored = self.schedule_store.resume(name)
         return Reply(content=_view(stored))
 
     @endpoint(
@@ -258,12 +258,12 @@ class ScheduleRoutes:
     )
     def run(self, name: str) -> Reply:
         """Runs it now, beside its due times, also while it is paused."""
-        schedule = self.timetable.get(name).schedule
+        schedule = self.schedule_store.get(name).schedule
         if schedule.type == WEBHOOK_TYPE:
             raise Refusal(errors.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
         task = task_now(schedule, new_task_id())
         with self.tracing.sending(subject_of(task), g.trace_parent) as travelling:
-            [stored] = self.queues.submit([task.joining(travelling)])
+            [stored] = self.queues.submit([task.with_trace(travelling)])
         if stored.state is None:
             wait = {"Retry-After": str(errors.RETRY_AFTER)}
             raise Refusal(errors.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)

@@ -15,7 +15,7 @@ from pydantic.functional_validators import AfterValidator
 from gateway.tasks.validation_messages import choices, shown
 from shared.domain.task import TASK_ID, On, OnParentFailure
 from shared.domain.task_fields import KEY, LIMIT_KEY, TAG
-from shared.http.egress_policy import Outside
+from shared.http.egress_policy import EgressPolicy
 
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(
@@ -94,10 +94,10 @@ def _spelled_out(value: object) -> object:
 
 
 def _callable_url(value: str, info: ValidationInfo) -> str:
-    outside = info.context.get("outside") if info.context else Outside()
-    if outside is None:
+    egress_policy = info.context.get("outside") if info.context else EgressPolicy()
+    if egress_policy is None:
         raise ValueError("cannot be called: webhooks are off until WEBHOOK_SECRETS is set")
-    outside.read(value)
+    egress_policy.read(value)
     return value
 
 

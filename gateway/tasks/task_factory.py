@@ -64,7 +64,7 @@ class Submissions:
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, None, parents)
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
-            yield task.joining(travelling)
+            yield task.with_trace(travelling)
 
     def read(
         self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace, since: float
@@ -83,9 +83,9 @@ class Submissions:
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, task_id, parents, batch)
         if not self.tracing.on:
-            return task.joining(trace_parent)
+            return task.with_trace(trace_parent)
         with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
-            return task.joining(travelling)
+            return task.with_trace(travelling)
 
     def count(self, *tasks: NewTask) -> None:
         """These tasks were accepted."""

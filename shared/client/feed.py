@@ -79,7 +79,7 @@ class BatchFeed(Sending):
             if not self.complete:
                 self._go_back(lost, wait)
         if self._broken:
-            raise self._noted(self._broken)
+            raise self._with_batch(self._broken)
 
     def _wait_for_a_line(self) -> None:
         # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
@@ -109,7 +109,7 @@ class BatchFeed(Sending):
         except Exception as error:
             self._broken = error
 
-    def _noted(self, error: Exception) -> Exception:
+    def _with_batch(self, error: Exception) -> Exception:
         error.add_note(
             f"batch {self.batch_id} was closed with the {self.accepted} tasks that were accepted before this; sent "
             f"again with idempotency_key={self.key!r}, in full, it goes on behind them"

@@ -46,7 +46,7 @@ class Pages(Iterator[T]):
                 return
 
 
-class Desk:
+class Resource:
     """A part of the interface."""
 
     def __init__(self, transport: Transport) -> None:
@@ -67,7 +67,7 @@ class _Place:
     task: Task | None
 
 
-class Batches(Desk):
+class Batches(Resource):
     """Tasks that were sent together."""
 
     def __iter__(self) -> Iterator[Batch]:
@@ -111,7 +111,7 @@ class Batches(Desk):
         return found
 
 
-class DeadLetters(Desk):
+class DeadLetters(Resource):
     """Tasks that failed for good."""
 
     def __iter__(self) -> Iterator[Task]:
@@ -135,7 +135,7 @@ class DeadLetters(Desk):
         self.transport.ask("DELETE", f"/dlq/failed-tasks/{quote(task_id, safe='')}", repeatable=False)
 
 
-class Queues(Desk):
+class Queues(Resource):
     """One for each priority."""
 
     def all(self) -> list[Queue]:
@@ -156,7 +156,7 @@ class Queues(Desk):
         return int(self.transport.ask("POST", path, body={"to": to}).document["moved"])
 
 
-class Schedules(Desk):
+class Schedules(Resource):
     """Tasks that are made again and again."""
 
     def __iter__(self) -> Pages[Schedule]:
@@ -195,7 +195,7 @@ class Schedules(Desk):
         return self._ask(Status, "POST", f"/schedules/{quote(name, safe='')}/run", repeatable=False)
 
 
-class Locks(Desk):
+class Locks(Resource):
     """The locks of housekeeping."""
 
     def all(self) -> list[Lock]:

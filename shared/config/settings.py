@@ -22,7 +22,7 @@ from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port
 from shared.config.yaml_file import read_tree
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
-from shared.http.egress_policy import Outside
+from shared.http.egress_policy import EgressPolicy
 from shared.redis.address import completed, read_address
 from shared.stores.limits import Limit, check_name, read_limit
 from shared.stores.locks import OnError
@@ -400,7 +400,7 @@ class Settings(BaseModel):
     @field_validator("webhook_allow")
     @classmethod
     def _hosts_and_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        Outside.of((), (), value)
+        EgressPolicy.of((), (), value)
         return value
 
     @field_validator("log_level", mode="before")
@@ -466,16 +466,16 @@ class Settings(BaseModel):
         found, mistakes = [], []
         for name, entry in self.schedules.items():
             try:
-                found.append(read_declared(name, entry, self.queues, self.default_priority, self.outside()))
+                found.append(read_declared(name, entry, self.queues, self.default_priority, self.egress_policy()))
             except ValueError as error:
                 mistakes.append(f"schedules.{name}: {error}")
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return found
 
-    def outside(self) -> Outside:
+    def egress_policy(self) -> EgressPolicy:
         """Where webhooks may go."""
-        return Outside.of(self.webhook_hosts, self.webhook_ports, self.webhook_allow)
+        return EgressPolicy.of(self.webhook_hosts, self.webhook_ports, self.webhook_allow)
 
     def webhook_keys(self) -> tuple[bytes, ...]:
         """What webhooks are signed with."""

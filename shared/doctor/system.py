@@ -59,14 +59,14 @@ def _format(redis: Redis) -> Finding:
 
 
 def _damage(redis: Redis) -> Finding:
-    found = [text(each) for each in redis.zrevrange(keys.DAMAGED, 0, 2)]
+    found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
     if not found:
         return fine("damage", "no key held what does not belong there in the last week")
-    many = redis.zcard(keys.DAMAGED)
+    many = redis.zcard(keys.QUARANTINE)
     return doubtful(
         "damage",
         f"{many} keys held what does not belong there in the last week, the latest: {', '.join(found)}",
-        f"what was found is kept at {keys.damaged('KEY')}: find out who else writes to this Redis",
+        f"what was found is kept at {keys.quarantined('KEY')}: find out who else writes to this Redis",
     )
 
 

@@ -27,7 +27,7 @@ from shared.domain.retry import Changes, RetryPolicy
 from shared.domain.schedule_fields import check_fields
 from shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
 from shared.domain.task_fields import KEY, LIMIT_KEY
-from shared.http.egress_policy import Outside
+from shared.http.egress_policy import EgressPolicy
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
@@ -322,7 +322,7 @@ def check_zone(name: str) -> ZoneInfo:
 
 
 def read_declared(
-    name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: Outside | None = None
+    name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: EgressPolicy | None = None
 ) -> Schedule:
     """A schedule as a person writes it, in YAML or JSON; its webhook goes where `outside` allows. Raises ValueError."""
     if not isinstance(entry, Mapping):
@@ -340,7 +340,7 @@ def read_declared(
     queue = default_queue if queue == "default" else queue
     if queue not in queues:
         raise ValueError(f"priority {queue!r} is none of {', '.join(queues)}")
-    check_fields(entry, outside or Outside())
+    check_fields(entry, outside or EgressPolicy())
     fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
     fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
     fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))

@@ -19,13 +19,13 @@ from shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
-from shared.http.egress_policy import LONGEST, Outside
+from shared.http.egress_policy import LONGEST, EgressPolicy
 
 _Tag = Annotated[str, StringConstraints(pattern=f"^{TAG.pattern}$")]
 
 
 def _callable(url: str, info: ValidationInfo) -> str:
-    outside: Outside = info.context["outside"] if info.context else Outside()
+    outside: EgressPolicy = info.context["outside"] if info.context else EgressPolicy()
     outside.read(url)
     return url
 
@@ -59,7 +59,7 @@ class _Fields(BaseModel):
     webhook: _Webhook | None = None
 
 
-def check_fields(entry: Mapping[str, Any], outside: Outside) -> None:
+def check_fields(entry: Mapping[str, Any], outside: EgressPolicy) -> None:
     """Raises ValueError with the name of each field that holds what it must not."""
     try:
         _Fields.model_validate({name: entry.get(name) for name in _Fields.model_fields}, context={"outside": outside})

@@ -206,7 +206,7 @@ class NewTask:
     limit_key: str | None = None
     fair_key: str | None = None
 
-    def joining(self, traceparent: str | None) -> NewTask:
+    def with_trace(self, traceparent: str | None) -> NewTask:
         """The task as part of a trace."""
         return replace(self, meta={**(self.meta or {}), TRACEPARENT: traceparent}) if traceparent else self
 

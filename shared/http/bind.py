@@ -71,7 +71,7 @@ def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
     return listener
 
 
-def room_for_files(wanted: int = FILES) -> int:
+def raise_file_limit(wanted: int = FILES) -> int:
     """Lets this process have so many files and connections open, as far as it may; how many of these it may now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -37,7 +37,7 @@ class Channel(Protocol):
 C = TypeVar("C", bound=Channel)
 
 
-class Unread:
+class BufferBudget:
     """Bytes of a process that wait to be read. The loop and the threads count here."""
 
     def __init__(self, most: int) -> None:

@@ -82,7 +82,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class EgressPolicy:
     """Where webhooks may go: hosts (none: any), ports, and what is allowed although it is not public."""
 
     hosts: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Outside:
     allowed_networks: tuple[Network, ...] = ()
 
     @classmethod
-    def of(cls, hosts: Iterable[str], ports: Iterable[int], allow: Iterable[str]) -> Outside:
+    def of(cls, hosts: Iterable[str], ports: Iterable[int], allow: Iterable[str]) -> EgressPolicy:
         """From the settings. Raises ValueError for an entry of WEBHOOK_ALLOW that is neither host nor network."""
         names, networks = [], []
         for each in allow:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 
-def refuse_open_door(settings: Settings, *, missing: str, remedy: str) -> None:
+def require_authentication(settings: Settings, *, missing: str, remedy: str) -> None:
     """For a part that lets everybody do everything: ends the process where other machines could reach it."""
     if settings.allow_anonymous or bind.is_loopback(settings.bind_host):
         return

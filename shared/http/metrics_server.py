@@ -37,7 +37,7 @@ class Check:
     detail: Mapping[str, object]
 
 
-class Probe:
+class MetricsServer:
     """Serves `/metrics`, `/health/live`, `/health/ready` and `/health` in threads of its own."""
 
     def __init__(

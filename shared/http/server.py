@@ -27,8 +27,8 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest, Error, RequestEntityTooLarge
 
-from shared.http.bind import room_for_files
-from shared.http.buffer_budget import Unread
+from shared.http.bind import raise_file_limit
+from shared.http.buffer_budget import BufferBudget
 
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5
@@ -322,7 +322,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             threads=threads,
             ident=None,
             # With room for files and for connections to Redis.
-            connection_limit=max(50, room_for_files(self.connections + FILES_BESIDE) - FILES_BESIDE),
+            connection_limit=max(50, raise_file_limit(self.connections + FILES_BESIDE) - FILES_BESIDE),
             channel_timeout=self.idle_seconds,
             # By a clock that can be set; `turn` does it by one that cannot.
             cleanup_interval=1 << 30,
@@ -342,7 +342,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         self._answers_looked_at = 0.0
         self._next_maintenance = 0.0
         self._to_close: deque[Channel] = deque()
-        self.unread = Unread(max(self.unread_bodies, 2 * max_body))
+        self.unread = BufferBudget(max(self.unread_bodies, 2 * max_body))
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
     def make_room(self) -> None:

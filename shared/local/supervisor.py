@@ -180,7 +180,7 @@ class _Runner:
             self._forget_restarts_after(asyncio.get_running_loop().time() - started_at)
         finally:
             _kill_group(process)
-            await self._dismiss(companions)
+            await self._end(companions)
         return process.wait()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -260,7 +260,7 @@ class _Runner:
         for line in lines:
             self._log.line(self.service.name, line)
 
-    async def _dismiss(self, companions: Sequence[asyncio.Task[None]]) -> None:
+    async def _end(self, companions: Sequence[asyncio.Task[None]]) -> None:
         """Lets the output run dry, but does not wait for a stranger who holds the pipe open."""
         output, probe = companions
         probe.cancel()

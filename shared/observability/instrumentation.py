@@ -80,7 +80,7 @@ def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) ->
     before[-1] = lambda: begin() if _let_in() else None
     wanted = frozenset(methods)
 
-    def door(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def middleware(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith(_QUIET) or (wanted and environ["REQUEST_METHOD"] not in wanted):
             return plain(environ, start_response)
         given = checked(environ.get("HTTP_TRACEPARENT"))
@@ -90,7 +90,7 @@ def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) ->
         with _set(DecidedBefore.decided, True):
             return traced(environ, start_response)
 
-    app.wsgi_app = door  # type: ignore[method-assign]  # as Flask's own documentation does it
+    app.wsgi_app = middleware  # type: ignore[method-assign]  # as Flask's own documentation does it
 
 
 @contextmanager
@@ -156,10 +156,10 @@ def _gated(original: Any, traced: Any, carries: Carries | None) -> Any:
     def choice(owner: Any) -> tuple[Any, object]:
         if trace.get_current_span().is_recording():
             return traced.__get__(owner, type(owner)), None
-        carried = carries() if carries else None
-        if carried is None:
+        current_traceparent = carries() if carries else None
+        if current_traceparent is None:
             return original.__get__(owner, type(owner)), None
-        return traced.__get__(owner, type(owner)), context.attach(context_from(carried))
+        return traced.__get__(owner, type(owner)), context.attach(context_from(current_traceparent))
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -129,7 +129,7 @@ class Tracing:
             kind=SpanKind.PRODUCER,
             attributes=subject.attributes(operation, operation),
         ):
-            yield carried()
+            yield current_traceparent()
 
     @contextmanager
     def firing(self, task: NewTask, schedule: str) -> Iterator[tuple[NewTask, Callable[[str], None]]]:
@@ -141,7 +141,7 @@ class Tracing:
             span = trace.get_current_span()
             span.set_attribute("taskqueue.schedule.name", schedule)
             span.set_attribute("taskqueue.schedule.due_at", (task.meta or {}).get("due_at", ""))
-            yield task.joining(travelling), lambda what: span.set_attribute("taskqueue.schedule.outcome", what)
+            yield task.with_trace(travelling), lambda what: span.set_attribute("taskqueue.schedule.outcome", what)
 
     def storing(self, count: int) -> AbstractContextManager[object]:
         """A span around the storing of many tasks at once, each of which has a span `create` of its own."""
@@ -161,8 +161,8 @@ class Tracing:
             return
         with self.tracer.start_as_current_span("replay", kind=SpanKind.PRODUCER) as span:
             if span.is_recording():
-                _tell_replay(span, look_up())
-            yield carried() or ""
+                _record_replay(span, look_up())
+            yield current_traceparent() or ""
 
     def attempt(
         self, subject: Subject, traceparent: str | None, start_ns: int, waited_ns: int, cause: Link | None
@@ -174,9 +174,11 @@ class Tracing:
                 f"wait {subject.type}", context, attributes=subject.attributes("wait"), start_time=start_ns - waited_ns
             )
             wait.end(start_ns)
-        return self.untold(subject, traceparent, start_ns, cause)
+        return self.crashed_attempt(subject, traceparent, start_ns, cause)
 
-    def untold(self, subject: Subject, traceparent: str | None, start_ns: int, cause: Link | None = None) -> Span:
+    def crashed_attempt(
+        self, subject: Subject, traceparent: str | None, start_ns: int, cause: Link | None = None
+    ) -> Span:
         """The span of an attempt alone, also of one that could not tell of itself because it was killed."""
         attributes = subject.attributes("process", "process")
         if self.instance:
@@ -208,9 +210,9 @@ class Tracing:
             span.set_status(Status(StatusCode.ERROR, f"{kind}: {message[:200]}"))
         span.end(end_ns)
         if outcome in ("failed", "poisoned"):
-            self._bury(span, subject, str((error or {}).get("type", "")), end_ns)
+            self._end_previous(span, subject, str((error or {}).get("type", "")), end_ns)
 
-    def _bury(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:
+    def _end_previous(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:
         at = at_ns or time.time_ns()
         attributes = {**subject.attributes("dead-letter", _SETTLE), "error.type": error}
         with self.ids.choose(dead_letter_span(subject.id, subject.attempt)):
@@ -263,7 +265,7 @@ def context_from(traceparent: str | None) -> Context:
     return _PROPAGATOR.extract({TRACEPARENT: traceparent or ""})
 
 
-def carried(context: Context | None = None) -> str | None:
+def current_traceparent(context: Context | None = None) -> str | None:
     """What a task has to carry so that its attempts join the trace of `context` (default: the current one)."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
@@ -293,7 +295,7 @@ def _batch(operation: str, count: int) -> dict[str, str | int]:
     }
 
 
-def _tell_replay(span: Span, dead: Sequence[tuple[Subject, str | None]]) -> None:
+def _record_replay(span: Span, dead: Sequence[tuple[Subject, str | None]]) -> None:
     one = dead[0][0] if len(dead) == 1 else None
     span.update_name(f"replay {one.type if one else 'batch'}")
     span.set_attributes(one.attributes("replay", _SEND) if one else _batch("replay", len(dead)))

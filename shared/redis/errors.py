@@ -15,7 +15,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from shared.errors import DamagedKey, StoreMisfit, StoreRefused, StoreUnavailable, WrongFormat
+from shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
 from shared.redis.connections import ForeignFormat, Refusing
 
 # The last one is how Redis 7.0 says it of a script.
@@ -30,7 +30,7 @@ def translation(error: Exception) -> StoreUnavailable | None:
     said = str(error)
     match error:
         case ForeignFormat():
-            return WrongFormat(said)
+            return IncompatibleSchema(said)
         case AuthenticationError():
             return StoreMisfit(
                 f"Redis refused the password: {said.rstrip('.')}. Check REDIS_PASSWORD, or the one in REDIS_URL"
@@ -51,7 +51,7 @@ def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
         return StoreMisfit(f"the Redis user lacks a right: {said}. shared/redis-acl.conf lists what it needs")
     if any(word in said for word in _REFUSALS):
         return StoreRefused(f"Redis does not take writes now: {said}")
-    return DamagedKey() if "WRONGTYPE" in said else None
+    return CorruptKey() if "WRONGTYPE" in said else None
 
 
 _NO_TLS = "that port does not speak TLS: write redis:// instead of rediss://, or use the port that does"

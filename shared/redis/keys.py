@@ -50,7 +50,7 @@ def rq_scheduled(queue: str) -> str:
 
 
 def rq_deferred(queue: str) -> str:
-    """zset, owner: submit, claim. A copy of `blocked` (in seconds) and of `aside` (+inf) for RQ's tools."""
+    """zset, owner: submit, claim. A copy of `blocked` (in seconds) and of `throttled` (+inf) for RQ's tools."""
     return f"rq:deferred:{queue}"
 
 
@@ -93,12 +93,12 @@ def rq_worker(name: str) -> str:
 FORMAT = "taskqueue:format"
 """string, owner: every new connection; for ever. The number of the format of all of this (schema_version.py)."""
 
-DAMAGED = "taskqueue:damaged"
+QUARANTINE = "taskqueue:damaged"
 """zset, owner: mend, and any script that damage stopped. Keys that were set aside in the last week, by when."""
 
 
-def damaged(key: str) -> str:
-    """any type, owner: as `DAMAGED`; a week. What was found at a key where something of another type belongs."""
+def quarantined(key: str) -> str:
+    """any type, owner: as `QUARANTINE`; a week. What was found at a key where something of another type belongs."""
     return f"taskqueue:damaged:{key}"
 
 
@@ -149,12 +149,12 @@ def children(task_id: str) -> str:
     """zset, owner: submit, and every script that ends a task; until all of them have ended.
 
     The tasks that depend on one. Score: above 0 not told yet how it ended, 0 told, below 0 waiting for it to be
-    retried (`_links.lua`).
+    retried (`_relations.lua`).
     """
     return f"taskqueue:children:{task_id}"
 
 
-OWED = "taskqueue:owed"
+DEFERRED_WORK = "taskqueue:owed"
 """zset, owner: as `children`. `task:ID` whose children are still to be told, `batch:ID` with work left; by age."""
 
 
@@ -215,17 +215,17 @@ def bucket(limit: str) -> str:
     return f"taskqueue:bucket:{limit}"
 
 
-def aside(queue: str) -> str:
+def throttled(queue: str) -> str:
     """zset, owner: submit, claim, leave. Pending tasks that stand in a line instead of the list, as in `pending`."""
     return f"taskqueue:aside:{queue}"
 
 
-def line(name: str) -> str:
+def wait_queue(name: str) -> str:
     """zset, owner: submit, claim, leave. A line (queue|limit|tenant) by when its tasks were enqueued."""
     return f"taskqueue:line:{name}"
 
 
-def turns(lines: str) -> str:
+def wait_queues(lines: str) -> str:
     """zset, owner: submit, claim. The tenants in the lines of queue|limit by when each had its turn."""
     return f"taskqueue:turns:{lines}"
 
@@ -233,22 +233,22 @@ def turns(lines: str) -> str:
 FAIR = "taskqueue:fair"
 """set, owner: submit, claim. Queues in which tenants take turns now."""
 
-CAUSES = "taskqueue:causes"
+FAILURE_GROUPS = "taskqueue:causes"
 """zset, owner: every script that ends a task as failed, or takes it back. Causes of failure by how many are dead."""
 
 
-def cause(fingerprint: str) -> str:
-    """zset, owner: as `CAUSES`. The dead letters of one cause by their end."""
+def failure_group(fingerprint: str) -> str:
+    """zset, owner: as `FAILURE_GROUPS`. The dead letters of one cause by their end."""
     return f"taskqueue:cause:{fingerprint}"
 
 
 def first_seen(fingerprint: str) -> str:
-    """string, owner: as `CAUSES`; 30 days after the last dead letter of a cause. When the first one of it died."""
+    """string, owner: as `FAILURE_GROUPS`; 30 days after the last dead letter of a group. When its first task died."""
     return f"taskqueue:first-seen:{fingerprint}"
 
 
-CAUSE_OF = "taskqueue:cause-of"
-"""hash, owner: as `CAUSES`. Each dead letter's cause, kept apart from the record, which may be damaged."""
+FAILURE_GROUP_OF = "taskqueue:cause-of"
+"""hash, owner: as `FAILURE_GROUPS`. Each dead letter's cause, kept apart from the record, which may be damaged."""
 
 
 # --- Ours: batches ----------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ EMPTY_BATCHES = "taskqueue:batches:empty"
 # --- Ours: how the parts meet -----------------------------------------------------------------------------------
 
 WAKEUP = "taskqueue:bell"
-"""list, owner: as `OWED`; at most 64 long. Each entry wakes one idle worker, whatever its queues."""
+"""list, owner: as `DEFERRED_WORK`; at most 64 long. Each entry wakes one idle worker, whatever its queues."""
 
 
 def wakeup(queue: str) -> str:
@@ -311,7 +311,7 @@ def dispatched(worker: str) -> str:
     return f"taskqueue:handed:{worker}"
 
 
-STANDING = "taskqueue:standing"
+PARKED_CLAIMS = "taskqueue:standing"
 """zset, owner: claim, submit. Idle workers whose next claim may be answered before they send it, longest idle first."""
 
 

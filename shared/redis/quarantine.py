@@ -1,8 +1,8 @@
 """What somebody broke in Redis by hand must not stop anybody: it is set aside, counted and shown.
 
-A script that meets a key of another type, or a value that nobody can read, is run again with `_careful.lua` in
+A script that meets a key of another type, or a value that nobody can read, is run again with `_quarantine.lua` in
 front. Recovery looks at the keys of the whole system in every round, for the sake of those who only read. What is set
-aside is kept for a week; what a list or an index held is put together again from the records (`survey.lua`).
+aside is kept for a week; what a list or an index held is put together again from the records (`check_consistency.lua`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.domain.task import TaskState
-from shared.errors import DamagedKey
+from shared.errors import CorruptKey
 from shared.redis import keys
 from shared.redis.client import translated
 
@@ -26,7 +26,7 @@ SINGLE: Mapping[str, str] = {
             keys.UNIQUE,
             keys.LIMITS,
             keys.LIMITS_DECLARED,
-            keys.CAUSE_OF,
+            keys.FAILURE_GROUP_OF,
             keys.PAUSED,
             keys.TYPES,
             keys.RECOVERY_CURSOR,
@@ -36,14 +36,30 @@ SINGLE: Mapping[str, str] = {
         "hash",
     ),
     **dict.fromkeys(
-        (keys.TASKS, keys.BLOCKED, keys.OWED, keys.LEASES, keys.DEADLINES, keys.LIMITS_DUE, keys.CAUSES, keys.BATCHES),
+        (
+            keys.TASKS,
+            keys.BLOCKED,
+            keys.DEFERRED_WORK,
+            keys.LEASES,
+            keys.DEADLINES,
+            keys.LIMITS_DUE,
+            keys.FAILURE_GROUPS,
+            keys.BATCHES,
+        ),
         "zset",
     ),
     **dict.fromkeys(
-        (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.STANDING, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS), "zset"
+        (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS), "zset"
     ),
     **dict.fromkeys(
-        (keys.SCHEDULES, keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES, keys.DAMAGED, keys.REASSIGNED, keys.TYPE_SETS),
+        (
+            keys.SCHEDULES,
+            keys.SCHEDULES_DUE,
+            keys.RQ_SCHEDULER_ENTRIES,
+            keys.QUARANTINE,
+            keys.REASSIGNED,
+            keys.TYPE_SETS,
+        ),
         "zset",
     ),
     **{keys.ended(state): "zset" for state in TaskState if state.ended},
@@ -72,7 +88,7 @@ OF_QUEUE: Mapping[str, str] = {
             keys.pending,
             keys.scheduled,
             keys.retrying,
-            keys.aside,
+            keys.throttled,
             keys.foreign,
         )
     },
@@ -85,7 +101,7 @@ _NO_DAMAGE = (
 )
 
 
-def is_damage(error: Exception) -> bool:
+def is_corruption(error: Exception) -> bool:
     """Whether a script failed because of what it found, and not because of the server or its caller."""
     from redis.exceptions import ResponseError  # not before it is needed: see `redis_client.py`
 
@@ -93,22 +109,22 @@ def is_damage(error: Exception) -> bool:
     return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
 
 
-def raise_unless_damage(error: Exception) -> None:
+def raise_unless_corruption(error: Exception) -> None:
     """Lets a server that refuses be told from a key that holds something else."""
-    if not is_damage(error):
+    if not is_corruption(error):
         raise error
 
 
-def without_damage(rows: Sequence[Any], instead: object) -> list[Any]:
+def without_corrupt(rows: Sequence[Any], instead: object) -> list[Any]:
     """What a pipeline answered, with something else in the place of damage; any other error is raised."""
     for row in rows:
         if isinstance(row, Exception):
-            raise_unless_damage(row)
+            raise_unless_corruption(row)
     return [instead if isinstance(row, Exception) else row for row in rows]
 
 
 @contextmanager
-def mending(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
+def quarantining(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
     """Around reading keys that there are many of. One of another type is set aside, so that the next who asks gets on.
 
     Raises DamagedKey for this time, and what `translated` raises.
@@ -116,7 +132,7 @@ def mending(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
     try:
         with translated():
             yield
-    except DamagedKey:
+    except CorruptKey:
         with translated():
-            scripts.mend(wanted=wanted)
+            scripts.quarantine(wanted=wanted)
         raise

@@ -24,27 +24,27 @@ if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then redis.call('SET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SchemaCheck:
     """Whether this version works with a format; `refusal` says why not, and `raise_it` asks for its own number."""
 
     refusal: str = ""
     raise_it: bool = False
 
 
-def judge(found: bytes | str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> Verdict:
+def judge(found: bytes | str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
     """What to do about data whose format is `found`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
     if not shown.isdecimal():
-        return Verdict(refusal=f"the data in Redis is marked as of format {shown!r}, which no version wrote")
+        return SchemaCheck(refusal=f"the data in Redis is marked as of format {shown!r}, which no version wrote")
     number = int(shown)
     if number > ours:
-        return Verdict(
+        return SchemaCheck(
             refusal=f"the data in Redis is of format {number} and this version reads up to {ours}: "
             "run the version that wrote it, or a newer one"
         )
     if number < oldest:
-        return Verdict(
+        return SchemaCheck(
             refusal=f"the data in Redis is of format {number} and this version reads from {oldest} on: "
             "start a version in between first, which brings it up to date"
         )
-    return Verdict(raise_it=number < ours)
+    return SchemaCheck(raise_it=number < ours)

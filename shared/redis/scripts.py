@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
-from shared.errors import StepRefused, StoreRefused, WrongFormat
+from shared.errors import IncompatibleSchema, StepRefused, StoreRefused
 from shared.redis import append_only_file, keys, quarantine
 from shared.redis.client import text
 from shared.redis.linker import lean, sources
-from shared.stores.locks import Permit, Taken
+from shared.stores.locks import FencingToken, Taken
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -77,7 +77,7 @@ class Pruned(NamedTuple):
     looked: int
 
 
-UNLOCKED = Permit()
+UNLOCKED = FencingToken()
 """What work shows that is done without a lock."""
 
 
@@ -96,30 +96,30 @@ def _as_function(name: str, script: str) -> str:
 
 
 @cache
-def careful(name: str) -> str:
+def with_quarantine(name: str) -> str:
     """The text of a script that sets aside what is in its way."""
     return f"{sources()['_careful']}\n{source(name)}"
 
 
 _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {
-    "schedule_fire": ("_schedules", "_hooks", "_links"),
+    "schedule_fire": ("_schedules", "_webhooks", "_relations"),
     **dict.fromkeys(
         (
             "amend", "batch_close", "batch_discard", "batch_open", "batch_prune", "batch_work", "cancel", "claim",
             "discard", "expire", "promote", "prune", "purge", "reap", "redeliver", "release", "report", "requeue",
-            "run_now", "settle", "submit", "submit_once", "survey",
+            "run_now", "run_deferred", "submit", "submit_once", "check_consistency",
         ),
-        ("_hooks", "_links"),
+        ("_webhooks", "_relations"),
     ),
     **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
     **dict.fromkeys(("page", "batch_page", "bulk_take"), ("_paging",)),
 }  # fmt: skip
 _PARTS |= {name: (*_PARTS[name], "_limits") for name in ("release", "reap")}
 _PARTS |= {
-    name: (*_PARTS[name], "_limits", "_types", "_worker_lines")
-    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "survey")
+    name: (*_PARTS[name], "_limits", "_types", "_worker_queues")
+    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "check_consistency")
 }
-_PARTS |= {"refused": ("_hooks", "_links", "_limits", "_types"), "types_waiting": ("_limits", "_types")}
+_PARTS |= {"refused": ("_webhooks", "_relations", "_limits", "_types"), "types_waiting": ("_limits", "_types")}
 _PARTS |= dict.fromkeys(("announce", "types_publish", "types_read", "types_prune"), ("_types",))
 """Scripts that have more in front of them than the prelude."""
 
@@ -159,7 +159,7 @@ def _text_or_number(value: Any) -> Any:
 def _translated(error: Exception) -> Exception:
     """A script refuses a step whose lock has ended, or data of another version: these are errors of ours."""
     if str(error).startswith("FORMAT"):
-        return WrongFormat(str(error).removeprefix("FORMAT "))
+        return IncompatibleSchema(str(error).removeprefix("FORMAT "))
     return StepRefused() if str(error).startswith("OUTLIVED") else error
 
 
@@ -186,32 +186,34 @@ class Scripts:
         except NoScriptError:
             return self._teach(name, given, *arguments)
         except ResponseError as error:
-            return self._call_carefully(error, name, *arguments)
+            return self._call_with_quarantine(error, name, *arguments)
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
         try:
             return self.redis.eval(source(name), 0, *arguments)
         except ResponseError as error:
-            return self._call_carefully(error, name, *arguments[1:])
+            return self._call_with_quarantine(error, name, *arguments[1:])
 
-    def _call_carefully(self, error: Exception, name: str, *arguments: Argument) -> Reply:
+    def _call_with_quarantine(self, error: Exception, name: str, *arguments: Argument) -> Reply:
         """Once more, if it was damage that a script failed of; what is in its way is set aside. Raises otherwise."""
-        if not quarantine.is_damage(error):
+        if not quarantine.is_corruption(error):
             raise _translated(error) from error
         log.error("script %s met damage and is run again, with care: %s", name, error)
-        self.mend()
+        self.quarantine()
         try:
-            return self.redis.eval(careful(name), 0, self.clock.script_argument(), *arguments)
+            return self.redis.eval(with_quarantine(name), 0, self.clock.script_argument(), *arguments)
         except ResponseError as again:
             raise _translated(again) from again
 
-    def mend(self, permit: Permit = UNLOCKED, wanted: Mapping[str, str] | None = None) -> int:
+    def quarantine(self, fencing_token: FencingToken = UNLOCKED, wanted: Mapping[str, str] | None = None) -> int:
         """Sets aside keys of another type than theirs, of these or of the whole system; how many it found."""
         given = self.clock.script_argument()
         pairs = {**quarantine.SINGLE, **quarantine.OF_QUEUE} if wanted is None else wanted
         arguments = [part for pair in pairs.items() for part in pair]
         try:
-            found = self.redis.eval(careful("mend"), 0, given, permit.lock, permit.token, *arguments)
+            found = self.redis.eval(
+                with_quarantine("quarantine"), 0, given, fencing_token.lock, fencing_token.token, *arguments
+            )
         except ResponseError as error:
             raise _translated(error) from error
         for key, held in zip(found[::2], found[1::2], strict=True):
@@ -234,7 +236,7 @@ class Scripts:
             if isinstance(reply, NoScriptError):
                 replies[at] = self.call(calls[at][0], *calls[at][1])
             elif isinstance(reply, Exception):
-                replies[at] = self._call_carefully(reply, calls[at][0], *calls[at][1])
+                replies[at] = self._call_with_quarantine(reply, calls[at][0], *calls[at][1])
         return replies
 
     def call_accepted(self, name: str, *arguments: Argument) -> Reply:
@@ -266,8 +268,8 @@ class Scripts:
         reply, copies = self._run_and_wait("EVALSHA", digest(name), 0, given, *arguments)
         if isinstance(reply, NoScriptError):
             reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
-        if isinstance(reply, Exception) and quarantine.is_damage(reply):
-            self._call_carefully(reply, name, *arguments)
+        if isinstance(reply, Exception) and quarantine.is_corruption(reply):
+            self._call_with_quarantine(reply, name, *arguments)
             return self._call_copied(name, *arguments)
         for each in (reply, copies):
             if isinstance(each, Exception):
@@ -341,44 +343,53 @@ class Scripts:
         waiting = [isinstance(first, Exception) or bool(first and first[0][1] <= now) for first in firsts]
         return [queue for number, queue in enumerate(queues) if any(waiting[2 * number : 2 * number + 2])]
 
-    def promote(self, queue: str, limit: int, permit: Permit = UNLOCKED) -> tuple[int, int, int | None]:
+    def promote(self, queue: str, limit: int, fencing_token: FencingToken = UNLOCKED) -> tuple[int, int, int | None]:
         """Moves due tasks: how many, the lateness of the latest (µs), when the next is due (µs)."""
-        moved, lateness, due = self.call("promote", queue, limit, permit.lock, permit.token)
+        moved, lateness, due = self.call("promote", queue, limit, fencing_token.lock, fencing_token.token)
         return moved, int(lateness), int(float(due)) if due else None
 
     def reap(
-        self, limit: int, max_crashes: int, permit: Permit = UNLOCKED, lease_us: int = 0, patience_us: int = 0
+        self,
+        limit: int,
+        max_crashes: int,
+        fencing_token: FencingToken = UNLOCKED,
+        lease_us: int = 0,
+        patience_us: int = 0,
     ) -> list[Reaped]:
         """Ends attempts whose lease ran out.
 
         A call later than `patience_us` after the last one gives all leases another `lease_us`: Redis was away.
         """
-        reply = self.call("reap", limit, max_crashes, permit.lock, permit.token, lease_us, patience_us)
+        reply = self.call("reap", limit, max_crashes, fencing_token.lock, fencing_token.token, lease_us, patience_us)
         return [Reaped(*map(_text_or_number, row)) for row in reply]
 
-    def expire(self, limit: int, permit: Permit = UNLOCKED) -> int:
+    def expire(self, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Ends waiting tasks that are too old to start; how many."""
-        return int(self.call("expire", limit, permit.lock, permit.token))
+        return int(self.call("expire", limit, fencing_token.lock, fencing_token.token))
 
-    def prune(self, state: str, age_us: int, limit: int, permit: Permit = UNLOCKED) -> Pruned:
+    def prune(self, state: str, age_us: int, limit: int, fencing_token: FencingToken = UNLOCKED) -> Pruned:
         """Removes tasks that ended in `state` longer ago than `age_us`."""
-        return Pruned(*self.call("prune", state, age_us, "", limit, permit.lock, permit.token))
+        return Pruned(*self.call("prune", state, age_us, "", limit, fencing_token.lock, fencing_token.token))
 
-    def trim(self, state: str, keep: int, limit: int, permit: Permit = UNLOCKED) -> Pruned:
+    def trim(self, state: str, keep: int, limit: int, fencing_token: FencingToken = UNLOCKED) -> Pruned:
         """Removes the oldest tasks that ended in `state` until `keep` are left."""
-        return Pruned(*self.call("prune", state, "", keep, limit, permit.lock, permit.token))
+        return Pruned(*self.call("prune", state, "", keep, limit, fencing_token.lock, fencing_token.token))
 
-    def recover(self, queue: str, grace_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
+    def recover(self, queue: str, grace_us: int, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Gives pending tasks that lost their ticket a new one; how many, or -1: the whole list has to be looked at."""
-        return int(self.call("recover", queue, grace_us, limit, permit.lock, permit.token))
+        return int(self.call("recover", queue, grace_us, limit, fencing_token.lock, fencing_token.token))
 
-    def reticket(self, queue: str, grace_us: int, ids: Sequence[str], permit: Permit) -> int:
+    def restore_entries(self, queue: str, grace_us: int, ids: Sequence[str], fencing_token: FencingToken) -> int:
         """Gives those of these that wait for longer than the grace a ticket in front of all others; how many."""
-        return int(self.call("reticket", queue, grace_us, permit.lock, permit.token, *ids))
+        return int(self.call("restore_entries", queue, grace_us, fencing_token.lock, fencing_token.token, *ids))
 
-    def survey(self, queues: Sequence[str], lease_us: int, limit: int, permit: Permit) -> tuple[int, dict[str, int]]:
+    def check_consistency(
+        self, queues: Sequence[str], lease_us: int, limit: int, fencing_token: FencingToken
+    ) -> tuple[int, dict[str, int]]:
         """Looks at the next tasks of the walk over all of them; how many, and what was wrong how often."""
-        looked, *wrong = self.call("survey", permit.lock, permit.token, lease_us, limit, *queues)
+        looked, *wrong = self.call(
+            "check_consistency", fencing_token.lock, fencing_token.token, lease_us, limit, *queues
+        )
         pairs = zip(wrong[::2], wrong[1::2], strict=True)
         return int(looked), {text(what): int(times) for what, times in pairs}
 
@@ -387,9 +398,9 @@ class Scripts:
         moved, looked = self.call("foreign_move", queue, to, limit)
         return int(moved), int(looked)
 
-    def settle(self, limit: int, permit: Permit = UNLOCKED) -> int:
+    def run_deferred(self, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Goes on with what ended tasks and stopped batches owe to others; how many tasks it dealt with."""
-        return int(self.call("settle", limit, permit.lock, permit.token))
+        return int(self.call("run_deferred", limit, fencing_token.lock, fencing_token.token))
 
     def queue_pause(self, queue: str, about: str) -> None:
         """Pauses a queue ("" lets it go on)."""
@@ -423,9 +434,9 @@ class Scripts:
         reply = self.call("batch_page", score, last_id, limit)
         return list(zip(reply[::2], map(text, reply[1::2]), strict=True))
 
-    def batch_prune(self, silence_us: int, age_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
+    def batch_prune(self, silence_us: int, age_us: int, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Closes batches whose sender is silent, removes those without tasks; how many."""
-        return int(self.call("batch_prune", silence_us, age_us, limit, permit.lock, permit.token))
+        return int(self.call("batch_prune", silence_us, age_us, limit, fencing_token.lock, fencing_token.token))
 
     # --- locks ---
 
@@ -436,14 +447,16 @@ class Scripts:
         result, token, *_ = self.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least), thread)
         return Taken(text(result)), text(token)
 
-    def lock_extend(self, wanted: Sequence[tuple[Permit, timedelta]]) -> list[bool]:
+    def lock_extend(self, wanted: Sequence[tuple[FencingToken, timedelta]]) -> list[bool]:
         """Gives locks another life; which of them are still held."""
-        calls = [("lock_extend", (permit.lock, permit.token, to_us(life))) for permit, life in wanted]
+        calls = [
+            ("lock_extend", (fencing_token.lock, fencing_token.token, to_us(life))) for fencing_token, life in wanted
+        ]
         return [bool(kept) for kept in self.call_many(calls)]
 
-    def lock_release(self, permit: Permit) -> bool:
+    def lock_release(self, fencing_token: FencingToken) -> bool:
         """Gives a lock back; whether it was still held."""
-        return bool(self.call("lock_release", permit.lock, permit.token))
+        return bool(self.call("lock_release", fencing_token.lock, fencing_token.token))
 
     def lock_force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> tuple[bool, str]:
         """Takes a lock from its holder: whether it was done, and the holder (or else the token now)."""
@@ -474,9 +487,9 @@ class Scripts:
         now, *rows = self.call("schedule_due", limit)
         return int(now), [(text(name), text(rev), spec, text(due)) for name, rev, spec, due in rows]
 
-    def schedule_fire(self, permit: Permit, *arguments: Argument) -> str:
+    def schedule_fire(self, fencing_token: FencingToken, *arguments: Argument) -> str:
         """Makes the task of one due time and moves the schedule on; what happened."""
-        return text(self.call("schedule_fire", permit.lock, permit.token, *arguments))
+        return text(self.call("schedule_fire", fencing_token.lock, fencing_token.token, *arguments))
 
     # --- limits ---
 
@@ -540,13 +553,13 @@ class Scripts:
         """Types whose tasks wait for a worker that can run them: how many, and since when (µs)."""
         return [(text(each[0]), int(each[1]), _us(each[2])) for each in self.call("types_waiting")]
 
-    def refused(self, limit: int, permit: Permit = UNLOCKED) -> int:
+    def refused(self, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Fails pending tasks whose data every live version of their type has refused; how many."""
-        return int(self.call("refused", permit.lock, permit.token, limit))
+        return int(self.call("refused", fencing_token.lock, fencing_token.token, limit))
 
-    def types_prune(self, keep_us: int, limit: int, permit: Permit = UNLOCKED) -> int:
+    def types_prune(self, keep_us: int, limit: int, fencing_token: FencingToken = UNLOCKED) -> int:
         """Forgets types that no worker has had for `keep_us`; how many."""
-        return int(self.call("types_prune", permit.lock, permit.token, keep_us, limit))
+        return int(self.call("types_prune", fencing_token.lock, fencing_token.token, keep_us, limit))
 
     def audit(self, keep: int, who: str, what: str, about: str, detail: str) -> None:
         """Adds an entry to the record of what people did, which keeps about so many."""
@@ -576,9 +589,9 @@ class Scripts:
         """One page of a list; `shared.stores.tasks` lays out the arguments and reads the reply."""
         return self.call("page", *arguments)
 
-    def causes(self, key: str, offset: int, limit: int) -> tuple[int, list[list[Reply]]]:
-        """Causes of dead letters (all, or the one of this key): how many there are, and some as `causes.lua` shows."""
-        total, *rows = self.call("causes", key, offset, limit)
+    def failure_groups(self, key: str, offset: int, limit: int) -> tuple[int, list[list[Reply]]]:
+        """Returns how many groups of dead letters there are (all, or the one of this key), and some of them."""
+        total, *rows = self.call("failure_groups", key, offset, limit)
         return int(total), rows
 
     def amend(self, task_id: str, call: str, cause: str = "") -> SentBack:

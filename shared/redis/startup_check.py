@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from redis.exceptions import NoPermissionError
 
 from shared.config.settings import exit_with
-from shared.errors import StoreMisfit, StoreUnavailable, WrongFormat
+from shared.errors import IncompatibleSchema, StoreMisfit, StoreUnavailable
 from shared.redis.address import without_password
 from shared.redis.client import connect, translated
 from shared.redis.errors import NO_CERTIFICATE
@@ -40,7 +40,7 @@ def exit_if_unusable(url: str) -> None:
     """Ends the process with status 2 when this Redis can be reached and cannot be used."""
     try:
         ask(url)
-    except (StoreMisfit, WrongFormat) as error:
+    except (StoreMisfit, IncompatibleSchema) as error:
         exit_with(f"{error} ({without_password(url)})")
     except StoreUnavailable as error:
         log.warning("%s (%s); waiting for it", error, without_password(url))
@@ -52,7 +52,7 @@ def ask(url: str) -> None:
         with translated(), connect(url, timeout=_PATIENCE, retries=0) as client:
             client.ping()
             refuse_old(info(client))
-    except (StoreMisfit, WrongFormat):
+    except (StoreMisfit, IncompatibleSchema):
         raise
     except StoreUnavailable as error:
         _refuse_one_sided_tls(url)

@@ -87,7 +87,7 @@ class ApiKey:
         if self.rate:
             parts.append(f"rate={self.rate.text}")
         if self.expires_at:
-            parts.append(f"expires={_spelled(self.expires_at)}")
+            parts.append(f"expires={_encode_moment(self.expires_at)}")
         return ":".join(parts)
 
 
@@ -283,7 +283,7 @@ def _rate(text: str) -> Rate:
     return Rate(count=count, per=per, text=text)
 
 
-def _spelled(moment: datetime) -> str:
+def _encode_moment(moment: datetime) -> str:
     """Without colons, which part a line."""
     utc = moment.astimezone(UTC)
     return utc.strftime("%Y-%m-%d" if utc == utc.replace(hour=0, minute=0, second=0) else "%Y%m%dT%H%M%SZ")

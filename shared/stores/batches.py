@@ -1,6 +1,6 @@
 """Batches: tasks that were sent together, and what is done with all of them at once.
 
-What a batch counts is written by every script that moves one of its tasks, in the same step (`_links.lua`); to read
+What a batch counts is written by every script that moves one of its tasks, in the same step (`_relations.lua`); to read
 it costs the same for ten tasks or a million. Cancelling and retrying go on in small steps after they have begun.
 """
 
@@ -17,7 +17,7 @@ from shared.domain.task import TaskState, TaskSummary
 from shared.errors import BatchBusy, BatchNotFound
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import mending, without_damage
+from shared.redis.quarantine import quarantining, without_corrupt
 from shared.stores.record_fields import SUMMARY_FIELDS, read_summary
 from shared.stores.tasks import cursor_of, read_cursor
 
@@ -107,7 +107,7 @@ class Batches:
 
     def get(self, batch_id: str) -> Batch:
         """One batch. Raises BatchNotFound."""
-        with mending(self.scripts, {keys.batch(batch_id): "hash"}):
+        with quarantining(self.scripts, {keys.batch(batch_id): "hash"}):
             fields = self.scripts.redis.hgetall(keys.batch(batch_id))
         if not fields:
             raise BatchNotFound(id=batch_id)
@@ -117,7 +117,7 @@ class Batches:
         """Those of these batches that there are, in one round trip."""
         if not ids:
             return []
-        with mending(self.scripts, _hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
+        with quarantining(self.scripts, _hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hgetall(keys.batch(each))
             found = pipeline.execute()
@@ -180,7 +180,7 @@ class Batches:
 
     def _rows(self, batch_id: str, after: int, count: int) -> list[BatchItem]:
         redis = self.scripts.redis
-        with mending(self.scripts, {keys.batch_items(batch_id): "zset"}):
+        with quarantining(self.scripts, {keys.batch_items(batch_id): "zset"}):
             listed = redis.zrangebyscore(
                 keys.batch_items(batch_id), f"({after}", "(+inf", start=0, num=count, withscores=True
             )
@@ -188,7 +188,7 @@ class Batches:
             with redis.pipeline(transaction=False) as pipeline:
                 for name, _ in rows:
                     pipeline.hmget(keys.rq_job(text(name)), SUMMARY_FIELDS)
-                values = without_damage(pipeline.execute(raise_on_error=False), None)
+                values = without_corrupt(pipeline.execute(raise_on_error=False), None)
         return [_item(text(name), int(at), each) for (name, at), each in zip(rows, values, strict=True)]
 
 

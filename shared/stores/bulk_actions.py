@@ -21,7 +21,7 @@ from shared.domain.task import TaskState
 from shared.failpoints import stop_point
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import mending
+from shared.redis.quarantine import quarantining
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Scripts
@@ -98,7 +98,7 @@ class Selection:
     @property
     def source(self) -> str:
         """The index that holds them, when they are not hand-picked."""
-        return keys.cause(self.cause) if self.cause else keys.ended(TaskState.FAILED)
+        return keys.failure_group(self.cause) if self.cause else keys.ended(TaskState.FAILED)
 
 
 class BulkActions:
@@ -151,7 +151,7 @@ class BulkActions:
         with translated():
             ids = list(dict.fromkeys(map(text, self.redis.zrevrange(keys.BULKS, 0, KEPT - 1))))
         wanted = {keys.bulk(each): "hash" for each in ids}
-        with mending(self.scripts, wanted), self.redis.pipeline(transaction=False) as pipeline:
+        with quarantining(self.scripts, wanted), self.redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
@@ -166,7 +166,7 @@ class BulkActions:
 
     def get(self, action_id: str) -> BulkAction | None:
         """One action, or None when it is forgotten."""
-        with mending(self.scripts, {keys.bulk(action_id): "hash"}):
+        with quarantining(self.scripts, {keys.bulk(action_id): "hash"}):
             record = self.redis.hgetall(keys.bulk(action_id))
         return _read(action_id, record) if record else None
 
@@ -196,7 +196,7 @@ class BulkActions:
 
     def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
         """Looks at about so many of those sent back: where to go on, how many have ended, what how many wait for."""
-        with mending(self.scripts, {keys.bulk_followed(action_id): "hash"}):
+        with quarantining(self.scripts, {keys.bulk_followed(action_id): "hash"}):
             return self.scripts.bulk_follow(action_id, cursor, most)
 
     def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
@@ -221,7 +221,7 @@ class BulkActions:
         """Notes these before they are sent back, each with its cause; returns those that were not noted before."""
         with translated():
             seconds, us = self.redis.time()
-            causes = self.redis.hmget(keys.CAUSE_OF, ids)
+            causes = self.redis.hmget(keys.FAILURE_GROUP_OF, ids)
             with self.redis.pipeline() as pipeline:
                 for each, cause in zip(ids, causes, strict=True):
                     value = f"{int(seconds) * 1_000_000 + int(us)}:{text(cause or b'')}"

@@ -11,7 +11,7 @@ from shared.domain.decode import UNREADABLE
 from shared.domain.task import On, TaskState
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import without_damage
+from shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -21,7 +21,7 @@ STEPS = 3
 MOST = 40
 """Tasks that it shows at most, so that neither Redis nor a reader gets too much."""
 MOST_CHILDREN = 50
-"""Children that a record names; `_links.lua` has the same number."""
+"""Children that a record names; `_relations.lua` has the same number."""
 _FIELDS = ("description", "state", "parents", *(f"child:{number}" for number in range(1, MOST_CHILDREN + 1)))
 
 
@@ -44,7 +44,7 @@ class Dependence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kin:
+class Relations:
     """The tasks around one, itself among them; `cut` when there are more than these."""
 
     relatives: Mapping[str, Relative]
@@ -52,7 +52,7 @@ class Kin:
     cut: bool
 
 
-def kin_of(redis: Redis, task_id: str) -> Kin:
+def read_relations(redis: Redis, task_id: str) -> Relations:
     """The tasks around one, the nearest first."""
     found: dict[str, Relative] = {}
     dependences: dict[tuple[str, str], Dependence] = {}
@@ -71,7 +71,7 @@ def kin_of(redis: Redis, task_id: str) -> Kin:
         ahead = [each for each in following if each not in found]
         cut = cut or (step == STEPS and bool(ahead))
     among = [each for each in dependences.values() if each.parent in found and each.child in found]
-    return Kin(relatives=found, dependences=among, cut=cut)
+    return Relations(relatives=found, dependences=among, cut=cut)
 
 
 def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
@@ -79,7 +79,7 @@ def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
     with translated(), redis.pipeline(transaction=False) as pipeline:
         for each in wanted:
             pipeline.hmget(keys.rq_job(each), _FIELDS)
-        rows = without_damage(pipeline.execute(raise_on_error=False), [None] * 3)
+        rows = without_corrupt(pipeline.execute(raise_on_error=False), [None] * 3)
     return dict(zip(wanted, rows, strict=True))
 
 

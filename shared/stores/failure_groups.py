@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CauseGroup:
+class FailureGroup:
     """Dead letters of one cause; `message` is that of the latest, `pattern` what all their messages share.
 
     `first_at` is when the cause was first seen, also if that dead letter has been retried since.
@@ -33,28 +33,28 @@ class CauseGroup:
     last_at: datetime
 
 
-class CauseGroups:
+class FailureGroups:
     """The causes of the dead letters, the commonest first. What it costs depends on how many are asked for."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
 
-    def page(self, offset: int, limit: int) -> tuple[list[CauseGroup], int]:
+    def page(self, offset: int, limit: int) -> tuple[list[FailureGroup], int]:
         """Some causes, and how many there are."""
         with translated():
-            total, rows = self.scripts.causes("", offset, limit)
+            total, rows = self.scripts.failure_groups("", offset, limit)
         return [_group(*row) for row in rows], total
 
-    def get(self, key: str) -> CauseGroup | None:
+    def get(self, key: str) -> FailureGroup | None:
         """One cause, or None when none of its dead letters is left."""
         with translated():
-            _, rows = self.scripts.causes(key, 0, 1)
+            _, rows = self.scripts.failure_groups(key, 0, 1)
         return next((_group(*row) for row in rows), None)
 
 
-def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, error: bytes) -> CauseGroup:
+def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, error: bytes) -> FailureGroup:
     about = _about(error)
-    return CauseGroup(
+    return FailureGroup(
         key=text(name),
         count=count,
         type=text(kind) or "?",

@@ -88,7 +88,7 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class FencingToken:
     """What a step that changes data shows. The empty one is that of work without locks; every script lets it pass."""
 
     lock: str = ""
@@ -125,7 +125,7 @@ class HeldLock(Protocol):
         ...
 
     @property
-    def permit(self) -> Permit: ...
+    def fencing_token(self) -> FencingToken: ...
 
     @property
     def trusted(self) -> bool:
@@ -171,7 +171,7 @@ class FreeLock:
 
     name: str
     term: int = 0
-    permit: Permit = Permit()
+    fencing_token: FencingToken = FencingToken()
     trusted: bool = True
 
     def check(self) -> None:
@@ -220,8 +220,8 @@ class RedisLock:
         return int(self.token.partition(":")[0])
 
     @property
-    def permit(self) -> Permit:
-        return Permit(self.lock.name, self.token)
+    def fencing_token(self) -> FencingToken:
+        return FencingToken(self.lock.name, self.token)
 
     @property
     def trusted(self) -> bool:
@@ -270,7 +270,7 @@ class RedisLocks:
     def extend(self, locks: list[RedisLock]) -> list[bool]:
         """Renews several in one round trip. Raises the driver's error."""
         sent_at = self.monotonic()
-        answers = self.scripts.lock_extend([(each.permit, each.lock.at_most) for each in locks])
+        answers = self.scripts.lock_extend([(each.fencing_token, each.lock.at_most) for each in locks])
         for each, kept in zip(locks, answers, strict=True):
             if kept:
                 self._trust(each, sent_at)
@@ -286,7 +286,7 @@ class RedisLocks:
         if was_lost:
             return False
         try:
-            released = self.scripts.lock_release(held.permit)
+            released = self.scripts.lock_release(held.fencing_token)
         except unanswered() as error:
             log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
             return False
@@ -406,7 +406,7 @@ class LockInfo:
         return self.token is not None
 
 
-class LockDesk:
+class LockAdmin:
     """Looking at locks, and taking them away in an emergency."""
 
     def __init__(self, scripts: Scripts) -> None:

@@ -69,8 +69,8 @@ class Submitted:
 class QueueInfo:
     """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued.
 
-    Of the pending ones `aside` wait for a limit or for the turn of their tenant; `oldest_ready_at` is of the others.
-    `foreign` jobs were put into its list by RQ programs: they are parked, and not among the pending ones.
+    Of the pending ones `throttled` wait for a limit or for the turn of their tenant; `oldest_ready_at` is of the
+    others. `foreign` jobs were put into its list by RQ programs: they are parked, and not among the pending ones.
     """
 
     name: str
@@ -80,7 +80,7 @@ class QueueInfo:
     retrying: int
     oldest_at: datetime | None
     paused: Mapping[str, str] | None
-    aside: int = 0
+    throttled: int = 0
     oldest_ready_at: datetime | None = None
     foreign: int = 0
 
@@ -175,20 +175,20 @@ class Queues:
             pipeline.hgetall(keys.PAUSED)
             for name in names:
                 pipeline.zcard(keys.pending(name))
-                pipeline.zcard(keys.aside(name))
+                pipeline.zcard(keys.throttled(name))
                 pipeline.zcard(keys.scheduled(name))
                 pipeline.zcard(keys.retrying(name))
                 pipeline.zcard(keys.foreign(name))
                 pipeline.zrange(keys.pending(name), 0, 0, withscores=True)
-                pipeline.zrange(keys.aside(name), 0, 0, withscores=True)
+                pipeline.zrange(keys.throttled(name), 0, 0, withscores=True)
             paused, *numbers = pipeline.execute()
         rows = zip(*[iter(numbers)] * 7, strict=True)
         return [
             QueueInfo(
                 name=name,
                 weight=self.weights[name],
-                pending=pending + aside,
-                aside=aside,
+                pending=pending + throttled,
+                throttled=throttled,
                 scheduled=scheduled,
                 retrying=retrying,
                 foreign=foreign,
@@ -196,7 +196,9 @@ class Queues:
                 oldest_ready_at=instant(ready[0][1]) if ready else None,
                 paused=_pause(paused[name.encode()]) if name.encode() in paused else None,
             )
-            for name, (pending, aside, scheduled, retrying, foreign, ready, waiting) in zip(names, rows, strict=True)
+            for name, (pending, throttled, scheduled, retrying, foreign, ready, waiting) in zip(
+                names, rows, strict=True
+            )
         ]
 
 
@@ -210,12 +212,12 @@ def _pause(stored: bytes) -> dict[str, str]:
     return about
 
 
-def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
+def read_submitted(task_id: str, answer: bytes | Sequence[bytes]) -> Submitted:
     """What `submit.lua` said of a task."""
-    if isinstance(said, bytes):
-        plain = _STATES.get(said)
-        return Submitted(id=task_id, state=plain) if plain else _of_word(task_id, text(said))
-    what, holder, state, *queue = said
+    if isinstance(answer, bytes):
+        plain = _STATES.get(answer)
+        return Submitted(id=task_id, state=plain) if plain else _stored_elsewhere(task_id, text(answer))
+    what, holder, state, *queue = answer
     return Submitted(
         id=text(holder),
         state=_STATES.get(state),
@@ -228,8 +230,8 @@ def read_submitted(task_id: str, said: bytes | Sequence[bytes]) -> Submitted:
 _STATES = {state.encode(): state for state in TaskState}
 
 
-def _of_word(task_id: str, said: str) -> Submitted:
-    word, _, parent = said.partition(" ")
+def _stored_elsewhere(task_id: str, answer: str) -> Submitted:
+    word, _, parent = answer.partition(" ")
     match word:
         case "full":
             return Submitted(id=task_id, state=None)
@@ -275,7 +277,7 @@ def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
         _moment(task.expires_in, None),
         json.dumps(task.tags) if task.tags else "",
         _extra(task),
-        _terms(task),
+        _batch_terms(task),
     )
 
 
@@ -290,7 +292,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def _extra(task: NewTask) -> str:
-    found = _ties(task)
+    found = _dependency_arguments(task)
     if task.timeout:
         seconds = task.timeout.total_seconds()
         found += "time_limit", str(seconds), "timeout", str(math.ceil(seconds))
@@ -305,7 +307,7 @@ def _extra(task: NewTask) -> str:
     return _ENCODER.encode(found) if found else ""
 
 
-def _ties(task: NewTask) -> list[str]:
+def _dependency_arguments(task: NewTask) -> list[str]:
     """What ties a task to others; `links` first, by which the scripts see that there is something."""
     found: list[str] = []
     if task.parents:
@@ -316,16 +318,16 @@ def _ties(task: NewTask) -> list[str]:
     if task.after_batch:
         found += "after_batch", task.after_batch
     if task.webhook:
-        found += "webhook", _hook(task.webhook)
+        found += "webhook", _webhook_argument(task.webhook)
     return ["links", "1", *found] if found else found
 
 
-def _hook(webhook: Webhook) -> str:
+def _webhook_argument(webhook: Webhook) -> str:
     about = {"url": webhook.url, "events": webhook.events, "retry": webhook.retry}
     return json.dumps({name: value for name, value in about.items() if value})
 
 
-def _terms(task: NewTask) -> str:
+def _batch_terms(task: NewTask) -> str:
     terms: dict[str, str] = {}
     if task.unique:
         until = task.unique.until

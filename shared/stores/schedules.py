@@ -19,16 +19,16 @@ from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import mending
+from shared.redis.quarantine import quarantining
 from shared.stores.queues import submit_arguments
-from shared.stores.tasks import member_of, spelled
+from shared.stores.tasks import encode_cursor, member_of
 
 if TYPE_CHECKING:
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
     from shared.observability.tracing import Tracing
     from shared.redis.scripts import Argument, Scripts
-    from shared.stores.locks import Permit
+    from shared.stores.locks import FencingToken
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class StoredSchedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimetablePage:
+class SchedulePage:
     """Some schedules by name, the names of those that cannot be read, and the name that the next page begins behind."""
 
     items: Sequence[StoredSchedule]
@@ -86,7 +86,7 @@ class Diff:
         return said or "nothing changed"
 
 
-class Timetable:
+class ScheduleStore:
     """The schedules in Redis."""
 
     def __init__(self, scripts: Scripts, max_queue_length: int = 0, tracing: Tracing | None = None) -> None:
@@ -98,19 +98,19 @@ class Timetable:
 
     def get(self, name: str) -> StoredSchedule:
         """One schedule. Raises ScheduleNotFound, or CorruptRecord when nobody can read it."""
-        with mending(self.scripts, {keys.schedule(name): "hash"}):
+        with quarantining(self.scripts, {keys.schedule(name): "hash"}):
             fields = self.scripts.redis.hgetall(keys.schedule(name))
         found = _read(fields)
         if found is None:
-            raise self._why_not(name)
+            raise self._missing_or_corrupt(name)
         return found
 
-    def _why_not(self, name: str) -> TaskQueueError:
+    def _missing_or_corrupt(self, name: str) -> TaskQueueError:
         with translated():
             listed = self.scripts.redis.zscore(keys.SCHEDULES, name) is not None
         return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)
 
-    def page(self, limit: int, after: str = "") -> TimetablePage:
+    def page(self, limit: int, after: str = "") -> SchedulePage:
         """Some schedules by name."""
         redis = self.scripts.redis
         with translated():
@@ -118,15 +118,15 @@ class Timetable:
             found = redis.zrangebylex(keys.SCHEDULES, behind, "+", start=0, num=limit + 1)
         names = list(dict.fromkeys(text(name) for name in found[:limit]))
         wanted = {keys.schedule(name): "hash" for name in names}
-        with mending(self.scripts, wanted), redis.pipeline(transaction=False) as pipeline:
+        with quarantining(self.scripts, wanted), redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
         read = {name: _read(record) for name, record in zip(names, records, strict=True)}
-        return TimetablePage(
+        return SchedulePage(
             items=[item for item in read.values() if item],
             unreadable=[name for name, item in read.items() if item is None],
-            after=spelled(raw(found[limit - 1]), b"\xff") if len(found) > limit else None,
+            after=encode_cursor(raw(found[limit - 1]), b"\xff") if len(found) > limit else None,
         )
 
     # --- changing ---
@@ -177,7 +177,7 @@ class Timetable:
 
     # --- firing ---
 
-    def fire_due(self, permit: Permit, grace: timedelta, fired: Fired, most: int = 100) -> bool:
+    def fire_due(self, fencing_token: FencingToken, grace: timedelta, fired: Fired, most: int = 100) -> bool:
         """Turns due times into tasks, those of at most `most` schedules, and counts them in `fired`.
 
         Whether to look again at once: there were as many, and they are not all of a kind that has to wait (one that
@@ -198,7 +198,7 @@ class Timetable:
                 continue
             try:
                 for step in plan(schedule, due_at, instant(now_us), grace):
-                    if not self._take(permit, schedule, revision, step, now_us, fired):
+                    if not self._take(fencing_token, schedule, revision, step, now_us, fired):
                         break
                     moved += 1
             except ResponseError as error:
@@ -211,9 +211,11 @@ class Timetable:
         log.error("schedule %s is paused: %s", schedule.name, NOT_TO_BE_SCHEDULED)
         return self.scripts.schedule_pause(schedule.name, revision, note, "")
 
-    def _take(self, permit: Permit, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired) -> bool:
+    def _take(
+        self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired
+    ) -> bool:
         """One step; whether the next one may follow."""
-        what = self._fire(permit, schedule, revision, step)
+        what = self._fire(fencing_token, schedule, revision, step)
         if what in ("changed", "full"):
             return False
         fired.tasks += what == "fired"
@@ -225,22 +227,24 @@ class Timetable:
             log.warning("schedule %s: %d due times were missed and get no task", schedule.name, step.passed)
         return True
 
-    def _fire(self, permit: Permit, schedule: Schedule, revision: str, step: Step) -> str:
+    def _fire(self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step) -> str:
         if not step.fire:
-            return self._move_on(permit, schedule, revision, step, None)
+            return self._move_on(fencing_token, schedule, revision, step, None)
         task = task_for(schedule, step.due)
         if self.tracing is None:
-            return self._move_on(permit, schedule, revision, step, task)
+            return self._move_on(fencing_token, schedule, revision, step, task)
         with self.tracing.firing(task, schedule.name) as (joined, tell):
-            what = self._move_on(permit, schedule, revision, step, joined)
+            what = self._move_on(fencing_token, schedule, revision, step, joined)
             tell(what)
             return what
 
-    def _move_on(self, permit: Permit, schedule: Schedule, revision: str, step: Step, new: NewTask | None) -> str:
+    def _move_on(
+        self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step, new: NewTask | None
+    ) -> str:
         task = submit_arguments(new) if new else ()
         limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
         return self.scripts.schedule_fire(
-            permit,
+            fencing_token,
             schedule.name,
             revision,
             str(instant_us(step.due)),

@@ -22,7 +22,7 @@ from shared.domain.decode import UNREADABLE, as_declared
 from shared.domain.retry import Changes, RetryPolicy
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import without_damage
+from shared.redis.quarantine import without_corrupt
 from shared.stores.limits import Limit
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class TaskTypes:
         with self.redis.pipeline(transaction=False) as pipeline:
             for digest in digests:
                 pipeline.hgetall(keys.type_set(digest))
-            rows = without_damage(pipeline.execute(raise_on_error=False), {})
+            rows = without_corrupt(pipeline.execute(raise_on_error=False), {})
         return [{text(name): text(version) for name, version in row.items() if name[:1] != b"@"} for row in rows]
 
     def _unnamed(self, now_us: int, live: bool) -> KnownSet:

@@ -16,7 +16,7 @@ from shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from shared.errors import CorruptRecord, TaskNotFound
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import raise_unless_damage, without_damage
+from shared.redis.quarantine import raise_unless_corruption, without_corrupt
 from shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Records:
             try:
                 fields = self.redis.hgetall(keys.rq_job(task_id))
             except ResponseError as error:
-                raise_unless_damage(error)
+                raise_unless_corruption(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
             if not fields:
                 raise TaskNotFound(id=task_id)
@@ -116,7 +116,7 @@ class Records:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hmget(keys.rq_job(each), SUMMARY_FIELDS)
-            rows = without_damage(pipeline.execute(raise_on_error=False), [])
+            rows = without_corrupt(pipeline.execute(raise_on_error=False), [])
         found = zip(ids, rows, strict=True)
         return [read_summary(each, row) for each, row in found if not row or any(row)]
 
@@ -131,7 +131,7 @@ class Records:
             try:
                 state = self.redis.hget(keys.rq_job(task_id), "state")
             except ResponseError as error:
-                raise_unless_damage(error)
+                raise_unless_corruption(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
         if state is None:
             raise TaskNotFound(id=task_id)
@@ -182,7 +182,7 @@ class Records:
     def _indexes(self, wanted: Filter) -> list[str]:
         """The narrowest indexes that hold every match."""
         if wanted.cause:
-            return [keys.cause(wanted.cause)]
+            return [keys.failure_group(wanted.cause)]
         if wanted.state is not None:
             queues = (wanted.queue,) if wanted.queue else self.queues
             return self._state_indexes(wanted.state, queues)
@@ -196,7 +196,7 @@ class Records:
             TaskState.RETRYING: keys.retrying,
         }
         if state is TaskState.PENDING:
-            return [key(queue) for queue in (queues or self.queues) for key in (keys.pending, keys.aside)]
+            return [key(queue) for queue in (queues or self.queues) for key in (keys.pending, keys.throttled)]
         if state in per_queue:
             return [per_queue[state](queue) for queue in (queues or self.queues)]
         if state is TaskState.RUNNING:
@@ -207,7 +207,7 @@ class Records:
         try:
             entries = self.redis.xrevrange(keys.rq_results(task_id), count=10)
         except ResponseError as error:
-            raise_unless_damage(error)
+            raise_unless_corruption(error)
             return b"not a stream"
         # A stock worker that took an entry of ours may have added a failure behind what the task returned.
         returned = (fields[b"return_value"] for _, fields in entries or [] if fields and b"return_value" in fields)
@@ -240,10 +240,10 @@ def read_cursor(cursor: str | None) -> tuple[str, bytes]:
 
 def cursor_of(score: str, member: bytes) -> str:
     """Where the next page begins: behind this entry, whatever somebody made of it."""
-    return f"{score.replace('inf', '1e999')}_{spelled(member)}"
+    return f"{score.replace('inf', '1e999')}_{encode_cursor(member)}"
 
 
-def spelled(member: bytes, behind: bytes = b"") -> str:
+def encode_cursor(member: bytes, behind: bytes = b"") -> str:
     """A member of an index as cursors name it: one that is no id and no name by its bytes, a long one by the first.
 
     `behind` then goes behind these, where the order is such that they alone would lead back to it.

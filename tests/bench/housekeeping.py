@@ -64,7 +64,7 @@ def measure_locks(url: str, rounds: int = 5000) -> None:
         held = locks.acquire(lock)
         assert held is not None
         acquired = time.perf_counter()
-        scripts.promote("normal", 10, held.permit)
+        scripts.promote("normal", 10, held.fencing_token)
         stepped = time.perf_counter()
         scripts.promote("normal", 10)
         plain = time.perf_counter()

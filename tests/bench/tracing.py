@@ -63,7 +63,7 @@ def drain(system: System, way: str, count: int) -> tuple[float, float]:
         traces = itertools.cycle([_SAMPLED, *[_UNSAMPLED] * 99])
         system.queues.submit(
             [
-                NewTask(id=new_task_id(), type="noop", data="null", queue="normal").joining(
+                NewTask(id=new_task_id(), type="noop", data="null", queue="normal").with_trace(
                     None if way == "off" else next(traces)
                 )
                 for _ in range(count)

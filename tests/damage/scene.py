@@ -33,7 +33,7 @@ from shared.stores.dead_letters import DeadLetters
 from shared.stores.idempotency import Idempotency, Request
 from shared.stores.limits import Limit, Limits
 from shared.stores.queues import Queues
-from shared.stores.schedules import Timetable
+from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import RunningTask, WorkerInfo, Workers
@@ -112,7 +112,7 @@ class Scene:
         self._batches()
         schedule = Schedule(name="nightly", type="noop", data="null", queue="low", cron="0 3 * * *", interval=None,
                             timezone="UTC", missed=Missed.ONCE, missed_limit=1, overlap=Overlap.ALLOW)  # fmt: skip
-        Timetable(scripts).put(schedule)
+        ScheduleStore(scripts).put(schedule)
         Audit(redis).record("somebody", "paused", "queue low", "a reason")
         Queues(scripts, WEIGHTS).pause("low", "a reason")
         bulks = BulkActions(scripts, DeadLetters(scripts, Records(scripts, list(WEIGHTS))))

@@ -9,7 +9,7 @@ import pytest
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.stores.audit import Audit
-from shared.stores.locks import LockDesk
+from shared.stores.locks import LockAdmin
 from tests.damage.scene import Scene
 from tests.harness import free_port
 
@@ -38,7 +38,7 @@ def test_a_record_that_takes_no_more_makes_room_for_a_new_one(full: Scene) -> No
 
 
 def test_a_lock_is_taken_away_although_the_record_takes_no_more(full: Scene) -> None:
-    desk = LockDesk(full.scripts)
+    desk = LockAdmin(full.scripts)
     held = desk.get("recovery")
     assert held
     assert held.token

@@ -20,7 +20,7 @@ from shared.redis.client import text
 from shared.redis.quarantine import SINGLE
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from shared.stores.limits import Limit, Limits
-from shared.stores.schedules import Timetable
+from shared.stores.schedules import ScheduleStore
 from tests.damage.scene import Kind
 from tests.damage.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.damage.test_records import FIELDS, GARBAGE, damage
@@ -68,7 +68,7 @@ def plant(system: System) -> list[str]:
 def furnish(system: System) -> None:
     """Something of what there are many of, so that it can be broken too."""
     Limits(system.scripts).put("key:scarce", Limit(concurrency=2))
-    Timetable(system.scripts).put(Schedule(name="often", type="noop", queue="low", interval=1))
+    ScheduleStore(system.scripts).put(Schedule(name="often", type="noop", queue="low", interval=1))
     selection = Selection(ids=("nobody",))
     BulkActions(system.scripts, system.dead_letters).begin(Verb.RETRY, selection, what="one", by="b", rate=1)
 
@@ -151,6 +151,6 @@ def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> No
     for key, wanted in looked_after.items():
         wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023
     counted = ("taskqueue_damaged_keys", ())
-    wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.DAMAGED) > 5, "they are counted", 90)
+    wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.QUARANTINE) > 5, "they are counted", 90)
     assert (worker.poll(), housekeeper.poll(), system.executors(worker)) == (None, None, executors), system.logs()
     assert "Traceback" not in system.logs()

@@ -34,7 +34,9 @@ def submit(redis: Redis, task: NewTask, once: bool) -> None:
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["plainly", "with an Idempotency-Key"])
-@pytest.mark.parametrize("key", [*NOW, keys.RQ_QUEUES, keys.rq_queue("normal"), keys.WAKEUP, keys.STANDING, COUNTS])
+@pytest.mark.parametrize(
+    "key", [*NOW, keys.RQ_QUEUES, keys.rq_queue("normal"), keys.WAKEUP, keys.PARKED_CLAIMS, COUNTS]
+)
 def test_a_task_stands_in_line_when_it_is_answered(redis_client: Redis, key: str, once: bool) -> None:
     damage(redis_client, key)
     task = NewTask(

@@ -13,7 +13,7 @@ from shared.domain.task import NewTask, new_task_id
 from shared.redis import keys
 from tests.harness import WEIGHTS, System
 
-CAUSES = 40
+FAILURE_GROUPS = 40
 CHUNK = 500
 _TYPES = [f"kind-{n}" for n in range(4)]
 _TRACE = "Traceback (most recent call last):\n" + '  File "shop.py", line 7, in pay\n    raise error\n' * 5
@@ -65,7 +65,7 @@ def _failed(number: int) -> tuple[str, str, str, str]:
     about = {
         "type": "PaymentError",
         "message": message,
-        "place": f"shop.pay_{number % (CAUSES // len(_TYPES))}",
+        "place": f"shop.pay_{number % (FAILURE_GROUPS // len(_TYPES))}",
         "pattern": failure_fingerprint.pattern(message),
     }
     record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": _TRACE}}

@@ -96,9 +96,9 @@ def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is
     browser: Browser, system: System
 ) -> None:
     from shared.domain.schedule import Schedule
-    from shared.stores.schedules import Timetable
+    from shared.stores.schedules import ScheduleStore
 
-    table = Timetable(system.scripts)
+    table = ScheduleStore(system.scripts)
     table.put(Schedule(name="nightly", type="echo", data=json.dumps(USERS[:2]), queue="low", interval=60))
     shown = _shown(browser, "/schedules/nightly")
     table.put(Schedule(name="nightly", type="echo", data=json.dumps(USERS[1:2]), queue="low", interval=60))
@@ -112,12 +112,12 @@ def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is
 def test_a_webhook_is_neither_amended_nor_scheduled(browser: Browser, system: System) -> None:
     """With data of somebody's choice it would be signed as ours."""
     from shared.domain.schedule import Schedule
-    from shared.stores.schedules import Timetable
+    from shared.stores.schedules import ScheduleStore
 
     [dead] = bury(system, ["no"], task_type="taskqueue.webhook")
     assert "for webhooks only" in browser.post(f"/tasks/{dead}/retry-with", data='{"url": "http://x"}').text
     assert system.records.state(dead) is TaskState.FAILED
-    table = Timetable(system.scripts)
+    table = ScheduleStore(system.scripts)
     for name, task_type in (("mine", "echo"), ("forged", "taskqueue.webhook")):
         table.put(Schedule(name=name, type=task_type, queue="low", cron="0 3 * * *"))
     forged = json.dumps({"type": "taskqueue.webhook", "interval": 60, "data": {}})
@@ -269,16 +269,16 @@ def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dic
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
-    from shared.stores.locks import Lock, LockDesk, RedisLocks
+    from shared.stores.locks import Lock, LockAdmin, RedisLocks
 
     held = RedisLocks(system.scripts, "hk-1").acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
     assert held
-    token = held.permit.token
+    token = held.fencing_token.token
     assert token in browser.text("/locks")
     assert browser.post("/locks/ttl/unlock", token=token, reason=" ").status_code == 400
     assert browser.post("/locks/ttl/unlock", token="1:other", reason="it hangs").status_code == 409
     assert "taken from hk-1" in browser.post("/locks/ttl/unlock", token=token, reason="it hangs").text
-    found = LockDesk(system.scripts).get("ttl")
+    found = LockAdmin(system.scripts).get("ttl")
     assert found
     assert not found.locked
     assert "it hangs" in browser.text("/audit")
@@ -330,9 +330,9 @@ def test_the_leader_steps_down(browser: Browser, system: System) -> None:
 
 def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, system: System) -> None:
     from shared.domain.schedule import Schedule
-    from shared.stores.schedules import Timetable
+    from shared.stores.schedules import ScheduleStore
 
-    table = Timetable(system.scripts)
+    table = ScheduleStore(system.scripts)
     data = json.dumps({"to": "eve", "password": "s3cret"})
     table.put(Schedule(name="nightly", type="echo", data=data, queue="low", cron="0 3 * * *"))
     assert "nightly" in browser.text("/schedules")

@@ -18,8 +18,8 @@ def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser,
     Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
     ids = system.submit_many([("slowly", '{"seconds": 300}')] * 3)
     old = system.scripts.now_us() - SIX_MINUTES
-    wait_until(lambda: system.redis.zcard(keys.aside("normal")) == 2, "the limit holds the others back")
-    system.redis.zadd(keys.aside("normal"), dict.fromkeys(ids[1:], old))
+    wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 2, "the limit holds the others back")
+    system.redis.zadd(keys.throttled("normal"), dict.fromkeys(ids[1:], old))
     page = browser.text("/")
     assert "2 tasks are held back in normal, the oldest for 6 min" in page
     assert "Start more workers" not in page

@@ -21,7 +21,7 @@ from shared.domain.task import TaskState
 from shared.errors import StepRefused
 from shared.local.ports import free_port
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from tests.dashboard.conftest import bury
 from tests.harness import System, wait_until
 
@@ -240,7 +240,7 @@ def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: S
     card.get_by_role("button", name="Unlock").click()
     card.get_by_text("free").wait_for()
     with pytest.raises(StepRefused):
-        site.system.scripts.recover("normal", 1, 10, Permit("recovery", token))
+        site.system.scripts.recover("normal", 1, 10, FencingToken("recovery", token))
     page.get_by_text("Who took locks away, and why").click()
     page.get_by_text("it hangs").wait_for()
 

@@ -13,7 +13,7 @@ from shared.domain import failure_fingerprint
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.failure_groups import CauseGroups
+from shared.stores.failure_groups import FailureGroups
 from tests.dashboard.conftest import bury
 from tests.harness import System
 
@@ -58,7 +58,7 @@ def test_a_thousand_failures_of_three_causes_are_three_groups(system: System) ->
     ]
     for each in messages:
         bury(system, each)
-    groups, total = CauseGroups(system.scripts).page(0, 50)
+    groups, total = FailureGroups(system.scripts).page(0, 50)
     assert total == 3
     assert [group.count for group in groups] == [500, 300, 200]
     assert [group.pattern for group in groups] == ["order # of # is unknown", "# timed out", "row # is locked"]
@@ -69,18 +69,18 @@ def test_other_types_errors_and_places_are_other_causes(system: System) -> None:
     bury(system, ["no"], task_type="echo")
     bury(system, ["no"], error="KeyError")
     bury(system, ["no"], place="shop.refund")
-    assert CauseGroups(system.scripts).page(0, 50)[1] == 4
+    assert FailureGroups(system.scripts).page(0, 50)[1] == 4
 
 
 def test_when_a_cause_was_first_seen_survives_a_retry(system: System) -> None:
     ids = bury(system, ["1 bad", "2 bad"])
-    [group], _ = CauseGroups(system.scripts).page(0, 50)
+    [group], _ = FailureGroups(system.scripts).page(0, 50)
     for each in ids:
         system.dead_letters.requeue(each)
         system.queues.cancel(each, "so that it does not fail once more")
-    assert CauseGroups(system.scripts).page(0, 50) == ([], 0)
+    assert FailureGroups(system.scripts).page(0, 50) == ([], 0)
     bury(system, ["3 bad"])
-    [again], _ = CauseGroups(system.scripts).page(0, 50)
+    [again], _ = FailureGroups(system.scripts).page(0, 50)
     assert (again.key, again.first_at) == (group.key, group.first_at)
     assert again.last_at > group.last_at
     assert 29 * 86_400 < int(system.redis.ttl(keys.first_seen(group.key))) <= 30 * 86_400
@@ -91,10 +91,10 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     system.dead_letters.requeue(ids[0])
     system.dead_letters.purge(ids[1])
     system.scripts.prune("failed", 0, 3)
-    [group], total = CauseGroups(system.scripts).page(0, 50)
+    [group], total = FailureGroups(system.scripts).page(0, 50)
     assert (total, group.count) == (1, 5)
     system.dead_letters.purge_many([text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, -1)])
-    assert CauseGroups(system.scripts).page(0, 50) == ([], 0)
+    assert FailureGroups(system.scripts).page(0, 50) == ([], 0)
     left = [text(key) for key in system.redis.keys("taskqueue:cause*")]
     assert left == []
 
@@ -104,5 +104,5 @@ def test_a_crash_of_a_worker_is_a_cause_too(system: System) -> None:
     system.scripts.call("claim", "w", "token", 1, 1, 1 << 20, "normal", 1)
     system.scripts.call("extend", 1, task, "token", "1", "")
     system.scripts.call("reap", 10, 1)
-    groups, _ = CauseGroups(system.scripts).page(0, 50)
+    groups, _ = FailureGroups(system.scripts).page(0, 50)
     assert Counter(group.error for group in groups) == {"PoisonTask": 1}

@@ -63,9 +63,9 @@ def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_lea
     browser: Browser, system: System
 ) -> None:
     system.redis.rpush(keys.FAIR, "not what belongs here")
-    system.scripts.mend()
+    system.scripts.quarantine()
     assert "1 key in Redis held what does not belong there" in browser.text("/")
-    assert keys.damaged(keys.FAIR) in browser.text("/audit")
+    assert keys.quarantined(keys.FAIR) in browser.text("/audit")
 
 
 def test_tasks_are_found_by_all_that_the_form_offers(browser: Browser, system: System) -> None:

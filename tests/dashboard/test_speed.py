@@ -18,7 +18,7 @@ from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
 from tests.dashboard.conftest import Browser
-from tests.dashboard.crowd import CAUSES, crowd
+from tests.dashboard.crowd import FAILURE_GROUPS, crowd
 from tests.harness import System, wait_until
 
 LONG = os.environ.get("TEST_LONG") == "1"
@@ -118,7 +118,7 @@ def test_every_page_costs_the_same_with_few_tasks_or_many(
         system.redis.flushall()
         crowd(system, size)
         wait_until(lambda: not system.redis.info("persistence")["aof_rewrite_in_progress"], "Redis is at rest", 300)
-        assert system.redis.zcard(keys.CAUSES) == CAUSES
+        assert system.redis.zcard(keys.FAILURE_GROUPS) == FAILURE_GROUPS
         assert system.records.counts()[TaskState.FAILED] == size // 10
         times.append(_measured(open_browser(), system))
     few, many = times

@@ -126,7 +126,7 @@ def test_the_bar_of_a_batch_says_how_its_tasks_ended(browser: Browser, system: S
 def test_a_batch_can_be_cancelled_and_its_failures_retried_by_people(browser: Browser, system: System) -> None:
     batch_id, ids = fill(system, 3)
     assert "None of its tasks starts" in browser.post(f"/batches/{batch_id}/cancel").text
-    system.scripts.settle(100)
+    system.scripts.run_deferred(100)
     assert {system.records.state(each) for each in ids} == {TaskState.CANCELLED}
     assert "go back to their queues" in browser.post(f"/batches/{batch_id}/retry").text
     entries, _ = Audit(system.redis).page(10)

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
 from shared.http import healthcheck
-from shared.http.metrics_server import Check, Probe
+from shared.http.metrics_server import Check, MetricsServer
 from shared.local.ports import free_port
 from tests.harness import ROOT
 
@@ -76,8 +76,8 @@ def ready() -> list[bool]:
 
 
 @pytest.fixture
-def probe(ready: list[bool]) -> Iterator[Probe]:
-    running = Probe(
+def probe(ready: list[bool]) -> Iterator[MetricsServer]:
+    running = MetricsServer(
         "127.0.0.1", 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(ready[0], {})
     )
     running.start()
@@ -85,12 +85,12 @@ def probe(ready: list[bool]) -> Iterator[Probe]:
     running.stop()
 
 
-def test_a_part_that_is_ready_is_healthy_whatever_ports_are_unused(probe: Probe) -> None:
+def test_a_part_that_is_ready_is_healthy_whatever_ports_are_unused(probe: MetricsServer) -> None:
     assert healthcheck.main([str(free_port()), str(probe.port)]) == 0
 
 
 def test_a_part_that_is_not_ready_is_not_healthy(
-    probe: Probe, ready: list[bool], capsys: pytest.CaptureFixture[str]
+    probe: MetricsServer, ready: list[bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
     ready[0] = False
     assert healthcheck.main([str(probe.port)]) == 1

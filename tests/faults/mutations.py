@@ -167,7 +167,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a cancel that is ignored",
         KEPT,
-        "shared/redis/lua/common/_links.lua",
+        "shared/redis/lua/common/_relations.lua",
         "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
         "  return {state, 'cancelled'}",
         _QUIET,
@@ -524,7 +524,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a child that does not wait",
         PARENTS,
-        "shared/redis/lua/common/_links.lua",
+        "shared/redis/lua/common/_relations.lua",
         "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
         "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
         _QUIET,
@@ -533,7 +533,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that miscounts",
         PARENTS,
-        "shared/redis/lua/common/_links.lua",
+        "shared/redis/lua/common/_relations.lua",
         "  redis.call('HINCRBY', key, from, -1)\n",
         "",
         _QUIET,
@@ -542,7 +542,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that is over when it was sent",
         PARENTS,
-        "shared/redis/lua/common/_links.lua",
+        "shared/redis/lua/common/_relations.lua",
         "  if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end\n  note_empty(batch)\n",
         "  finish_batch(batch)\n  note_empty(batch)\n",
         _QUIET,

@@ -23,9 +23,10 @@ FIELDS = ("state", "status", "origin", "description", "batch", "token", "unique"
 STAYS = (
     keys.rq_job("*"), keys.rq_results("*"), keys.RQ_QUEUES, keys.RQ_WORKERS, keys.rq_workers("*"),
     keys.rq_finished("*"), keys.rq_failed("*"), keys.rq_canceled("*"), keys.FORMAT, keys.TASKS, keys.tasks_of_type("*"),
-    *(keys.ended(state) for state in ENDED), keys.CAUSES, keys.cause("*"), keys.CAUSE_OF, keys.LIMITS,
+    *(keys.ended(state) for state in ENDED), keys.FAILURE_GROUPS, keys.failure_group("*"), keys.FAILURE_GROUP_OF,
+    keys.LIMITS,
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
-    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.STANDING, keys.TYPES,
+    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.PARKED_CLAIMS, keys.TYPES,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF,
@@ -117,10 +118,10 @@ def _indexes(redis: Redis, records: dict[str, dict[str, str]]) -> Iterator[str]:
     for name, members in wanted.items():
         yield from _difference(name, {text(member) for member in redis.zrange(name, 0, -1)}, members)
     dead = wanted[keys.ended("failed")]
-    yield from _difference(keys.CAUSE_OF, {text(member) for member in redis.hkeys(keys.CAUSE_OF)}, dead)
-    causes: Any = redis.zrange(keys.CAUSES, 0, -1, withscores=True)
+    yield from _difference(keys.FAILURE_GROUP_OF, {text(member) for member in redis.hkeys(keys.FAILURE_GROUP_OF)}, dead)
+    causes: Any = redis.zrange(keys.FAILURE_GROUPS, 0, -1, withscores=True)
     by_cause = {text(cause): int(count) for cause, count in causes}
-    counted = {cause: int(redis.zcard(keys.cause(cause))) for cause in by_cause}
+    counted = {cause: int(redis.zcard(keys.failure_group(cause))) for cause in by_cause}
     if by_cause != counted or sum(counted.values()) != len(dead):
         yield f"causes count {by_cause}, their dead letters are {counted}, all dead letters {len(dead)}"
 

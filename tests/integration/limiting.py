@@ -39,4 +39,4 @@ def running_under(store: Store, limit: str) -> set[str]:
 
 
 def waits_aside(store: Store, queue: str = "normal") -> int:
-    return int(store.redis.zcard(keys.aside(queue)))
+    return int(store.redis.zcard(keys.throttled(queue)))

@@ -11,7 +11,7 @@ from shared.domain.task import Conflict, TaskState
 from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.limits import Limit, Limits
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from tests.harness import System, wait_until
 from tests.integration.store import Store
 from tests.integration.test_unique import new
@@ -65,7 +65,7 @@ def one_brought_home(store: Store) -> None:
     store.submit()
     rings(store)
     store.redis.delete(keys.pending("normal"), keys.rq_queue("normal"))
-    store.scripts.survey(["normal"], 1_000_000, 1000, Permit())
+    store.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())
 
 
 def one_replaced(store: Store) -> None:
@@ -88,7 +88,7 @@ def a_lost_slot_found(store: Store) -> None:
     store.claim(2)
     rings(store)
     store.redis.delete(keys.rq_job(first))
-    store.scripts.survey(["normal"], 1_000_000, 1000, Permit())
+    store.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())
 
 
 def a_limit_raised(store: Store) -> None:
@@ -127,7 +127,7 @@ def test_only_workers_of_the_queue_are_woken(store: Store, happens: Callable[[St
 
 def test_a_worker_of_other_queues_leaves_the_bell_to_those_who_serve_it(system: System) -> None:
     system.start_worker(WORKER_QUEUES="low", WORKER_EXECUTORS="1")
-    wait_until(lambda: system.redis.zcard(keys.STANDING) == 1, "it is idle")
+    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "it is idle")
     system.submit_many([("noop", "null")] * 2)
     for own in system.submit_many([("noop", "null")] * 2, queue="low"):
         system.ended(own)

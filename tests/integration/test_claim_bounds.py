@@ -53,9 +53,9 @@ def test_a_key_emptied_by_hand_is_none(store: Store, field: str) -> None:
 
 def test_a_task_in_the_line_of_no_tenant_comes_home(store: Store) -> None:
     [lost] = store.submit(fair_key="a")
-    store.redis.delete(keys.line("normal||a"), keys.turns("normal|"))
+    store.redis.delete(keys.wait_queue("normal||a"), keys.wait_queues("normal|"))
     store.redis.hset(keys.rq_job(lost), mapping={"fair_key": "", "line": "normal||"})
-    store.scripts.survey(["high", "normal"], LEASE, 100, UNLOCKED)
+    store.scripts.check_consistency(["high", "normal"], LEASE, 100, UNLOCKED)
     assert store.claim() == [lost]
 
 
@@ -63,12 +63,12 @@ def test_tenants_who_have_gone_cost_a_claim_no_more_than_it_may(store: Store) ->
     """The names of tenants without tasks stay in the turns; a claim looks at some of them and asks to come again."""
     store.submit(fair_key="living")
     gone = {f"gone-{number}": number for number in range(3_000)}
-    store.redis.zadd(keys.turns("normal|"), gone)
+    store.redis.zadd(keys.wait_queues("normal|"), gone)
     looks = 0
     while not (claimed := _claim(store, 1))[3]:
         assert claimed[2] == 1, "it asks to come again"
         looks += 1
-        assert store.redis.zcard(keys.turns("normal|")) >= len(gone) - 2001 * looks
+        assert store.redis.zcard(keys.wait_queues("normal|")) >= len(gone) - 2001 * looks
         assert looks < 10
     assert looks >= 1
 
@@ -83,12 +83,12 @@ def test_a_limit_on_many_that_wait_already_costs_a_claim_no_more_than_it_may(sto
     claimed = _claim(store, 10)
     assert [text(row[0]) for row in claimed[3]] == [first]
     assert claimed[2] == 1, "it asks to come again"
-    assert 120 <= store.redis.zcard(keys.aside("normal")) <= 260
+    assert 120 <= store.redis.zcard(keys.throttled("normal")) <= 260
     looks = 0
     while _claim(store, 10)[2] == 1:
         looks += 1
     assert looks < 25
-    assert store.redis.zcard(keys.aside("normal")) == 2999
+    assert store.redis.zcard(keys.throttled("normal")) == 2999
 
 
 def test_a_batch_whose_place_is_damaged_keeps_nobody_from_starting(store: Store) -> None:
@@ -102,7 +102,7 @@ def test_a_batch_whose_place_is_damaged_keeps_nobody_from_starting(store: Store)
         store.redis.hdel(keys.batch("b"), "work_at")
         if place:
             store.redis.hset(keys.batch("b"), "work_at", place)
-        store.redis.zadd(keys.OWED, {"batch:b": 1})
+        store.redis.zadd(keys.DEFERRED_WORK, {"batch:b": 1})
         [waiting] = store.submit()
         assert [text(row[0]) for row in _claim(store, 10)[3]] == [waiting]
     assert {store.state(each) for each in held_up} == {TaskState.CANCELLED}

@@ -15,7 +15,7 @@ import pytest
 
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
-from shared.redis.scripts import careful
+from shared.redis.scripts import with_quarantine
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limit, Limits
 from shared.stores.queues import Queues, submit_arguments
@@ -96,14 +96,14 @@ def tenants_and_limits_that_wait(store: Store) -> tuple[Any, ...]:
 @worst("claim", 2300)
 def tenants_who_have_gone(store: Store) -> tuple[Any, ...]:
     store.submit(fair_key="living")
-    store.redis.zadd(keys.turns("normal|"), {f"gone-{number}": number for number in range(12_000)})
+    store.redis.zadd(keys.wait_queues("normal|"), {f"gone-{number}": number for number in range(12_000)})
     return claim(1)
 
 
 @worst("claim", 2300)
 def tenants_who_have_gone_from_the_line_of_a_limit(store: Store) -> tuple[Any, ...]:
     Limits(store.scripts).put("type:noop", Limit(concurrency=5))
-    store.redis.zadd(keys.turns("normal|type:noop"), {f"gone-{number}": number for number in range(12_000)})
+    store.redis.zadd(keys.wait_queues("normal|type:noop"), {f"gone-{number}": number for number in range(12_000)})
     store.redis.zadd(keys.LIMITS_DUE, {"type:noop": 1})
     return claim(1)
 
@@ -112,7 +112,7 @@ def tenants_who_have_gone_from_the_line_of_a_limit(store: Store) -> tuple[Any, .
 def limits_whose_lines_are_elsewhere(store: Store) -> tuple[Any, ...]:
     for at in range(3000):
         store.redis.zadd(keys.LIMITS_DUE, {f"key:k{at}": 1})
-        store.redis.zadd(keys.turns(f"low|key:k{at}"), {"": 1})
+        store.redis.zadd(keys.wait_queues(f"low|key:k{at}"), {"": 1})
     store.redis.sadd(keys.RQ_QUEUES, *map(keys.rq_queue, ("high", "normal", "low")))
     return claim(1)
 
@@ -142,8 +142,8 @@ def a_task_of_a_thousand_parents(store: Store) -> tuple[Any, ...]:
         token = new_task_id()
         for each in store.claim(100, token=token):
             store.report(each, "completed", token)
-    while store.redis.exists(keys.OWED):
-        store.scripts.settle(200)
+    while store.redis.exists(keys.DEFERRED_WORK):
+        store.scripts.run_deferred(200)
     return claim(1)
 
 
@@ -304,7 +304,7 @@ def dead_letters_sent_back(store: Store) -> tuple[Any, ...]:
     return ("", "nonce", *(id_ for id_, _ in running))
 
 
-@worst("settle", 8000)
+@worst("run_deferred", 8000)
 def children_of_a_dead_letter(store: Store) -> tuple[Any, ...]:
     family(store, 2000)
     return (200, "", "")
@@ -316,22 +316,22 @@ def stale_and_foreign_entries(store: Store) -> tuple[Any, ...]:
     return ("normal", 0, 200, "", "")
 
 
-@worst("reticket", 100)
+@worst("restore_entries", 100)
 def a_page_of_lost_entries(store: Store) -> tuple[Any, ...]:
     lost = store.submit(1000)
     store.clock.advance(timedelta(seconds=1))
     return ("normal", 0, "", "", *lost)
 
 
-@worst("survey", 5000)
+@worst("check_consistency", 5000)
 def a_step_of_the_walk(store: Store) -> tuple[Any, ...]:
     listed = {each: at for at, each in enumerate(heavy(store, 200))}
-    store.redis.delete(keys.pending("normal"), keys.aside("normal"), keys.rq_queue("normal"), keys.LIMITS)
+    store.redis.delete(keys.pending("normal"), keys.throttled("normal"), keys.rq_queue("normal"), keys.LIMITS)
     store.redis.zadd(keys.ended(TaskState.CANCELLED), listed)
     return ("", "", LEASE, 100, "high", "normal")
 
 
-@worst("survey", 5000)
+@worst("check_consistency", 5000)
 def blocked_tasks_with_half_a_million_parents(store: Store) -> tuple[Any, ...]:
     family(store, 1)
     [child] = store.submit()
@@ -379,7 +379,7 @@ def idle(store: Store, workers: int, *types: str) -> None:
         store.scripts.types_publish(f"set-{number}", "h", True, entries)
         worker = f"w-{number}" if number else "w"
         store.scripts.announce(worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
-        store.redis.zadd(keys.STANDING, {worker: number})
+        store.redis.zadd(keys.PARKED_CLAIMS, {worker: number})
 
 
 @worst("claim", 2800)
@@ -456,7 +456,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "bulk_change": ("a", "paused"),
     "bulk_follow": ("a", "0", 100),
     "bulk_take": ("a", "who", 1000, 100),
-    "causes": ("", 0, 100),
+    "failure_groups": ("", 0, 100),
     "discard": ("id", "high", "normal"),
     "key_use": ("k", "1.0", "1.0", 1),
     "limit_declare": ("1", "type:noop", '{"concurrency":1}'),
@@ -495,13 +495,13 @@ def test_a_script_for_one_thing_sends_few_commands(store: Store, name: str) -> N
 
 
 def test_every_script_compiles_with_care_too(store: Store) -> None:
-    """Lua has room for 200 local names in a script, and `_careful.lua` brings some more."""
+    """Lua has room for 200 local names in a script, and `_quarantine.lua` brings some more."""
     for name in SCRIPTS:
-        store.redis.script_load(careful(name))
+        store.redis.script_load(with_quarantine(name))
 
 
 def test_every_script_is_counted() -> None:
-    assert sorted({*WORST, *FEW, "mend"}) == SCRIPTS  # mend asks for the type of each key that there is one of
+    assert sorted({*WORST, *FEW, "quarantine"}) == SCRIPTS  # mend asks for the type of each key that there is one of
 
 
 @pytest.mark.parametrize(("name", "most", "prepare"), _cases())

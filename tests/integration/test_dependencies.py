@@ -14,7 +14,7 @@ from shared.errors import TaskNotFound
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.dead_letters import DeadLetters
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from shared.stores.queues import Queues, Submitted
 from shared.stores.tasks import Records
 from tests.harness import System
@@ -50,8 +50,8 @@ class Family(Store):
     def pay(self) -> int:
         """Everything that is owed is done; in how many steps."""
         steps = 0
-        while self.redis.exists(keys.OWED):
-            self.scripts.settle(500)
+        while self.redis.exists(keys.DEFERRED_WORK):
+            self.scripts.run_deferred(500)
             steps += 1
         return steps
 
@@ -60,7 +60,7 @@ class Family(Store):
         wrong: dict[str, int] = {}
         self.redis.delete(keys.RECOVERY_CURSOR)
         for _ in range(50):
-            _, found = self.scripts.survey(list(WEIGHTS), 10_000_000, 1000, Permit())
+            _, found = self.scripts.check_consistency(list(WEIGHTS), 10_000_000, 1000, FencingToken())
             for what, times in found.items():
                 wrong[what] = wrong.get(what, 0) + times
         return wrong
@@ -291,7 +291,7 @@ def test_ten_thousand_children_are_released_in_steps_that_hold_nobody_up(family:
         assert left - blocked <= 200, "one step tells few of them"
         left = blocked
         got = family.claim(500, token=new_task_id())
-        assert got or family.redis.exists(keys.OWED), "claims carry it on, nobody else has to help"
+        assert got or family.redis.exists(keys.DEFERRED_WORK), "claims carry it on, nobody else has to help"
         taken += got
     assert sorted(taken) == sorted(each.id for each in children), "each once"
 
@@ -301,7 +301,7 @@ def test_a_crash_in_the_middle_of_the_release_is_carried_on_by_the_housekeeper(f
     for _ in range(300):
         family.child(parent)
     family.run(parent)
-    assert family.redis.zrange(keys.OWED, 0, -1) == [f"task:{parent}".encode()]
+    assert family.redis.zrange(keys.DEFERRED_WORK, 0, -1) == [f"task:{parent}".encode()]
     assert family.pay() >= 1
     assert family.records.counts()[S.PENDING] == 300
 
@@ -320,7 +320,7 @@ def test_lost_indexes_are_found_by_the_recovery(family: Family, lost: str) -> No
     found = family.walk() if lost == "children" else {}
     family.run(two)
     if lost == "owed":
-        family.redis.delete(keys.OWED)
+        family.redis.delete(keys.DEFERRED_WORK)
     assert family.walk() or found
     family.pay()
     assert family.walk() == {}

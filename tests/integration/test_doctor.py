@@ -125,7 +125,7 @@ def test_keys_that_were_set_aside_are_counted_and_the_latest_named(system: Syste
     settings = load({"REDIS_URL": system.url})
     assert of(examine(settings, system.redis), "damage").level is Level.OK
     system.redis.rpush(keys.FAIR, "not what belongs here")
-    system.scripts.mend()
+    system.scripts.quarantine()
     found = of(examine(settings, system.redis), "damage")
     assert found.level is Level.WARNING
     assert "1 keys" in found.seen

@@ -21,8 +21,8 @@ from shared.redis.linker import sources
 from shared.redis.scripts import Pruned
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.dead_letters import DeadLetters
-from shared.stores.locks import Permit
-from shared.stores.schedules import Timetable
+from shared.stores.locks import FencingToken
+from shared.stores.schedules import ScheduleStore
 from tests.integration.store import WEIGHTS, Store
 
 S = TaskState
@@ -141,7 +141,7 @@ def test_an_ended_task_that_has_every_tie_is_removed(dead: Family, remove: Calla
         remove(dead)
     assert dead.removed()
     assert dead.store.redis.hget(keys.batch(BATCH), "removed") == b"1"
-    assert dead.store.redis.zscore(keys.OWED, f"task:{dead.task}") is not None, "its child is told"
+    assert dead.store.redis.zscore(keys.DEFERRED_WORK, f"task:{dead.task}") is not None, "its child is told"
 
 
 def test_a_completed_task_of_a_batch_is_removed_when_nobody_needs_its_result(family: Family) -> None:
@@ -181,7 +181,7 @@ def test_a_wait_is_ended_and_what_lost_its_ticket_or_its_place_has_it_again(fami
         store.clock.advance(timedelta(seconds=60))
         assert store.scripts.recover("normal", 0, 10) == 1
         store.redis.delete(keys.pending("normal"))
-        _, found = store.scripts.survey(list(WEIGHTS), 10_000_000, 1000, Permit())
+        _, found = store.scripts.check_consistency(list(WEIGHTS), 10_000_000, 1000, FencingToken())
     assert found["nowhere"] == 1
     assert store.claim(token="t3") == [family.task]
 
@@ -208,12 +208,12 @@ def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
 
 
 def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:
-    timetable = Timetable(store.scripts)
-    timetable.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
+    schedule_store = ScheduleStore(store.scripts)
+    schedule_store.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
     with full(store.redis):
-        assert timetable.pause("tick", "Redis is full").paused == {"reason": "Redis is full"}
-        assert timetable.resume("tick").paused is None
-        timetable.delete("tick")
+        assert schedule_store.pause("tick", "Redis is full").paused == {"reason": "Redis is full"}
+        assert schedule_store.resume("tick").paused is None
+        schedule_store.delete("tick")
     assert not store.redis.exists(keys.schedule("tick"))
 
 

@@ -18,7 +18,7 @@ from shared.domain.task import TaskState
 from shared.errors import LockTaken
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.stores.locks import Lock, LockDesk, LockInfo, RedisLocks, Taken
+from shared.stores.locks import Lock, LockAdmin, LockInfo, RedisLocks, Taken
 from tests.handlers import skipped_if_locked, under_lock
 from tests.harness import System, free_port, wait_until
 from worker import execute_with_lock, lock
@@ -32,7 +32,7 @@ def holder(system: System, name: str) -> LockInfo:
     """The lock once a task holds it."""
 
     def held() -> LockInfo | None:
-        found = LockDesk(system.scripts).get(f"task.{name}")
+        found = LockAdmin(system.scripts).get(f"task.{name}")
         return found if found and found.locked else None
 
     found: LockInfo = wait_until(held, f"lock {name} is held")
@@ -69,7 +69,7 @@ def test_a_lock_of_a_killed_worker_ends_by_itself_and_a_frozen_holder_learns_tha
     [executor] = system.executors(first)
     os.kill(executor, signal.SIGSTOP)
     try:
-        wait_until(lambda: not LockDesk(system.scripts).get("task.report").locked, "the lock has ended", 10)  # type: ignore[union-attr]
+        wait_until(lambda: not LockAdmin(system.scripts).get("task.report").locked, "the lock has ended", 10)  # type: ignore[union-attr]
         system.start_worker(WORKER_EXECUTORS="1")
         assert system.ended(begun(system, "under-lock", name="report")).summary.state is TaskState.COMPLETED
     finally:

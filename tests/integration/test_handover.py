@@ -81,7 +81,7 @@ def test_a_standing_order_that_nobody_can_read_is_dropped(idle: Idle, redis_clie
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
     assert redis_client.zcard(keys.TASKS) == redis_client.llen(keys.rq_queue("normal")) == 1
-    assert redis_client.zcard(keys.STANDING) == 0
+    assert redis_client.zcard(keys.PARKED_CLAIMS) == 0
 
 
 def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redis_client: Redis) -> None:
@@ -119,7 +119,7 @@ def test_a_worker_that_misses_the_handover_gets_the_same_task_when_it_asks(idle:
 def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_meanwhile(
     idle: Idle, redis_client: Redis
 ) -> None:
-    redis_client.zrem(keys.STANDING, "idle")
+    redis_client.zrem(keys.PARKED_CLAIMS, "idle")
     [first] = submit(redis_client)
     idle.scripts.call("claim", *idle.session._claim_arguments(4))  # the answer is lost
     [second] = submit(redis_client)
@@ -137,14 +137,14 @@ def test_a_full_redis_takes_no_task_for_an_idle_worker_either(idle: Idle, redis_
             submit(redis_client)
     finally:
         redis_client.config_set("maxmemory", "0")
-    assert redis_client.zcard(keys.STANDING) == 1
+    assert redis_client.zcard(keys.PARKED_CLAIMS) == 1
 
 
 def test_a_worker_of_other_queues_stays_idle_and_the_next_one_gets_it(redis_client: Redis) -> None:
     other, right = Idle(redis_client, "other", "low"), Idle(redis_client, "right")
     [task_id] = submit(redis_client)
     assert [held.id.decode() for held in right.received()] == [task_id]
-    assert redis_client.zrange(keys.STANDING, 0, -1) == [b"other"]
+    assert redis_client.zrange(keys.PARKED_CLAIMS, 0, -1) == [b"other"]
     other.channel.close()
     right.channel.close()
 
@@ -197,7 +197,7 @@ def test_a_paused_queue_is_not_handed_over(idle: Idle, redis_client: Redis) -> N
     queues.pause("normal", "maintenance")
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
-    assert redis_client.zcard(keys.STANDING) == 1
+    assert redis_client.zcard(keys.PARKED_CLAIMS) == 1
 
 
 def submit_with_key(redis: Redis, key: str) -> tuple[str, bool]:
@@ -242,7 +242,7 @@ def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) ->
 def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
     for _ in range(20):
-        wait_until(lambda: system.redis.zcard(keys.STANDING) == 1, "the worker is idle")
+        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "the worker is idle")
         task_id = system.submit("noop")
         assert system.records.state(task_id) is not TaskState.PENDING
         system.ended(task_id)
@@ -250,7 +250,7 @@ def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: Sys
 
 def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
-    wait_until(lambda: system.redis.zcard(keys.STANDING) == 1, "the worker is idle")
+    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "the worker is idle")
     for kind in ("pubsub", "normal"):
         system.redis.client_kill_filter(_type=kind, skipme=True)
     system.ended(system.submit("noop"))

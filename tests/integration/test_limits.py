@@ -320,7 +320,9 @@ def test_when_nobody_waits_nothing_is_left_of_the_turns(store: Store) -> None:
     submit(store, count=2)
     assert len(claim(store)) == 5
     claim(store)
-    assert not store.redis.exists(keys.FAIR, keys.turns("normal|"), keys.aside("normal"), "rq:deferred:normal")
+    assert not store.redis.exists(
+        keys.FAIR, keys.wait_queues("normal|"), keys.throttled("normal"), "rq:deferred:normal"
+    )
 
 
 # --- deliveries of webhooks ---

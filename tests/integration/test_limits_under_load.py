@@ -14,7 +14,7 @@ from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.limits import Limits, read_limit
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from tests.harness import WEIGHTS, System, wait_until
 
 
@@ -135,7 +135,7 @@ def test_killed_workers_free_their_slots_once_and_the_limit_holds(four: System) 
     assert counts[TaskState.COMPLETED] == len(ids)
     assert most_at_once(four) <= 4
     assert four.redis.scard(keys.slots("type:measured")) == 0
-    wrong = [four.scripts.survey(list(WEIGHTS), 3_000_000, 100, Permit())[1] for _ in range(5)]
+    wrong = [four.scripts.check_consistency(list(WEIGHTS), 3_000_000, 100, FencingToken())[1] for _ in range(5)]
     assert not any("slot" in each for each in wrong)
 
 

@@ -155,7 +155,7 @@ def lose_the_lease(system: System) -> None:
 def wait_for_a_limit(system: System) -> None:
     Limits(system.scripts).put("type:slowly", Limit(concurrency=0))
     task = system.submit("slowly", LONG, "low")
-    wait_until(lambda: system.redis.zscore(keys.aside("low"), task), "it stands aside")
+    wait_until(lambda: system.redis.zscore(keys.throttled("low"), task), "it stands aside")
 
 
 @pytest.mark.parametrize("end", [crash, time_out, cancel, lose_the_lease, wait_for_a_limit])

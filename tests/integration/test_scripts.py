@@ -373,7 +373,7 @@ def test_a_clock_set_back_makes_no_lease_last_longer_than_the_walk_over_all_take
     [task_id] = kept.submit()
     kept.claim()
     reap(kept, -3600 * SECOND)
-    kept.scripts.survey(list(WEIGHTS), LEASE, 1000, UNLOCKED)
+    kept.scripts.check_consistency(list(WEIGHTS), LEASE, 1000, UNLOCKED)
     assert reap(kept, SECOND) == []
     assert [reap(kept, SECOND) for _ in range(LEASE // SECOND - 1)][-1] == [task_id]
 

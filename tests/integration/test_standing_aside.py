@@ -21,7 +21,7 @@ from tests.integration.store import LEASE, SECOND, WEIGHTS, Store
 
 
 @pytest.fixture
-def aside(store: Store, limits: Limits) -> str:
+def throttled(store: Store, limits: Limits) -> str:
     """A task that stands aside because another one runs."""
     limits.put("type:slow", read_limit({"concurrency": 1}))
     _, task = submit(store, "slow", 2, expires_in=timedelta(hours=1))
@@ -33,70 +33,70 @@ def aside(store: Store, limits: Limits) -> str:
 def nowhere(store: Store, task_id: str) -> bool:
     """No line, no list and no index of ours or RQ's leads to it but that of its final state."""
     lines = [text(key) for key in store.redis.keys("taskqueue:line:*")]
-    indexes = [keys.aside("normal"), keys.pending("normal"), "rq:deferred:normal", *lines]
+    indexes = [keys.throttled("normal"), keys.pending("normal"), "rq:deferred:normal", *lines]
     return not any(store.redis.zscore(key, task_id) is not None for key in indexes)
 
 
-def test_it_is_pending_and_counted_listed_and_shown_with_what_it_waits_for(store: Store, aside: str) -> None:
+def test_it_is_pending_and_counted_listed_and_shown_with_what_it_waits_for(store: Store, throttled: str) -> None:
     [_, info] = store.queues.overview()
-    assert (info.pending, info.aside) == (1, 1)
+    assert (info.pending, info.throttled) == (1, 1)
     assert info.oldest_at is not None
     assert store.records.counts()[TaskState.PENDING] == 1
     page = store.records.page(Filter(state=TaskState.PENDING), limit=10)
-    assert [item.id for item in page.items] == [aside]
-    assert store.records.get(aside).aside_for == "type:slow"
+    assert [item.id for item in page.items] == [throttled]
+    assert store.records.get(throttled).aside_for == "type:slow"
 
 
-def test_for_rq_it_is_deferred(store: Store, aside: str) -> None:
+def test_for_rq_it_is_deferred(store: Store, throttled: str) -> None:
     from rq.job import Job
     from rq.registry import DeferredJobRegistry
     from rq.serializers import JSONSerializer
 
     registry = DeferredJobRegistry("normal", connection=store.redis, serializer=JSONSerializer)
-    assert registry.get_job_ids(cleanup=False) == [aside]
-    assert Job.fetch(aside, connection=store.redis, serializer=JSONSerializer).get_status() == "deferred"
+    assert registry.get_job_ids(cleanup=False) == [throttled]
+    assert Job.fetch(throttled, connection=store.redis, serializer=JSONSerializer).get_status() == "deferred"
 
 
-def test_it_can_be_cancelled(store: Store, aside: str) -> None:
-    store.queues.cancel(aside, "")
-    assert nowhere(store, aside)
+def test_it_can_be_cancelled(store: Store, throttled: str) -> None:
+    store.queues.cancel(throttled, "")
+    assert nowhere(store, throttled)
     assert claim(store) == []
 
 
-def test_it_expires(store: Store, aside: str) -> None:
+def test_it_expires(store: Store, throttled: str) -> None:
     store.clock.advance(timedelta(hours=2))
     assert store.scripts.expire(10) == 1
-    assert store.state(aside) is TaskState.EXPIRED
-    assert nowhere(store, aside)
+    assert store.state(throttled) is TaskState.EXPIRED
+    assert nowhere(store, throttled)
 
 
-def test_it_counts_against_the_length_of_its_queue(store: Store, aside: str) -> None:
+def test_it_counts_against_the_length_of_its_queue(store: Store, throttled: str) -> None:
     full = Queues(store.scripts, WEIGHTS, max_length=1)
     [answer] = full.submit([NewTask(id=new_task_id(), type="fast", data="null", queue="normal")])
     assert answer.full
 
 
-def test_a_paused_queue_keeps_its_lines(store: Store, limits: Limits, aside: str) -> None:
+def test_a_paused_queue_keeps_its_lines(store: Store, limits: Limits, throttled: str) -> None:
     store.queues.pause("normal", "lunch")
     limits.delete("type:slow")
     assert claim(store) == []
     store.queues.resume("normal")
-    assert claim(store) == [aside]
+    assert claim(store) == [throttled]
 
 
-def test_recovery_leaves_it_where_it_is(store: Store, aside: str) -> None:
+def test_recovery_leaves_it_where_it_is(store: Store, throttled: str) -> None:
     store.clock.advance(timedelta(minutes=5))
     assert store.scripts.recover("normal", SECOND, 100) == 0
-    assert survey(store) == {}
+    assert check_consistency(store) == {}
     assert store.redis.llen(keys.rq_queue("normal")) == 0
 
 
-def survey(store: Store) -> dict[str, int]:
-    from shared.stores.locks import Permit
+def check_consistency(store: Store) -> dict[str, int]:
+    from shared.stores.locks import FencingToken
 
     wrong: Counter[str] = Counter()
     for _ in range(20):
-        wrong.update(store.scripts.survey(list(WEIGHTS), LEASE, 100, Permit())[1])
+        wrong.update(store.scripts.check_consistency(list(WEIGHTS), LEASE, 100, FencingToken())[1])
     return dict(wrong)
 
 
@@ -104,20 +104,20 @@ def survey(store: Store) -> dict[str, int]:
     "damage", ["line", "turns", "due", "aside", "rq"], ids=["line", "turns", "due", "aside", "everything of rq"]
 )
 def test_whatever_is_lost_of_a_line_recovery_brings_its_tasks_back(
-    store: Store, limits: Limits, aside: str, damage: str
+    store: Store, limits: Limits, throttled: str, damage: str
 ) -> None:
     gone = {
         "line": [text(key) for key in store.redis.keys("taskqueue:line:*")],
         "turns": [text(key) for key in store.redis.keys("taskqueue:turns:*")],
         "due": [keys.LIMITS_DUE],
-        "aside": [keys.aside("normal")],
+        "aside": [keys.throttled("normal")],
         "rq": ["rq:queue:normal", "rq:deferred:normal", "rq:queues"],
     }[damage]
     store.redis.delete(*gone)
-    survey(store)
+    check_consistency(store)
     limits.put("type:slow", read_limit({"concurrency": 5}))
-    assert claim(store) == [aside]
-    assert nowhere(store, aside)
+    assert claim(store) == [throttled]
+    assert nowhere(store, throttled)
 
 
 def test_a_slot_without_a_task_is_found_and_freed(store: Store, limits: Limits) -> None:
@@ -128,13 +128,13 @@ def test_a_slot_without_a_task_is_found_and_freed(store: Store, limits: Limits) 
     end(store, ended)
     store.redis.sadd(keys.slots("type:slow"), ended)
     store.redis.srem(keys.slots("type:slow"), running)
-    assert survey(store) == {"slot": 2}
+    assert check_consistency(store) == {"slot": 2}
     assert running_under(store, "type:slow") == {running}
 
 
 def test_a_unique_key_without_a_task_is_found_and_freed(store: Store) -> None:
     store.redis.hset(keys.UNIQUE, "noop:k", "gone")
-    assert survey(store) == {"unique_key": 1}
+    assert check_consistency(store) == {"unique_key": 1}
     assert not store.redis.exists(keys.UNIQUE)
 
 
@@ -185,7 +185,7 @@ class Turmoil:
 
     def cancel(self) -> None:
         for queue in WEIGHTS:
-            for task in self.store.redis.zrange(keys.aside(queue), 0, 0):
+            for task in self.store.redis.zrange(keys.throttled(queue), 0, 0):
                 self.store.queues.cancel(text(task), "")
 
     def move_due(self) -> None:

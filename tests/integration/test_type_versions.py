@@ -39,7 +39,7 @@ def test_each_task_runs_on_a_worker_that_has_its_type(system: System) -> None:
     assert Counter(each.summary.state for each in ended) == {TaskState.COMPLETED: 60}
     assert {(each.summary.attempt, each.summary.failures, len(each.attempts)) for each in ended} == {(1, 0, 1)}
     assert {each.result[0] for each in ended} == {"going", "coming"}
-    assert not system.redis.exists(keys.LIMITS_DUE, keys.aside("normal")), "nothing is left of the lines"
+    assert not system.redis.exists(keys.LIMITS_DUE, keys.throttled("normal")), "nothing is left of the lines"
 
 
 def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
@@ -47,7 +47,7 @@ def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
         system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
     slowest = 0.0
     for _ in range(20):
-        wait_until(lambda: system.redis.zcard(keys.STANDING) == 3, "all are idle")
+        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 3, "all are idle")
         began = time.monotonic()
         # Two at once: the first goes straight to an idle worker, the second through the queue.
         details(system, system.submit_many([("coming", OLD), ("coming", OLD)]))
@@ -59,7 +59,7 @@ def test_what_no_live_worker_has_waits_and_holds_nobody_up(system: System) -> No
     system.start_worker(TASK_MODULES=AFTER)
     waiting = system.submit_many([("going", OLD)] * 30)
     assert {each.summary.state for each in details(system, system.submit_many([("coming", OLD)] * 5))} == {"completed"}
-    wait_until(lambda: system.redis.zcard(keys.aside("normal")) == 30, "they stand aside")
+    wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 30, "they stand aside")
     found = system.records.get(waiting[0])
     assert (found.summary.state, found.summary.attempt, found.aside_for) == (TaskState.PENDING, 0, "worker")
     assert system.scripts.types_waiting()[0][:2] == ("going", 30)
@@ -250,7 +250,7 @@ def test_a_thousand_groups_that_nobody_serves_hide_none_that_somebody_does(store
     [ours] = submit(store, "ship")
     for _ in range(40):
         claim(store, "none")
-    assert store.redis.zcard(keys.aside("normal")) == 1201
+    assert store.redis.zcard(keys.throttled("normal")) == 1201
     announce(store, "old", SHIP["before"])
     for _ in range(5):
         if claim(store, "old") == [ours]:

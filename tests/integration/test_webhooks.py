@@ -16,10 +16,10 @@ from redis import Redis
 
 from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.http.egress_policy import Outside
+from shared.http.egress_policy import EgressPolicy
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
 from worker.handlers.pinned_http import post
@@ -173,7 +173,7 @@ def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(working: Sy
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
 def test_an_answer_that_drips_in_is_not_waited_for(before: bytes) -> None:
     with dripping(before) as port:
-        outside = Outside.of((), (), ("127.0.0.0/8",))
+        outside = EgressPolicy.of((), (), ("127.0.0.0/8",))
         target = outside.read(f"http://127.0.0.1:{port}/")
         with pytest.raises(TimeoutError):
             post(target, ["127.0.0.1"], b"{}", {}, within=0.5)
@@ -232,7 +232,7 @@ def test_a_receiver_says_when_to_come_again_in_seconds_and_within_reason(
         url=receiver.url, event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at="now"
     )
     with pytest.raises(RetryLater if seconds else DeliveryFailed, match="answered 503") as refused:
-        deliver(news, Outside.of((), (), ("127.0.0.0/8",)), (b"secret",))
+        deliver(news, EgressPolicy.of((), (), ("127.0.0.0/8",)), (b"secret",))
     assert getattr(refused.value, "delay", None) == (timedelta(seconds=seconds) if seconds else None)
 
 
@@ -295,7 +295,7 @@ def test_an_end_that_an_earlier_version_brought_about_is_told_by_the_recovery(
     assert told(system, task) == []
     for expected in ({"untold": 1}, {}):
         system.redis.delete(keys.RECOVERY_CURSOR)
-        assert system.scripts.survey(["normal"], 1_000_000, 1000, Permit())[1] == expected
+        assert system.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())[1] == expected
     assert len(told(system, task)) == 1
 
 

@@ -49,7 +49,7 @@ _PLACES: Mapping[S, Sequence[Callable[[str], str]]] = {
     S.EXPIRED: (lambda _: keys.ended(S.EXPIRED), keys.rq_canceled),
 }
 """The indexes in which a task of a queue stands with its id: ours, then RQ's, who has a list for those pending."""
-_ASIDE = (keys.aside, keys.rq_deferred)
+_ASIDE = (keys.throttled, keys.rq_deferred)
 PASSING = re.compile(
     r"taskqueue:(bell(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues"
 )
@@ -75,8 +75,8 @@ class Store:
         """The ids that lead to tasks, in their order, each once."""
         return list(dict.fromkeys(self.found.get(keys.rq_queue(queue), [])))
 
-    def aside(self, queue: str) -> set[str]:
-        return self.members(keys.aside(queue))
+    def throttled(self, queue: str) -> set[str]:
+        return self.members(keys.throttled(queue))
 
     def without_passing(self) -> dict[str, Any]:
         return {key: value for key, value in self.found.items() if not PASSING.fullmatch(key)}
@@ -86,7 +86,7 @@ def check(store: Store, model: Model, lost_tickets: set[str]) -> None:
     """Every task in its one state and place, every count what a recount gives, and no key that nobody owns."""
     assert {key[7:] for key in store.found if key.startswith("rq:job:")} == set(model.tasks)
     for task in model.tasks.values():
-        _check_record(store.record(task.id), task, task.id in store.aside(task.queue))
+        _check_record(store.record(task.id), task, task.id in store.throttled(task.queue))
     _check_indexes(store, model)
     for queue in QUEUES:
         _check_queue(store, model, queue, lost_tickets)
@@ -97,9 +97,9 @@ def check(store: Store, model: Model, lost_tickets: set[str]) -> None:
     _check_owners(store, model)
 
 
-def _check_record(record: dict[str, str], task: Task, aside: bool) -> None:
+def _check_record(record: dict[str, str], task: Task, throttled: bool) -> None:
     assert record["state"] == task.state, (task, record)
-    assert record["status"] == ("deferred" if aside else RQ_STATUS[task.state]), (task, record)
+    assert record["status"] == ("deferred" if throttled else RQ_STATUS[task.state]), (task, record)
     assert record["origin"] == task.queue
     numbers = {name: int(record.get(name, 0)) for name in ("attempt", "failures", "crashes", "losses")}
     assert numbers == {name: getattr(task, name) for name in numbers}, (task, record)
@@ -117,10 +117,10 @@ def _ids(tasks: Iterable[Task]) -> set[str]:
     return {task.id for task in tasks}
 
 
-def indexes(tasks: Iterable[Task], queues: Iterable[str], aside: Collection[str] = ()) -> dict[str, set[str]]:
+def indexes(tasks: Iterable[Task], queues: Iterable[str], throttled: Collection[str] = ()) -> dict[str, set[str]]:
     """Every index of ours and of RQ's, the empty ones too, with exactly the members that it should have.
 
-    Tasks that stand `aside` are pending and wait for a limit or for the turn of their tenant.
+    Tasks that stand `throttled` are pending and wait for a limit or for the turn of their tenant.
     """
     known = {place(queue) for places in (_ASIDE, *_PLACES.values()) for place in places for queue in queues}
     known |= {keys.TASKS, keys.DEADLINES, *map(keys.rq_started, queues)}
@@ -128,7 +128,7 @@ def indexes(tasks: Iterable[Task], queues: Iterable[str], aside: Collection[str]
     for task in tasks:
         for key in (keys.TASKS, keys.tasks_of_type(task.type), *map(keys.tasks_with_tag, task.tags)):
             found[key].add(task.id)
-        for place in _ASIDE if task.id in aside else _PLACES[task.state]:
+        for place in _ASIDE if task.id in throttled else _PLACES[task.state]:
             found[place(task.queue)].add(task.id)
         if task.state is S.RUNNING:
             found[keys.rq_started(task.queue)].add(f"{task.id}:{task.token}")
@@ -138,17 +138,17 @@ def indexes(tasks: Iterable[Task], queues: Iterable[str], aside: Collection[str]
 
 
 def _check_indexes(store: Store, model: Model) -> None:
-    aside = {each for queue in QUEUES for each in store.aside(queue)}
-    for key, expected in indexes(model.tasks.values(), QUEUES, aside).items():
+    throttled = {each for queue in QUEUES for each in store.throttled(queue)}
+    for key, expected in indexes(model.tasks.values(), QUEUES, throttled).items():
         assert store.members(key) == expected, key
     assert store.found.get(keys.LEASES, {}) == {task.id: task.lease for task in model.of(S.RUNNING)}
     assert store.found.get(keys.UNIQUE, {}) == model.unique
 
 
 def _check_queue(store: Store, model: Model, queue: str, lost_tickets: set[str]) -> None:
-    pending, aside = _ids(task for task in model.of(S.PENDING) if task.queue == queue), store.aside(queue)
-    assert aside <= {each for each in pending if model.tasks[each].limit}, "only who waits for a limit stands aside"
-    assert pending - aside <= set(store.tickets(queue)) | lost_tickets, "a task without a ticket"
+    pending, throttled = _ids(task for task in model.of(S.PENDING) if task.queue == queue), store.throttled(queue)
+    assert throttled <= {each for each in pending if model.tasks[each].limit}, "only who waits for a limit stands aside"
+    assert pending - throttled <= set(store.tickets(queue)) | lost_tickets, "a task without a ticket"
 
 
 def _check_limits(store: Store, model: Model) -> None:
@@ -158,15 +158,15 @@ def _check_limits(store: Store, model: Model) -> None:
     for queue in QUEUES:
         standing: Counter[str] = Counter()
         for key, members in store.found.items():
-            if not key.startswith(keys.line(f"{queue}|")):
+            if not key.startswith(keys.wait_queue(f"{queue}|")):
                 continue
-            group, tenant = key.removeprefix(keys.line(f"{queue}|")).split("|")
-            inside = [each for each in members if each in store.aside(queue)]
+            group, tenant = key.removeprefix(keys.wait_queue(f"{queue}|")).split("|")
+            inside = [each for each in members if each in store.throttled(queue)]
             standing.update(inside)
             if inside:
-                assert tenant in store.members(keys.turns(f"{queue}|{group}")), "nobody comes to this line"
+                assert tenant in store.members(keys.wait_queues(f"{queue}|{group}")), "nobody comes to this line"
                 assert group in store.members(keys.LIMITS_DUE), "nobody looks at this limit"
-        assert set(standing) == store.aside(queue)
+        assert set(standing) == store.throttled(queue)
         assert set(standing.values()) <= {1}, "a task in two lines"
 
 
@@ -192,12 +192,12 @@ def _check_batches(store: Store, model: Model) -> None:
 
 def _check_causes(store: Store, model: Model) -> None:
     dead = _ids(model.of(S.FAILED))
-    filed = store.found.get(keys.CAUSE_OF, {})
+    filed = store.found.get(keys.FAILURE_GROUP_OF, {})
     assert set(filed) == dead
     sizes = Counter(filed.values())
-    assert store.found.get(keys.CAUSES, {}) == sizes
+    assert store.found.get(keys.FAILURE_GROUPS, {}) == sizes
     for cause in sizes:
-        dead_letters = store.found.get(keys.cause(cause), {})
+        dead_letters = store.found.get(keys.failure_group(cause), {})
         assert set(dead_letters) == {each for each, its in filed.items() if its == cause}
         assert int(store.found[keys.first_seen(cause)][0]) <= min(dead_letters.values())
 
@@ -208,15 +208,24 @@ def _check_counts(store: Store, model: Model) -> None:
         if key.startswith("taskqueue:throughput:"):
             counted.update({name: int(value) for name, value in values.items()})
     assert counted == model.counts
-    assert set(store.found.get(keys.OWED, {})) == set(model.owed)
+    assert set(store.found.get(keys.DEFERRED_WORK, {})) == set(model.owed)
 
 
 def _check_owners(store: Store, model: Model) -> None:
     """No key is left of a task that is gone."""
-    owned = {keys.TASKS, keys.BLOCKED, keys.LEASES, keys.DEADLINES, keys.UNIQUE, keys.CAUSES, keys.CAUSE_OF, keys.OWED}
+    owned = {
+        keys.TASKS,
+        keys.BLOCKED,
+        keys.LEASES,
+        keys.DEADLINES,
+        keys.UNIQUE,
+        keys.FAILURE_GROUPS,
+        keys.FAILURE_GROUP_OF,
+        keys.DEFERRED_WORK,
+    }
     owned |= {keys.LIMITS, keys.LIMITS_DUE, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES}
     owned |= {keys.ended(state) for state in S if state.ended}
-    per_queue = (keys.pending, keys.scheduled, keys.retrying, keys.aside, keys.rq_queue, keys.rq_started)
+    per_queue = (keys.pending, keys.scheduled, keys.retrying, keys.throttled, keys.rq_queue, keys.rq_started)
     registries = (keys.rq_scheduled, keys.rq_deferred, keys.rq_finished, keys.rq_failed, keys.rq_canceled)
     owned |= {key(queue) for queue in QUEUES for key in (*per_queue, *registries)}
     for task in model.tasks.values():
@@ -225,9 +234,11 @@ def _check_owners(store: Store, model: Model) -> None:
     owned |= {keys.children(each) for each, about in model.children.items() if about}
     for batch_id in model.batches:
         owned |= {keys.batch(batch_id), keys.batch_items(batch_id), keys.batch_line(batch_id)}
-    owned |= {keys.cause(each) for each in store.found.get(keys.CAUSES, {})}
+    owned |= {keys.failure_group(each) for each in store.found.get(keys.FAILURE_GROUPS, {})}
     owned |= {keys.slots(f"key:{limit}") for limit in model.limits}
-    lines = tuple(keys.line(f"{queue}|") for queue in QUEUES) + tuple(keys.turns(f"{queue}|") for queue in QUEUES)
+    lines = tuple(keys.wait_queue(f"{queue}|") for queue in QUEUES) + tuple(
+        keys.wait_queues(f"{queue}|") for queue in QUEUES
+    )
     outlives = keys.first_seen("")  # its last dead letter, by 30 days
     left = {key for key in store.without_passing() if key not in owned and not key.startswith((*lines, outlives))}
     assert not left, f"keys that nobody owns: {left}"

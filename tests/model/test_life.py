@@ -25,7 +25,7 @@ from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limit, Limits
-from shared.stores.locks import Permit
+from shared.stores.locks import FencingToken
 from shared.stores.queues import Queues, Submitted
 from tests.model.recount import QUEUES, Store, check
 from tests.model.reference import Batch, Model, Task
@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
         return found[pick % len(found)] if found else "unknown"
 
     def limited(self) -> bool:
-        return bool(self.model.limits) or any(self.store.aside(queue) for queue in QUEUES)
+        return bool(self.model.limits) or any(self.store.throttled(queue) for queue in QUEUES)
 
     @invariant()
     def everything_is_as_the_model_says(self) -> None:
@@ -222,7 +222,7 @@ class Life(RuleBasedStateMachine):
         token = self.next_name("token")
         order = sorted(QUEUES, key=lambda name: name != first)
         self.model.pay()
-        owed_nothing = not self.store.found.get(keys.OWED)
+        owed_nothing = not self.store.found.get(keys.DEFERRED_WORK)
         certain = owed_nothing and not self.limited() and not self.claim_may_free_others()
         expected = self.first_in_line(order, want) if certain else None
         taken, more = self.ask(worker, token, want, order)
@@ -345,9 +345,9 @@ class Life(RuleBasedStateMachine):
         assert self.scripts.expire(100) == self.model.expire()
 
     @rule()
-    def settle(self) -> None:
+    def run_deferred(self) -> None:
         self.model.pay()
-        self.scripts.settle(100)
+        self.scripts.run_deferred(100)
 
     @rule(state=st.sampled_from([each for each in S if each.ended]), age=seconds)
     def prune(self, state: S, age: int) -> None:
@@ -377,7 +377,7 @@ class Life(RuleBasedStateMachine):
         """Of a sound system it changes nothing, and finds nothing wrong."""
         before = Store(self.redis).without_passing()
         for _ in range(3):
-            _, wrong = self.scripts.survey(QUEUES, LEASE, 10_000, Permit())
+            _, wrong = self.scripts.check_consistency(QUEUES, LEASE, 10_000, FencingToken())
             assert wrong == {}
         assert Store(self.redis).without_passing() == before
 

@@ -30,7 +30,7 @@ def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(syst
     system.start_housekeeper()
     behind = system.submit("noop")
     assert system.ended(behind).summary.state is TaskState.COMPLETED
-    wait_until(lambda: system.redis.zcard(keys.aside("normal")) == len(planted), "they stand aside")
+    wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == len(planted), "they stand aside")
     for task_id in planted:
         found = system.records.get(task_id)
         assert (found.summary.state, found.summary.attempt, found.aside_for) == (TaskState.PENDING, 0, "worker")

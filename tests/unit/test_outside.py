@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from shared.http.egress_policy import NotAllowed, Outside, is_public
+from shared.http.egress_policy import EgressPolicy, NotAllowed, is_public
 from worker.handlers.pinned_http import addresses_of
 from worker.handlers.webhook import DeliveryFailed, News, deliver
 
@@ -136,7 +136,7 @@ RESOLVED = (
 @pytest.mark.parametrize("url", URLS, ids=lambda url: url[:60].encode("unicode_escape").decode())
 def test_an_address_inside_is_refused_however_it_is_written(url: str) -> None:
     with pytest.raises(NotAllowed):
-        addresses_of(Outside().read(url), Outside(), lambda host, port: ["93.184.215.14"])
+        addresses_of(EgressPolicy().read(url), EgressPolicy(), lambda host, port: ["93.184.215.14"])
 
 
 def test_the_table_has_more_than_forty_forms() -> None:
@@ -145,11 +145,11 @@ def test_the_table_has_more_than_forty_forms() -> None:
 
 @pytest.mark.parametrize("address", RESOLVED)
 def test_a_name_that_stands_for_an_address_inside_is_refused(address: str) -> None:
-    target = Outside().read("https://hooks.example.com/")
+    target = EgressPolicy().read("https://hooks.example.com/")
     with pytest.raises(NotAllowed):
-        addresses_of(target, Outside(), lambda host, port: [address])
+        addresses_of(target, EgressPolicy(), lambda host, port: [address])
     with pytest.raises(NotAllowed):
-        addresses_of(target, Outside(), lambda host, port: ["93.184.215.14", address])
+        addresses_of(target, EgressPolicy(), lambda host, port: ["93.184.215.14", address])
 
 
 @pytest.mark.parametrize(
@@ -165,40 +165,42 @@ def test_a_name_that_stands_for_an_address_inside_is_refused(address: str) -> No
     ],
 )
 def test_the_public_internet_is_allowed(url: str) -> None:
-    target = Outside().read(url)
+    target = EgressPolicy().read(url)
     address = target.host if target.host[0].isdigit() else "93.184.215.14"
-    assert addresses_of(target, Outside(), lambda host, port: [address]) == [address]
+    assert addresses_of(target, EgressPolicy(), lambda host, port: [address]) == [address]
 
 
 def test_a_name_is_asked_once_and_the_answer_is_what_is_called() -> None:
     answers = iter([["93.184.215.14"], ["127.0.0.1"]])
-    target = Outside().read("https://rebinding.example/")
-    assert addresses_of(target, Outside(), lambda host, port: next(answers)) == ["93.184.215.14"]
+    target = EgressPolicy().read("https://rebinding.example/")
+    assert addresses_of(target, EgressPolicy(), lambda host, port: next(answers)) == ["93.184.215.14"]
     assert next(answers) == ["127.0.0.1"], "a second question would have had another answer"
 
 
 def test_what_the_settings_allow_is_allowed_and_nothing_beside_it() -> None:
-    outside = Outside.of((), (443,), ("127.0.0.0/8", "fd00::/8", "receiver"))
+    egress_policy = EgressPolicy.of((), (443,), ("127.0.0.0/8", "fd00::/8", "receiver"))
     for url in ("http://127.0.0.1:9999/", "http://[fd00::1]:1234/", "http://receiver:5000/hook"):
-        addresses_of(outside.read(url), outside, lambda host, port: ["10.0.0.9" if host == "receiver" else host])
+        addresses_of(
+            egress_policy.read(url), egress_policy, lambda host, port: ["10.0.0.9" if host == "receiver" else host]
+        )
     for url in ("http://10.0.0.9/", "http://[::1]/", "http://localhost/", "http://[::ffff:127.0.0.1]/"):
         with pytest.raises(NotAllowed):
-            outside.read(url)
+            egress_policy.read(url)
 
 
 def test_only_named_hosts_are_called_once_some_are_named() -> None:
-    outside = Outside.of(("hooks.example.com", "*.partner.example"), (443,), ())
+    egress_policy = EgressPolicy.of(("hooks.example.com", "*.partner.example"), (443,), ())
     for host in ("hooks.example.com", "a.partner.example", "b.c.partner.example"):
-        outside.read(f"https://{host}/")
+        egress_policy.read(f"https://{host}/")
     for host in ("example.com", "partner.example", "evilpartner.example", "hooks.example.com.evil.example"):
         with pytest.raises(NotAllowed):
-            outside.read(f"https://{host}/")
+            egress_policy.read(f"https://{host}/")
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "1.2.3", "a b", "10.0.0.1/8", "0x7f.1"])
 def test_a_mistake_in_the_settings_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match="neither a host nor a network"):
-        Outside.of((), (), (entry,))
+        EgressPolicy.of((), (), (entry,))
 
 
 def test_public_is_what_the_internet_routes() -> None:
@@ -217,6 +219,6 @@ def test_a_name_that_is_not_found_in_time_is_given_up() -> None:
     )
     began = time.monotonic()
     with pytest.raises(DeliveryFailed, match=r"the address of slow\.example took too long to find"):
-        deliver(news, Outside(), (b"secret",), slow, within=0.2)
+        deliver(news, EgressPolicy(), (b"secret",), slow, within=0.2)
     assert time.monotonic() - began < 30
     over.set()

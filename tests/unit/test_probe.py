@@ -16,19 +16,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shared.http import metrics_server as probes
-from shared.http.metrics_server import CONNECTIONS, Check, Probe
+from shared.http.metrics_server import CONNECTIONS, Check, MetricsServer
 from tests.harness import wait_until
 
 
 @pytest.fixture
-def probe() -> Iterator[Probe]:
-    running = Probe("127.0.0.1", 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(True, {}))
+def probe() -> Iterator[MetricsServer]:
+    running = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(True, {})
+    )
     running.start()
     yield running
     running.stop()
 
 
-def answers(probe: Probe) -> bool:
+def answers(probe: MetricsServer) -> bool:
     with suppress(OSError, HTTPException):
         url = f"http://127.0.0.1:{probe.port}/health/live"
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -40,7 +42,7 @@ def threads() -> int:
     return sum("process_request_thread" in each.name for each in threading.enumerate())
 
 
-def test_connections_that_are_only_held_keep_nobody_from_asking(probe: Probe) -> None:
+def test_connections_that_are_only_held_keep_nobody_from_asking(probe: MetricsServer) -> None:
     most = 0
     with ExitStack() as held:
         for _ in range(4 * CONNECTIONS):
@@ -56,7 +58,7 @@ def test_connections_that_are_only_held_keep_nobody_from_asking(probe: Probe) ->
 
 
 def test_a_connection_ends_in_time_however_busily_its_bytes_trickle_in(
-    probe: Probe, monkeypatch: pytest.MonkeyPatch
+    probe: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probes, "WITHIN", 0.5)
     with socket.create_connection(("127.0.0.1", probe.port), timeout=60) as one:
@@ -75,7 +77,7 @@ def test_a_connection_ends_in_time_however_busily_its_bytes_trickle_in(
 
 
 def test_a_system_without_files_is_not_asked_for_one_all_the_time(
-    probe: Probe, monkeypatch: pytest.MonkeyPatch
+    probe: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[float] = []
 

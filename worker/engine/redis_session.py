@@ -24,7 +24,7 @@ from shared.domain.decode import UNREADABLE
 from shared.errors import StoreUnavailable
 from shared.redis import keys
 from shared.redis.client import translated
-from shared.redis.quarantine import is_damage
+from shared.redis.quarantine import is_corruption
 from worker.engine.claimed_task import ClaimedTask, read_claim
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class RedisSession:
                 with translated():
                     _sort([report], self.scripts.call(name, *arguments), result)
             except ResponseError as error:
-                if not is_damage(error):
+                if not is_corruption(error):
                     raise StoreUnavailable(f"Redis failed: {error}") from error
                 result.damaged.append(report.claimed)
             self.reports.remove(report)

@@ -141,7 +141,7 @@ class SpanForwarder:
         )
         now = time.time_ns()
         began = now - int((time.monotonic() - began_at) * 1_000_000_000)
-        span = self.tracing.untold(subject, traceparent, began, _replay_link(claimed.about, claimed.attempt))
+        span = self.tracing.crashed_attempt(subject, traceparent, began, _replay_link(claimed.about, claimed.attempt))
         self.tracing.end_attempt(span, subject, report.kind, json.loads(report.record).get("error"), now)
 
 

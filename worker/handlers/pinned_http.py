@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, BinaryIO
 
-from shared.http.egress_policy import NotAllowed, Outside, Target, is_public
+from shared.http.egress_policy import EgressPolicy, NotAllowed, Target, is_public
 
 WITHIN = 10.0
 """Seconds from asking for the name to the answer, however it comes: one that drips in must not hold us up."""
@@ -48,7 +48,7 @@ def resolve(host: str, port: int) -> list[str]:
     return [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def addresses_of(target: Target, outside: Outside, ask: Resolve = resolve) -> list[str]:
+def addresses_of(target: Target, egress_policy: EgressPolicy, ask: Resolve = resolve) -> list[str]:
     """The addresses to connect to. Raises NotAllowed when one of them must not be called, OSError if there is none."""
     found = list(dict.fromkeys(ask(target.host, target.port)))
     if not found:
@@ -58,7 +58,7 @@ def addresses_of(target: Target, outside: Outside, ask: Resolve = resolve) -> li
             address = ip_address(each)
         except ValueError:
             raise NotAllowed(f"{target.host} resolves to {each!r}, which is no address") from None
-        outside.check(target.host, address)
+        egress_policy.check(target.host, address)
     return found
 
 

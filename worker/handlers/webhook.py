@@ -1,6 +1,6 @@
 """`taskqueue.webhook`: tells somebody outside that a task has ended.
 
-The step that ends a task makes these tasks (`_hooks.lua`); nobody can submit one. Message and signature are
+The step that ends a task makes these tasks (`_webhooks.lua`); nobody can submit one. Message and signature are
 those of the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the secret
 that it shares with us, and compares. An attempt that is answered by anything but 2xx is retried, 410 is taken at its
 word, and an address that must not be called is the end at once.
@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from shared.config.settings import load
 from shared.domain.task import WEBHOOK_TYPE
-from shared.http.egress_policy import NotAllowed, Outside
+from shared.http.egress_policy import EgressPolicy, NotAllowed
 from worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater
@@ -40,7 +40,7 @@ class DeliveryFailed(Exception):
 
 
 class News(BaseModel):
-    """What `_hooks.lua` wrote down when the task ended."""
+    """What `_webhooks.lua` wrote down when the task ended."""
 
     url: str
     event: str
@@ -62,21 +62,21 @@ def webhook(data: News) -> dict[str, Any]:
 
 
 @cache
-def _settings() -> tuple[Outside, tuple[bytes, ...]]:
+def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
     settings = load()
-    return settings.outside(), settings.webhook_keys()
+    return settings.egress_policy(), settings.webhook_keys()
 
 
 def deliver(
-    news: News, outside: Outside, secrets: Sequence[bytes], ask: Resolve = resolve, within: float = WITHIN
+    news: News, egress_policy: EgressPolicy, secrets: Sequence[bytes], ask: Resolve = resolve, within: float = WITHIN
 ) -> dict[str, Any]:
     """One attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
     body, end = content(news), time.monotonic() + within
     try:
-        target = outside.read(news.url)
-        addresses = addresses_of(target, outside, in_time(ask, end))
+        target = egress_policy.read(news.url)
+        addresses = addresses_of(target, egress_policy, in_time(ask, end))
         signed = headers(news.message, int(time.time()), body, secrets)
         answer = post(target, addresses, body, signed, within=end - time.monotonic())
     except NotAllowed as error:

@@ -17,8 +17,8 @@ from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.schedule import Schedule
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
-from shared.http.bind import room_for_files
-from shared.http.metrics_server import Check, Probe
+from shared.http.bind import raise_file_limit
+from shared.http.metrics_server import Check, MetricsServer
 from shared.observability import logs
 from shared.observability.collector import announce
 from shared.observability.instrumentation import trace_redis
@@ -28,7 +28,7 @@ from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
 from shared.stores.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
 from shared.stores.queues import Queues
-from shared.stores.schedules import Timetable
+from shared.stores.schedules import ScheduleStore
 from shared.stores.tasks import Records
 from shared.stores.workers import Workers
 from worker.housekeeping.jobs.max_elements import MaxElements
@@ -57,7 +57,7 @@ class Parts:
     keeper: Housekeeper
     leadership: Leadership
     locks: Locks
-    timetable: Timetable
+    schedule_store: ScheduleStore
     registry: CollectorRegistry
 
 
@@ -65,13 +65,13 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     """A housekeeper as the settings want it."""
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
-    timetable = Timetable(scripts, settings.max_queue_length, tracing)
+    schedule_store = ScheduleStore(scripts, settings.max_queue_length, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     jobs = _jobs(settings, scripts, late, tracing)
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
-        timetable,
+        schedule_store,
         _seconds(settings.housekeeper_schedules_interval),
         _seconds(settings.housekeeper_schedules_grace),
         late_schedules,
@@ -91,7 +91,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     for part in (_Info(keeper), keeper, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
         registry.register(part)
     ProcessCollector(registry=registry)
-    return Parts(keeper, leadership, locks, timetable, registry)
+    return Parts(keeper, leadership, locks, schedule_store, registry)
 
 
 def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing) -> list[HousekeepingJob]:
@@ -188,36 +188,38 @@ def main() -> int:
     logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
     foreign_names.warn()
     announce(settings)
-    room_for_files()
+    raise_file_limit()
     exit_if_unusable(settings.store_url)
     timeout = max(2.0, settings.redis_timeout)
     redis = connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper")
     parts = build(settings, Scripts(redis))
-    probe = _probe(settings, parts)
+    metrics_server = _metrics_server(settings, parts)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, frame: stop.set())
-    probe.start()
+    metrics_server.start()
     declared = settings.declared_schedules()
     if declared is not None:
-        threading.Thread(target=_declare, args=(parts.timetable, declared, stop), name="declare", daemon=True).start()
+        threading.Thread(
+            target=_declare, args=(parts.schedule_store, declared, stop), name="declare", daemon=True
+        ).start()
     parts.keeper.start()
     log.info("housekeeper %s: %s", parts.keeper.instance, ", ".join(job.name for job in parts.keeper.jobs))
     stop.wait()
     parts.keeper.stop()
     parts.leadership.resign()
     parts.locks.stop()
-    probe.stop()
+    metrics_server.stop()
     parts.keeper.tracing.stop()
     log.info("housekeeper %s ended in order", parts.keeper.instance)
     return 0
 
 
-def _declare(timetable: Timetable, schedules: list[Schedule], stop: threading.Event) -> None:
+def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: threading.Event) -> None:
     """Makes the file's schedules come true, once, at the start: who started last has the newest file."""
     while not stop.is_set():
         try:
-            log.info("schedules of the file: %s", timetable.declare(schedules))
+            log.info("schedules of the file: %s", schedule_store.declare(schedules))
             return
         except StoreUnavailable as error:
             log.warning("the schedules of the file cannot be stored yet: %s", error)
@@ -234,7 +236,7 @@ class _Info(Collector):
         return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.keeper.instance})]
 
 
-def _probe(settings: Settings, parts: Parts) -> Probe:
+def _metrics_server(settings: Settings, parts: Parts) -> MetricsServer:
     keeper = parts.keeper
     patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in keeper.jobs}
 
@@ -243,7 +245,7 @@ def _probe(settings: Settings, parts: Parts) -> Probe:
         return Check(well, {"instance": keeper.instance, "leader": parts.leadership.leads(), what: silent})
 
     try:
-        return Probe(
+        return MetricsServer(
             settings.bind_host,
             settings.housekeeper_metrics_port,
             parts.registry,

@@ -100,7 +100,7 @@ class Metrics:
         due = [key(queue.name) for queue in overview for key in (keys.scheduled, keys.retrying)]
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.SCHEDULES)
-            pipeline.zcard(keys.DAMAGED)
+            pipeline.zcard(keys.QUARANTINE)
             for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE, *due):
                 pipeline.zrange(key, 0, 0, withscores=True)
             schedules, damaged, *firsts = pipeline.execute()

@@ -35,7 +35,7 @@ def workers():
 
 def traced(task):
     with tracing.sending(subject_of(task), None) as travelling:
-        return task.joining(travelling)
+        return task.with_trace(travelling)
 
 
 def enqueue(kind, calls):

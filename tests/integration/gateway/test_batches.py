@@ -204,7 +204,7 @@ def test_at_the_nth_failure_the_rest_is_cancelled(gateway: Gateway) -> None:
     gateway._report(started[0], "failed", error=error)
     assert counts(gateway, batch) == {"failed": 1, "running": 7, "scheduled": 2}
     gateway._report(started[1], "failed", error=error)
-    gateway.scripts.settle(100)
+    gateway.scripts.run_deferred(100)
     assert counts(gateway, batch) == {"failed": 2, "running": 6, "cancelled": 2}, "what runs goes on"
     shown = gateway.http.get(f"/batches/{batch}").json
     assert shown
@@ -230,7 +230,7 @@ def test_a_dead_letter_of_a_stopped_batch_goes_back_with_the_batch_and_not_alone
     letters = gateway.http.get("/dlq/failed-tasks").get_json()["items"]
     assert [each["task_id"] for each in letters] == [dead]
     assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
-    gateway.scripts.settle(100)
+    gateway.scripts.run_deferred(100)
     assert gateway.start() == [dead]
 
 
@@ -241,11 +241,11 @@ def test_a_batch_can_be_cancelled_and_its_failures_retried(gateway: Gateway) -> 
     cancelled = gateway.http.delete(f"/batches/{batch}?reason=wrong+file")
     assert (cancelled.status_code, cancelled.json["work"]) == (202, "cancel")  # type: ignore[index]  # it has a body
     problem(gateway.http.delete(f"/batches/{batch}"), 409, "batch-busy")
-    gateway.scripts.settle(100)
+    gateway.scripts.run_deferred(100)
     assert gateway.show(answer["items"][1]["task_id"])["cancel_reason"] == "wrong file"
     assert counts(gateway, batch) == {"failed": 1, "running": 3}, "those that run were asked to stop"
     assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
-    gateway.scripts.settle(100)
+    gateway.scripts.run_deferred(100)
     assert counts(gateway, batch) == {"pending": 1, "running": 3}
     problem(gateway.http.delete("/batches/nobody"), 404, "not-found")
 

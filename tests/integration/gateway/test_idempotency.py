@@ -288,7 +288,7 @@ def test_what_comes_after_a_batch_does_not_wait_for_a_repeat_that_may_never_come
     assert (first["accepted"], first["refused"]) == (2, 2)
     for each in gateway.start():
         gateway.complete(each)
-    gateway.scripts.settle(100)
+    gateway.scripts.run_deferred(100)
     batch = gateway.http.get(f"/batches/{first['batch_id']}").get_json()
     assert batch["status"] == "ended"
     assert gateway.show(batch["then"])["status"] == "pending"

@@ -9,7 +9,7 @@ import pytest
 from shared.domain.schedule import Schedule, task_for
 from shared.domain.task import WEBHOOK_TYPE, Webhook
 from shared.stores.queues import Queues
-from shared.stores.schedules import Timetable
+from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
@@ -79,7 +79,7 @@ def test_the_tasks_of_a_schedule_tell_somebody_too(gateway: Gateway) -> None:
 
 def test_a_stored_schedule_of_webhooks_is_not_run_by_hand(gateway: Gateway) -> None:
     forged = Schedule(name="forged", type=WEBHOOK_TYPE, queue="normal", interval=60)
-    Timetable(gateway.scripts).put(forged)
+    ScheduleStore(gateway.scripts).put(forged)
     problem(gateway.http.post("/schedules/forged/run"), 422, "unknown-task-type")
     assert not gateway.redis.exists("taskqueue:tasks")
 

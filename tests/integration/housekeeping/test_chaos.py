@@ -21,8 +21,8 @@ from shared.domain.schedule import Missed, Schedule
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.locks import LockDesk
-from shared.stores.schedules import Timetable
+from shared.stores.locks import LockAdmin
+from shared.stores.schedules import ScheduleStore
 from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
 
@@ -74,10 +74,10 @@ def freeze(member: Member) -> Callable[[], None]:
 def cut_off(member: Member) -> Callable[[], None]:
     member.relay.cut = True
 
-    def mend() -> None:
+    def quarantine() -> None:
         member.relay.cut = False
 
-    return mend
+    return quarantine
 
 
 @pytest.mark.timeout(400)
@@ -120,12 +120,12 @@ def is_past(system: System, moment: datetime) -> bool:
 @pytest.mark.timeout(300)
 def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(system: System, cluster: Cluster) -> None:
     seconds = 60 if LONG else 12
-    timetable = Timetable(system.scripts)
+    schedule_store = ScheduleStore(system.scripts)
     names = [f"tick{number}" for number in range(10)]
     for name in names:
-        timetable.put(Schedule(name=name, type="noop", queue="normal", interval=1, missed=Missed.ALL))
+        schedule_store.put(Schedule(name=name, type="noop", queue="normal", interval=1, missed=Missed.ALL))
     # The latest of them: a second may have begun while they were stored one after the other.
-    first = max(stored.due for name in names if (stored := timetable.get(name)).due)
+    first = max(stored.due for name in names if (stored := schedule_store.get(name)).due)
     for number in (1, 2):
         then = first + timedelta(seconds=number * seconds / 3)
         wait_until(partial(is_past, system, then), "time passed", seconds)
@@ -134,7 +134,7 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
         victim.start()
     last = first + timedelta(seconds=seconds - 1)
     wait_until(
-        lambda: all((due := timetable.get(name).due) and due > last for name in names), "all are past it", seconds
+        lambda: all((due := schedule_store.get(name).due) and due > last for name in names), "all are past it", seconds
     )
     wanted = {f"{name}-{first + timedelta(seconds=at):%Y%m%dT%H%M%SZ}" for name in names for at in range(seconds)}
     made = Counter(map(text, system.redis.lrange(keys.rq_queue("normal"), 0, -1)))
@@ -158,7 +158,7 @@ def slow_round(system: System) -> tuple[Cluster, list[str]]:
 
 
 def holder_of(system: System, cluster: Cluster, name: str) -> Member:
-    lock = LockDesk(system.scripts).get(name)
+    lock = LockAdmin(system.scripts).get(name)
     assert lock is not None
     return next(member for member in cluster.members if member.name == lock.owner)
 
@@ -171,10 +171,10 @@ def moved(system: System) -> list[str]:
 def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system: System) -> None:
     cluster, ids = slow_round(system)
     try:
-        lock = LockDesk(system.scripts).get("unlock")
+        lock = LockAdmin(system.scripts).get("unlock")
         assert lock is not None
         assert lock.token is not None
-        LockDesk(system.scripts).force("unlock", lock.token, "a test", "to see it refused")
+        LockAdmin(system.scripts).force("unlock", lock.token, "a test", "to see it refused")
         wait_until(
             lambda: sum(each.value("taskqueue_lock_refused_writes_total", lock="unlock") for each in cluster.members),
             "its next write is refused",

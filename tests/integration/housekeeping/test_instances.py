@@ -7,7 +7,7 @@ import time
 
 from shared.config.settings import Settings
 from shared.domain.task import TaskState
-from shared.stores.locks import LockDesk
+from shared.stores.locks import LockAdmin
 from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 
@@ -75,7 +75,7 @@ def test_a_leader_that_is_killed_is_followed_within_ten_seconds_by_default(syste
 def test_a_leader_asked_to_step_down_shows_nothing_from_then_on(system: System, cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
-    LockDesk(system.scripts).step_down("a test", "to see another lead")
+    LockAdmin(system.scripts).step_down("a test", "to see another lead")
     assert not leader.leads()
     assert not shows_gauges(leader.scrape())
     following = wait_until(cluster.leader, "another leads")
@@ -85,7 +85,7 @@ def test_a_leader_asked_to_step_down_shows_nothing_from_then_on(system: System, 
 def test_a_leader_whose_lock_is_taken_away_stops_at_once(system: System, cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
-    desk = LockDesk(system.scripts)
+    desk = LockAdmin(system.scripts)
     lock = desk.get("metrics")
     assert lock is not None
     assert lock.token is not None

@@ -138,7 +138,7 @@ def test_due_tasks_of_a_queue_whose_index_was_damaged_are_moved(machine: Machine
     machine.advance(2)
     machine.redis.set(keys.retrying("high"), "not a sorted set")
     assert unlock_job(machine.scripts).run(FREE) == RunResult(3)
-    assert machine.redis.get(keys.damaged(keys.retrying("high"))) == b"not a sorted set"
+    assert machine.redis.get(keys.quarantined(keys.retrying("high"))) == b"not a sorted set"
 
 
 def test_a_round_in_which_every_queue_fails_is_a_failed_round(machine: Machine) -> None:

@@ -15,7 +15,7 @@ from shared.errors import LockChanged, LockLost, StepRefused
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
-from shared.stores.locks import LEADER, FreeLock, Lock, LockDesk, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.locks import LEADER, FreeLock, Lock, LockAdmin, Locks, NoLocks, OnError, RedisLocks
 from tests.harness import wait_until
 from tests.integration.housekeeping.conftest import Machine, Ticker
 
@@ -61,7 +61,7 @@ def test_locks_of_other_names_do_not_hinder_each_other(locks: Locks) -> None:
 def test_a_step_that_shows_the_permit_is_let_through(locks: Locks, machine: Machine) -> None:
     held = locks.acquire(LOCK)
     assert held is not None
-    assert machine.scripts.promote("normal", 10, held.permit)[0] == 0
+    assert machine.scripts.promote("normal", 10, held.fencing_token)[0] == 0
 
 
 def test_terms_never_fall(locks: Locks) -> None:
@@ -140,7 +140,7 @@ def test_tokens_differ_even_when_a_rollback_repeats_the_number(machine: Machine)
     for _ in range(3):
         held = machine.instance("hk-1").acquire(LOCK)
         assert held is not None
-        tokens.add(held.permit.token)
+        tokens.add(held.fencing_token.token)
         machine.redis.flushall()  # and no time passes
     assert len(tokens) == 3
 
@@ -171,15 +171,15 @@ def test_a_late_holders_steps_are_refused_where_data_changes(machine: Machine) -
     assert late is not None
     machine.advance(31)
     steps = (
-        lambda: machine.scripts.promote("normal", 10, late.permit),
-        lambda: machine.scripts.reap(10, 3, late.permit),
-        lambda: machine.scripts.expire(10, late.permit),
-        lambda: machine.scripts.prune("completed", 0, 10, late.permit),
-        lambda: machine.scripts.trim("completed", 0, 10, late.permit),
-        lambda: machine.scripts.recover("normal", 0, 10, late.permit),
-        lambda: machine.scripts.reticket("normal", 0, ["any"], late.permit),
-        lambda: machine.scripts.survey(["normal"], 1, 10, late.permit),
-        lambda: machine.scripts.schedule_fire(late.permit, "n", "r", "1", "2", 0, "allow"),
+        lambda: machine.scripts.promote("normal", 10, late.fencing_token),
+        lambda: machine.scripts.reap(10, 3, late.fencing_token),
+        lambda: machine.scripts.expire(10, late.fencing_token),
+        lambda: machine.scripts.prune("completed", 0, 10, late.fencing_token),
+        lambda: machine.scripts.trim("completed", 0, 10, late.fencing_token),
+        lambda: machine.scripts.recover("normal", 0, 10, late.fencing_token),
+        lambda: machine.scripts.restore_entries("normal", 0, ["any"], late.fencing_token),
+        lambda: machine.scripts.check_consistency(["normal"], 1, 10, late.fencing_token),
+        lambda: machine.scripts.schedule_fire(late.fencing_token, "n", "r", "1", "2", 0, "allow"),
     )
     for step in steps:
         with pytest.raises(StepRefused):
@@ -223,7 +223,7 @@ def test_a_clock_of_redis_set_back_keeps_no_lock_taken(machine: Machine, given_b
     machine.clock.advance(timedelta(hours=-1))
     assert machine.instance("hk-2").acquire(lock)
     with pytest.raises(StepRefused):
-        machine.scripts.expire(10, held.permit)
+        machine.scripts.expire(10, held.fencing_token)
 
 
 def test_a_holder_that_renews_outlasts_a_clock_of_redis_set_back(machine: Machine) -> None:
@@ -272,7 +272,7 @@ def test_a_holder_learns_of_a_forced_unlock_with_the_next_renewal(redis_client: 
     # It would trust a lock that it could not renew for another 4.8 seconds.
     held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=6)))
     assert held is not None
-    LockDesk(scripts).force("unlock", held.permit.token, "me", "a test")
+    LockAdmin(scripts).force("unlock", held.fencing_token.token, "me", "a test")
     wait_until(lambda: not held.trusted, "the holder knows", 4.5)
     locks.stop()
 
@@ -309,13 +309,13 @@ def test_a_release_that_cannot_be_told_raises_nothing(redis_client: Redis) -> No
 
 
 def test_a_lock_is_shown_with_its_holder(machine: Machine) -> None:
-    desk = LockDesk(machine.scripts)
+    desk = LockAdmin(machine.scripts)
     held = machine.instance("hk-1").acquire(LOCK)
     machine.advance(10)
     info = desk.get("unlock")
     assert info is not None
     assert held is not None
-    assert (info.owner, info.token, info.fence) == ("hk-1", held.permit.token, held.term)
+    assert (info.owner, info.token, info.fence) == ("hk-1", held.fencing_token.token, held.term)
     assert info.remaining == timedelta(seconds=20)
     assert [each.name for each in desk.all() if each.locked] == ["unlock"]
     assert len(desk.all()) == 7
@@ -323,25 +323,25 @@ def test_a_lock_is_shown_with_its_holder(machine: Machine) -> None:
 
 
 def test_a_forced_unlock_needs_the_token_that_holds_the_lock_now(machine: Machine) -> None:
-    desk = LockDesk(machine.scripts)
+    desk = LockAdmin(machine.scripts)
     first = machine.instance("hk-1").acquire(LOCK)
     machine.advance(31)
     second = machine.instance("hk-2").acquire(LOCK)
     assert first is not None
     assert second is not None
     with pytest.raises(LockChanged):
-        desk.force("unlock", first.permit.token, "me", "a test")
-    assert desk.force("unlock", second.permit.token, "me", "a test") == "hk-2"
+        desk.force("unlock", first.fencing_token.token, "me", "a test")
+    assert desk.force("unlock", second.fencing_token.token, "me", "a test") == "hk-2"
     with pytest.raises(LockChanged):
-        desk.force("unlock", second.permit.token, "me", "a test")
+        desk.force("unlock", second.fencing_token.token, "me", "a test")
 
 
 def test_a_lock_whose_record_lost_its_owner_can_be_taken_away(machine: Machine) -> None:
-    desk = LockDesk(machine.scripts)
+    desk = LockAdmin(machine.scripts)
     held = machine.instance("hk-1").acquire(LOCK)
     assert held is not None
     machine.scripts.redis.hdel(keys.lock(LOCK.name), "owner")
-    assert desk.force(LOCK.name, held.permit.token, "me", "a test") == "?"
+    assert desk.force(LOCK.name, held.fencing_token.token, "me", "a test") == "?"
     assert machine.instance("hk-2").acquire(LOCK)
 
 
@@ -349,7 +349,7 @@ def test_a_leader_whose_record_lost_its_owner_can_be_asked_to_step_down(machine:
     leading = Lock(name=LEADER, at_most=LIFE)
     assert machine.instance("hk-1").acquire(leading)
     machine.scripts.redis.hdel(keys.lock(LEADER), "owner")
-    assert LockDesk(machine.scripts).step_down("me", "a test") == "?"
+    assert LockAdmin(machine.scripts).step_down("me", "a test") == "?"
     assert machine.instance("hk-2").acquire(leading)
 
 
@@ -360,7 +360,7 @@ def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> No
 
     def force(number: int) -> bool:
         try:
-            LockDesk(scripts).force("unlock", held.permit.token, f"person {number}", "a test")
+            LockAdmin(scripts).force("unlock", held.fencing_token.token, f"person {number}", "a test")
         except LockChanged:
             return False
         return True
@@ -373,7 +373,7 @@ def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> No
 
 
 def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) -> None:
-    desk = LockDesk(machine.scripts)
+    desk = LockAdmin(machine.scripts)
     lock = Lock(name="metrics", at_most=timedelta(seconds=60))
     assert machine.instance("hk-1").acquire(lock)
     assert desk.step_down("me", "a test") == "hk-1"

@@ -57,7 +57,7 @@ def test_a_held_lock_is_shown(http: FlaskClient, locks: RedisLocks) -> None:
         "locked": True,
         "owner": "hk-1",
         "threadId": threading.get_native_id(),
-        "fencingToken": held.permit.token,
+        "fencingToken": held.fencing_token.token,
         "fencingNumber": held.term,
     }
 
@@ -75,7 +75,7 @@ def test_all_locks_are_listed_and_one_that_does_not_exist_is_404(http: FlaskClie
 def test_of_fifty_emergency_unlocks_one_succeeds_and_the_holder_stops(http: FlaskClient, locks: RedisLocks) -> None:
     held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=30)))
     assert held is not None
-    body = {"reason": "it hangs", "fencingToken": held.permit.token}
+    body = {"reason": "it hangs", "fencingToken": held.fencing_token.token}
 
     def unlock(_: int) -> int:
         return http.application.test_client().delete("/admin/locks/unlock", json=body).status_code

@@ -14,7 +14,7 @@ from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.locks import HeldLock, Lock, NoLocks, Permit
+from shared.stores.locks import FencingToken, HeldLock, Lock, NoLocks
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
@@ -43,11 +43,11 @@ def claim(machine: Machine, count: int) -> list[str]:
     return [row[0].decode() for row in reply[3]]
 
 
-def survey(machine: Machine) -> dict[str, int]:
+def check_consistency(machine: Machine) -> dict[str, int]:
     """One whole walk; what it found."""
     found: dict[str, int] = {}
     for _ in range(30):
-        _, wrong = machine.scripts.survey(list(QUEUES), LEASE, 1000, Permit())
+        _, wrong = machine.scripts.check_consistency(list(QUEUES), LEASE, 1000, FencingToken())
         for what, count in wrong.items():
             found[what] = found.get(what, 0) + count
     return found
@@ -64,7 +64,7 @@ def test_a_sound_system_is_left_as_it_is(machine: Machine) -> None:
     claim(machine, 10)
     machine.scripts.cancel(submit(machine)[0], "unwanted")
     before = counts(machine)
-    assert survey(machine) == {}
+    assert check_consistency(machine) == {}
     assert counts(machine) == before
 
 
@@ -90,15 +90,15 @@ def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> N
         if machine.redis.type(key) == b"zset"
     }
     machine.redis.delete(delete)
-    survey(machine)
+    check_consistency(machine)
     assert set(machine.redis.zrange(delete, 0, -1)) == before[delete]
-    assert survey(machine) == {}
+    assert check_consistency(machine) == {}
 
 
 def test_a_pending_task_put_back_has_a_ticket(machine: Machine) -> None:
     ids = submit(machine, 3)
     machine.redis.delete(keys.pending("normal"), keys.rq_queue("normal"))
-    assert survey(machine)["nowhere"] == 3
+    assert check_consistency(machine)["nowhere"] == 3
     assert sorted(claim(machine, 10)) == sorted(ids)
 
 
@@ -115,18 +115,18 @@ def test_a_place_that_is_not_the_moment_of_the_record_is_put_right(machine: Mach
         (keys.pending("normal"), waiting),
     ):
         machine.redis.zadd(index, {task_id: score})
-    assert survey(machine) == {"misplaced": 3}
+    assert check_consistency(machine) == {"misplaced": 3}
     assert machine.redis.zscore(keys.scheduled("normal"), later) == due
     assert machine.redis.zscore(keys.LEASES, running) == machine.clock.now_us + LEASE
     assert machine.redis.zscore(keys.pending("normal"), waiting) == machine.clock.now_us
-    assert survey(machine) == {}
+    assert check_consistency(machine) == {}
 
 
 def test_a_task_whose_place_was_moved_starts_when_its_record_says(machine: Machine) -> None:
     [later] = submit(machine, 1, delay=timedelta(seconds=60))
     due = machine.redis.zscore(keys.scheduled("normal"), later)
     machine.redis.zadd(keys.scheduled("normal"), {later: (due or 0) + 1_000_000})
-    assert survey(machine) == {"misplaced": 1}
+    assert check_consistency(machine) == {"misplaced": 1}
     assert machine.redis.zscore(keys.scheduled("normal"), later) == due
 
 
@@ -134,14 +134,14 @@ def test_a_task_in_two_places_stays_where_its_record_says(machine: Machine) -> N
     [task_id] = submit(machine, 1, delay=timedelta(seconds=60))
     machine.redis.zadd(keys.pending("normal"), {task_id: 1})
     machine.redis.zadd(keys.ended("completed"), {task_id: 1})
-    assert survey(machine) == {"in_two": 2}
+    assert check_consistency(machine) == {"in_two": 2}
     assert counts(machine) == {TaskState.SCHEDULED: 1}
 
 
 def test_a_scheduled_and_retrying_task_keeps_its_place_in_rqs_registry(machine: Machine) -> None:
     [task_id] = submit(machine, 1, delay=timedelta(seconds=60))
     machine.redis.zadd(keys.retrying("normal"), {task_id: 1})
-    survey(machine)
+    check_consistency(machine)
     assert machine.redis.zscore(keys.rq_scheduled("normal"), task_id) is not None
 
 
@@ -149,23 +149,23 @@ def test_an_entry_without_a_record_is_removed(machine: Machine) -> None:
     ids = submit(machine, 3)
     machine.redis.delete(keys.rq_job(ids[1]))
     machine.redis.zadd(keys.scheduled("high"), {"ghost": 1})
-    assert survey(machine)["without_record"] == 2
+    assert check_consistency(machine)["without_record"] == 2
     assert counts(machine) == {TaskState.PENDING: 2}
-    assert survey(machine) == {}
+    assert check_consistency(machine) == {}
 
 
 def test_a_record_that_no_list_knows_is_found_again(machine: Machine) -> None:
     [task_id] = submit(machine)
     for key in (keys.TASKS, keys.pending("normal"), keys.tasks_of_type("noop"), keys.rq_queue("normal")):
         machine.redis.delete(key)
-    survey(machine)
+    check_consistency(machine)
     assert claim(machine, 5) == [task_id]
 
 
 def test_a_record_without_a_state_becomes_a_dead_letter(machine: Machine) -> None:
     [task_id] = submit(machine)
     machine.redis.hset(keys.rq_job(task_id), "state", "dreaming")
-    assert survey(machine)["unreadable"] == 1
+    assert check_consistency(machine)["unreadable"] == 1
     assert counts(machine) == {TaskState.FAILED: 1}
 
 
@@ -184,7 +184,7 @@ def test_a_batch_goes_on_and_ends_although_one_of_its_records_was_damaged(
         machine.redis.hdel(keys.rq_job(first), field)
     else:
         machine.redis.hset(keys.rq_job(first), field, value)
-    assert survey(machine)["unreadable"] == 1
+    assert check_consistency(machine)["unreadable"] == 1
     assert claim(machine, 5) == [second]
     machine.scripts.cancel(second, "enough")
     machine.redis.zadd(keys.LEASES, {second: 1})
@@ -200,13 +200,13 @@ def test_a_batch_goes_on_and_ends_although_one_of_its_records_was_damaged(
 
 def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> None:
     machine.redis.hset("rq:job:stranger", mapping={"data": "x", "status": "queued"})
-    assert survey(machine) == {}
+    assert check_consistency(machine) == {}
     assert machine.redis.hgetall("rq:job:stranger") == {b"data": b"x", b"status": b"queued"}
 
 
 def test_the_walk_goes_on_where_it_stopped_and_each_round_is_bounded(machine: Machine) -> None:
     submit(machine, 500)
-    looked = [machine.scripts.survey(list(QUEUES), LEASE, 100, Permit())[0] for _ in range(4)]
+    looked = [machine.scripts.check_consistency(list(QUEUES), LEASE, 100, FencingToken())[0] for _ in range(4)]
     assert looked == [100] * 4
     cursor = machine.redis.hgetall(keys.RECOVERY_CURSOR)
     assert cursor[b"source"] == keys.TASKS.encode()

@@ -17,10 +17,10 @@ from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.errors import ScheduleNotFound, StepRefused
 from shared.observability.tracing import Tracing
 from shared.redis import keys
-from shared.stores.locks import Lock, NoLocks, Permit
+from shared.stores.locks import FencingToken, Lock, NoLocks
 from shared.stores.queues import Queues
 from shared.stores.rq_schedules import ScheduleEntries
-from shared.stores.schedules import Fired, Timetable
+from shared.stores.schedules import Fired, ScheduleStore
 from shared.stores.tasks import Filter, Records
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.jobs.schedules import Schedules
@@ -37,9 +37,11 @@ def schedule(name: str = "tick", **fields: Any) -> Schedule:
     return Schedule(**{"name": name, "type": "noop", "queue": "normal", **given, **fields})
 
 
-def fire(machine: Machine, timetable: Timetable | None = None, permit: Permit | None = None) -> Fired:
+def fire(
+    machine: Machine, schedule_store: ScheduleStore | None = None, fencing_token: FencingToken | None = None
+) -> Fired:
     fired = Fired()
-    (timetable or Timetable(machine.scripts)).fire_due(permit or Permit(), GRACE, fired)
+    (schedule_store or ScheduleStore(machine.scripts)).fire_due(fencing_token or FencingToken(), GRACE, fired)
     return fired
 
 
@@ -54,20 +56,20 @@ def run(machine: Machine) -> None:
 
 
 def test_a_due_time_becomes_a_task_and_the_next_one_waits(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    assert timetable.put(schedule()) == "created"
+    schedule_store = ScheduleStore(machine.scripts)
+    assert schedule_store.put(schedule()) == "created"
     assert fire(machine).tasks == 0
     machine.advance(60)
     assert fire(machine).tasks == 1
     assert fire(machine).tasks == 0
     assert list(tasks(machine)) == ["tick-20270115T080100Z"]
-    stored = timetable.get("tick")
+    stored = schedule_store.get("tick")
     assert stored.due == instant(machine.clock.now_us) + timedelta(seconds=60)
     assert (stored.fired, stored.last_task) == (1, "tick-20270115T080100Z")
 
 
 def test_the_task_is_one_like_any_other(machine: Machine) -> None:
-    Timetable(machine.scripts).put(
+    ScheduleStore(machine.scripts).put(
         schedule(data='{"n": 1}', tags=("report",), timeout=5.0, expires_in=30.0, retry={"max_retries": 1})
     )
     machine.advance(60)
@@ -83,7 +85,7 @@ def test_the_task_is_one_like_any_other(machine: Machine) -> None:
 
 def test_its_task_stands_under_a_limit_and_tells_somebody(machine: Machine) -> None:
     hook = Webhook(url="https://shop.example/hooks", events=("completed",))
-    Timetable(machine.scripts).put(schedule(limit_key="partner", fair_key="shop-7", webhook=hook))
+    ScheduleStore(machine.scripts).put(schedule(limit_key="partner", fair_key="shop-7", webhook=hook))
     machine.advance(60)
     fire(machine)
     task = Records(machine.scripts, ["normal"]).get("tick-20270115T080100Z")
@@ -92,9 +94,9 @@ def test_its_task_stands_under_a_limit_and_tells_somebody(machine: Machine) -> N
 
 def test_eight_at_once_make_one_task_of_each_due_time(redis_client: Redis) -> None:
     machine = Machine(redis_client)
-    timetable = Timetable(machine.scripts)
+    schedule_store = ScheduleStore(machine.scripts)
     for number in range(10):
-        timetable.put(schedule(f"s{number}", interval=1, missed=Missed.ALL))
+        schedule_store.put(schedule(f"s{number}", interval=1, missed=Missed.ALL))
     made = 0
     with ThreadPoolExecutor(8) as pool:
         for _ in range(6):
@@ -106,8 +108,8 @@ def test_eight_at_once_make_one_task_of_each_due_time(redis_client: Redis) -> No
 
 
 def test_a_step_sent_twice_after_a_lost_answer_changes_nothing(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule())
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule())
     machine.advance(60)
     sent: list[tuple[Any, ...]] = []
     call = machine.scripts.call
@@ -123,26 +125,26 @@ def test_a_step_sent_twice_after_a_lost_answer_changes_nothing(machine: Machine)
     fire(machine)
     assert len(sent) == 1
     assert len(tasks(machine)) == 1
-    assert timetable.get("tick").fired == 1
+    assert schedule_store.get("tick").fired == 1
 
 
 def test_a_late_holder_of_the_lock_makes_no_task(machine: Machine) -> None:
-    Timetable(machine.scripts).put(schedule())
+    ScheduleStore(machine.scripts).put(schedule())
     held = machine.instance("hk-1").acquire(Lock(name="schedules", at_most=timedelta(seconds=30)))
     assert held is not None
     machine.advance(60)
     with pytest.raises(StepRefused):
-        fire(machine, permit=held.permit)
+        fire(machine, fencing_token=held.fencing_token)
     assert tasks(machine) == {}
 
 
 @pytest.mark.parametrize(("missed", "made", "passed"), [(Missed.SKIP, 1, 10), (Missed.ONCE, 1, 10), (Missed.ALL, 6, 5)])
 def test_of_eleven_due_times_ten_are_missed(machine: Machine, missed: Missed, made: int, passed: int) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule(missed=missed, missed_limit=5))
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule(missed=missed, missed_limit=5))
     machine.advance(661)
     assert fire(machine).tasks == made
-    stored = timetable.get("tick")
+    stored = schedule_store.get("tick")
     assert (stored.fired, stored.missed) == (made, passed)
     assert stored.due == instant(machine.clock.now_us) + timedelta(seconds=59)
 
@@ -158,17 +160,17 @@ def test_of_eleven_due_times_ten_are_missed(machine: Machine, missed: Missed, ma
 def test_when_the_last_task_still_waits(
     machine: Machine, overlap: Overlap, states: list[TaskState], skipped: int
 ) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule(overlap=overlap))
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule(overlap=overlap))
     for _ in range(2):
         machine.advance(60)
         fire(machine)
     assert list(tasks(machine).values()) == states
-    assert timetable.get("tick").overlaps == skipped
+    assert schedule_store.get("tick").overlaps == skipped
 
 
 def test_cancelling_the_older_asks_the_worker_that_runs_it(machine: Machine) -> None:
-    Timetable(machine.scripts).put(schedule(overlap=Overlap.CANCEL))
+    ScheduleStore(machine.scripts).put(schedule(overlap=Overlap.CANCEL))
     machine.advance(60)
     fire(machine)
     run(machine)
@@ -178,132 +180,132 @@ def test_cancelling_the_older_asks_the_worker_that_runs_it(machine: Machine) -> 
 
 
 def test_a_full_queue_makes_the_due_time_wait(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts, max_queue_length=1)
-    timetable.put(schedule())
+    schedule_store = ScheduleStore(machine.scripts, max_queue_length=1)
+    schedule_store.put(schedule())
     machine.advance(60)
-    assert fire(machine, timetable).tasks == 1
+    assert fire(machine, schedule_store).tasks == 1
     machine.advance(60)
-    assert fire(machine, timetable).tasks == 0
+    assert fire(machine, schedule_store).tasks == 0
     run(machine)
-    assert fire(machine, timetable).tasks == 1
+    assert fire(machine, schedule_store).tasks == 1
     assert list(tasks(machine)) == ["tick-20270115T080200Z", "tick-20270115T080100Z"]
 
 
-def keeper_of(machine: Machine, timetable: Timetable) -> tuple[Housekeeper, Schedules]:
+def keeper_of(machine: Machine, schedule_store: ScheduleStore) -> tuple[Housekeeper, Schedules]:
     """A housekeeper that looks at the schedules once an hour."""
-    job = Schedules(timetable, timedelta(hours=1), GRACE, Lateness("late", "How late."))
+    job = Schedules(schedule_store, timedelta(hours=1), GRACE, Lateness("late", "How late."))
     turns = RoundByRound(NoLocks(), Lock(name=job.name, at_most=timedelta(seconds=30)), "hk-1")
     return Housekeeper("hk-1", {job: turns}, NoLocks(), LockMetrics(), Tracing("housekeeper", Settings())), job
 
 
 def test_more_schedules_of_one_due_time_than_a_round_looks_at_have_their_tasks_at_once(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
+    schedule_store = ScheduleStore(machine.scripts)
     for number in range(250):
-        timetable.put(schedule(f"s{number}", missed=Missed.SKIP))
+        schedule_store.put(schedule(f"s{number}", missed=Missed.SKIP))
     machine.advance(60)
-    keeper, job = keeper_of(machine, timetable)
+    keeper, job = keeper_of(machine, schedule_store)
     assert keeper.run_once(job) == 250
     assert machine.redis.zcard(keys.TASKS) == 250
     assert (job.total.tasks, job.total.missed) == (250, 0)
 
 
 def test_nobody_looks_again_at_once_at_schedules_that_have_to_wait(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts, max_queue_length=1)
+    schedule_store = ScheduleStore(machine.scripts, max_queue_length=1)
     for number in range(105):
-        timetable.put(schedule(f"s{number}"))
+        schedule_store.put(schedule(f"s{number}"))
     machine.advance(60)
-    keeper, job = keeper_of(machine, timetable)
+    keeper, job = keeper_of(machine, schedule_store)
     assert keeper.run_once(job) == 1
     assert keeper.records[job.name].runs == 2
 
 
 def test_putting_the_same_again_changes_nothing_and_another_spec_starts_anew(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule())
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule())
     machine.advance(30)
-    due = timetable.get("tick").due
-    assert timetable.put(schedule()) == "unchanged"
-    assert timetable.get("tick").due == due
-    assert timetable.put(schedule(interval=120)) == "changed"
-    assert timetable.get("tick").due == instant(machine.clock.now_us) + timedelta(seconds=120)
+    due = schedule_store.get("tick").due
+    assert schedule_store.put(schedule()) == "unchanged"
+    assert schedule_store.get("tick").due == due
+    assert schedule_store.put(schedule(interval=120)) == "changed"
+    assert schedule_store.get("tick").due == instant(machine.clock.now_us) + timedelta(seconds=120)
 
 
 def test_a_schedule_of_webhooks_that_an_earlier_version_stored_is_paused_instead_of_fired(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule("forged", type=WEBHOOK_TYPE))
-    timetable.put(schedule())
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule("forged", type=WEBHOOK_TYPE))
+    schedule_store.put(schedule())
     machine.advance(60)
     fired = fire(machine)
     assert (fired.tasks, fired.refused) == (1, 1)
     assert [task[:4] for task in tasks(machine)] == ["tick"]
-    paused = timetable.get("forged").paused
+    paused = schedule_store.get("forged").paused
     assert paused is not None
     assert "webhooks only" in paused["reason"]
     machine.advance(60)
     assert fire(machine).refused == 0
-    timetable.resume("forged")
+    schedule_store.resume("forged")
     machine.advance(60)
     assert fire(machine).refused == 1
 
 
 def test_a_paused_schedule_makes_nothing_and_does_not_make_up_for_it(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule())
-    stored = timetable.pause("tick", "maintenance")
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule())
+    stored = schedule_store.pause("tick", "maintenance")
     assert (stored.due, stored.paused) == (None, {"reason": "maintenance"})
     machine.advance(600)
     assert fire(machine).tasks == 0
-    timetable.resume("tick")
+    schedule_store.resume("tick")
     assert fire(machine).tasks == 0
     machine.advance(60)
     assert fire(machine).tasks == 1
 
 
 def test_a_deleted_schedule_is_gone_and_its_tasks_stay(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule())
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule())
     machine.advance(60)
     fire(machine)
-    timetable.delete("tick")
+    schedule_store.delete("tick")
     with pytest.raises(ScheduleNotFound):
-        timetable.get("tick")
+        schedule_store.get("tick")
     with pytest.raises(ScheduleNotFound):
-        timetable.delete("tick")
+        schedule_store.delete("tick")
     machine.advance(60)
     assert fire(machine).tasks == 0
     assert len(tasks(machine)) == 1
 
 
 def test_a_file_creates_changes_and_removes_only_its_own(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule("by_hand"))
-    first = timetable.declare([schedule("a"), schedule("b"), schedule("c")])
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule("by_hand"))
+    first = schedule_store.declare([schedule("a"), schedule("b"), schedule("c")])
     assert str(first) == "created a, b, c"
-    second = timetable.declare([schedule("a"), schedule("b", interval=5)])
+    second = schedule_store.declare([schedule("a"), schedule("b", interval=5)])
     assert str(second) == "changed b; removed c"
-    assert str(timetable.declare([schedule("a"), schedule("b", interval=5)])) == "nothing changed"
-    page = timetable.page(10)
+    assert str(schedule_store.declare([schedule("a"), schedule("b", interval=5)])) == "nothing changed"
+    page = schedule_store.page(10)
     sources = {item.schedule.name: item.source for item in page.items}
     assert sources == {"a": "file", "b": "file", "by_hand": "api"}
     assert page.after is None
 
 
 def test_pages_are_by_name(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
+    schedule_store = ScheduleStore(machine.scripts)
     for name in "dacb":
-        timetable.put(schedule(name))
-    page = timetable.page(3)
+        schedule_store.put(schedule(name))
+    page = schedule_store.page(3)
     assert ([item.schedule.name for item in page.items], page.after) == (["a", "b", "c"], "c")
-    assert [item.schedule.name for item in timetable.page(3, "c").items] == ["d"]
+    assert [item.schedule.name for item in schedule_store.page(3, "c").items] == ["d"]
 
 
 def test_rq_schedulers_own_list_shows_our_entries_with_their_times(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule("a"))
-    timetable.put(schedule("b", cron="0 3 * * *"))
-    timetable.put(schedule("c"))
-    timetable.pause("c", "not now")
-    dues = {name: timetable.get(name).due for name in "ab"}
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule("a"))
+    schedule_store.put(schedule("b", cron="0 3 * * *"))
+    schedule_store.put(schedule("c"))
+    schedule_store.pause("c", "not now")
+    dues = {name: schedule_store.get(name).due for name in "ab"}
     shown = ScheduleEntries(machine.redis).by_name()
     assert {name: at.isoformat() + "+00:00" for name, at in shown.items()} == {
         name: due.isoformat() for name, due in dues.items() if due
@@ -321,25 +323,25 @@ def test_rq_schedulers_own_loop_refuses_to_run(machine: Machine) -> None:
 
 
 def test_the_list_of_due_times_is_rebuilt_when_it_was_deleted(machine: Machine) -> None:
-    Timetable(machine.scripts).put(schedule())
+    ScheduleStore(machine.scripts).put(schedule())
     machine.redis.delete(keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES)
     machine.advance(60)
     assert fire(machine).tasks == 1
 
 
 def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule("a"))
-    timetable.put(schedule("b"))
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule("a"))
+    schedule_store.put(schedule("b"))
     machine.redis.hset(keys.schedule("a"), "spec", "{")
     machine.advance(60)
     assert fire(machine).tasks == 1
 
 
 def test_run_now_is_beside_the_due_times(machine: Machine) -> None:
-    timetable = Timetable(machine.scripts)
-    timetable.put(schedule())
-    due = timetable.get("tick").due
+    schedule_store = ScheduleStore(machine.scripts)
+    schedule_store.put(schedule())
+    due = schedule_store.get("tick").due
     Queues(machine.scripts, {"normal": 1}).submit([task_now(schedule(), new_task_id())])
     assert len(tasks(machine)) == 1
-    assert timetable.get("tick").due == due
+    assert schedule_store.get("tick").due == due

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from shared.domain.task import TaskState
-from shared.errors import WrongFormat
+from shared.errors import IncompatibleSchema
 from shared.redis import keys, schema_version
 from shared.redis.client import connect, translated
 from tests.harness import System, wait_until
@@ -51,7 +51,7 @@ def test_connections_made_before_the_format_changed_cannot_write(system: System)
         assert ours.ping()
         system.redis.set(keys.FORMAT, schema_version.FORMAT + 1)
         before = system.redis.dbsize()
-        with pytest.raises(WrongFormat, match="another version has taken over"), translated():
+        with pytest.raises(IncompatibleSchema, match="another version has taken over"), translated():
             system.submit("noop")
         assert system.redis.dbsize() == before
 

@@ -36,7 +36,9 @@ class MaxElements(Collector):
         return sum((self._trim(state, limit, held) for state, limit in self.limits.items() if limit), RunResult())
 
     def _trim(self, state: TaskState, limit: int, held: HeldLock) -> RunResult:
-        trimmed = removed_until_done(held, lambda: self.scripts.trim(state, limit, BATCH, held.permit), BATCH, ROUNDS)
+        trimmed = removed_until_done(
+            held, lambda: self.scripts.trim(state, limit, BATCH, held.fencing_token), BATCH, ROUNDS
+        )
         self.removed[state] += trimmed.done
         if trimmed.done:
             log.warning(

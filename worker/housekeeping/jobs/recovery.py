@@ -49,8 +49,10 @@ class Recovery:
         self.foreign: dict[str, int] = {}
 
     def run(self, held: HeldLock) -> RunResult:
-        damaged = RunResult(self.scripts.mend(held.permit))
-        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + RunResult(self._survey(held))
+        damaged = RunResult(self.scripts.quarantine(held.fencing_token))
+        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + RunResult(
+            self._check_consistency(held)
+        )
         self._note_foreign()
         return done
 
@@ -59,7 +61,7 @@ class Recovery:
 
         def put_back() -> int:
             nonlocal many
-            count = self.scripts.recover(queue, to_us(self.grace), BATCH, held.permit)
+            count = self.scripts.recover(queue, to_us(self.grace), BATCH, held.fencing_token)
             many = count < 0
             return max(count, 0)
 
@@ -75,7 +77,7 @@ class Recovery:
         found = RunResult()
         for lost in without_ticket(self.scripts.redis, queue, whole):
             held.check()
-            found += RunResult(self.scripts.reticket(queue, to_us(self.grace), lost, held.permit))
+            found += RunResult(self.scripts.restore_entries(queue, to_us(self.grace), lost, held.fencing_token))
         return found
 
     def _note_foreign(self) -> None:
@@ -94,12 +96,14 @@ class Recovery:
                 )
         self.foreign = counts
 
-    def _survey(self, held: HeldLock) -> int:
+    def _check_consistency(self, held: HeldLock) -> int:
         wrong: Counter[str] = Counter()
         left = self.walk
         while left > 0:
             held.check()
-            looked, found = self.scripts.survey(self.queues, to_us(self.lease), min(STEP, left), held.permit)
+            looked, found = self.scripts.check_consistency(
+                self.queues, to_us(self.lease), min(STEP, left), held.fencing_token
+            )
             wrong.update(found)
             left -= max(looked, 1)
             if looked < STEP:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shared.stores.locks import HeldLock
-from shared.stores.schedules import Fired, Timetable
+from shared.stores.schedules import Fired, ScheduleStore
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.registry import RunResult
 
@@ -19,8 +19,10 @@ class Schedules(Collector):
 
     name = "schedules"
 
-    def __init__(self, timetable: Timetable, interval: timedelta, grace: timedelta, lateness: Lateness) -> None:
-        self.timetable = timetable
+    def __init__(
+        self, schedule_store: ScheduleStore, interval: timedelta, grace: timedelta, lateness: Lateness
+    ) -> None:
+        self.schedule_store = schedule_store
         self.interval = interval
         self.grace = grace
         self.lateness = lateness
@@ -29,7 +31,7 @@ class Schedules(Collector):
     def run(self, held: HeldLock) -> RunResult:
         held.check()
         before, self.total.lateness = self.total.tasks, []
-        more = self.timetable.fire_due(held.permit, self.grace, self.total)
+        more = self.schedule_store.fire_due(held.fencing_token, self.grace, self.total)
         for seconds in self.total.lateness:
             self.lateness.add(seconds, 1)
         return RunResult(self.total.tasks - before, more)

@@ -56,7 +56,7 @@ class Timeout:
         return ended
 
     def _reap(self, held: HeldLock) -> int:
-        reaped = self.scripts.reap(BATCH, self.max_crashes, held.permit, self.lease_us, self.patience_us)
+        reaped = self.scripts.reap(BATCH, self.max_crashes, held.fencing_token, self.lease_us, self.patience_us)
         for each in reaped:
             traceparent = read_traceparent(each.meta)
             _log(each, traceparent)
@@ -68,7 +68,7 @@ class Timeout:
         """The span of an attempt that its worker can tell nothing of any more."""
         subject = Subject(id=lost.id, type=lost.type, queue=lost.queue, attempt=lost.attempt)
         now = time.time_ns()
-        span = self.tracing.untold(subject, traceparent, now - lost.ran_us * 1000)
+        span = self.tracing.crashed_attempt(subject, traceparent, now - lost.ran_us * 1000)
         span.set_attribute("messaging.client.id", lost.worker)
         error = {"type": "LeaseLost", "message": f"worker {lost.worker} stopped extending its lease"}
         self.tracing.end_attempt(span, subject, "failed" if lost.state == "failed" else "lost", error, now)

@@ -42,15 +42,15 @@ class Ttl:
         self.interval = interval
 
     def run(self, held: HeldLock) -> RunResult:
-        done = until_done(held, lambda: self.scripts.expire(BATCH, held.permit), BATCH, ROUNDS)
-        done += until_done(held, lambda: self.scripts.refused(REFUSED, held.permit), REFUSED, ROUNDS)
+        done = until_done(held, lambda: self.scripts.expire(BATCH, held.fencing_token), BATCH, ROUNDS)
+        done += until_done(held, lambda: self.scripts.refused(REFUSED, held.fencing_token), REFUSED, ROUNDS)
         keep_types = to_us(self.type_retention)
-        done += until_done(held, lambda: self.scripts.types_prune(keep_types, BATCH, held.permit), BATCH, ROUNDS)
-        step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.permit)
+        done += until_done(held, lambda: self.scripts.types_prune(keep_types, BATCH, held.fencing_token), BATCH, ROUNDS)
+        step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.fencing_token)
         done += until_done(held, step, BATCH, ROUNDS)
         return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)
 
     def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> RunResult:
         return removed_until_done(
-            held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.permit), BATCH, ROUNDS
+            held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.fencing_token), BATCH, ROUNDS
         )

@@ -51,7 +51,7 @@ class Unlock:
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)
         # Claims do this too; it is for the time when nobody claims.
-        settled = until_done(held, lambda: self.scripts.settle(BATCH, held.permit), BATCH, ROUNDS)
+        settled = until_done(held, lambda: self.scripts.run_deferred(BATCH, held.fencing_token), BATCH, ROUNDS)
         return sum((moved for moved, _ in answers), settled)
 
     def _unlock(self, queue: str, held: HeldLock) -> tuple[RunResult, Exception | None]:
@@ -59,7 +59,7 @@ class Unlock:
         try:
             for _ in range(ROUNDS):
                 held.check()
-                count, late_us, _ = self.scripts.promote(queue, BATCH, held.permit)
+                count, late_us, _ = self.scripts.promote(queue, BATCH, held.fencing_token)
                 self.lateness.add(late_us / 1_000_000, count)
                 moved += count
                 if count:

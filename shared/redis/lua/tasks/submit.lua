@@ -7,7 +7,7 @@
 --   names, whose it is, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
 --   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
 --   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with
---   `webhook` (see `_hooks.lua`).
+--   `webhook` (see `_webhooks.lua`).
 -- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
 -- Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
 -- {"existing", that task's id, its state, its queue}.
@@ -63,7 +63,7 @@ local function write_list(key, list)
 end
 
 -- Who meets a damaged key goes on with all the rest, and says so at the end: what is stored is counted in its batch and
--- stands in line, and the step that is run again (see `_careful.lua`) adds what is missing.
+-- stands in line, and the step that is run again (see `_quarantine.lua`) adds what is missing.
 local failure
 local function attempt(step, ...)
   local whole, problem = pcall(step, ...)

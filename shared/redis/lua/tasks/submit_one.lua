@@ -9,7 +9,7 @@ local LIMITS, DUE, FAIR, own_limit = 'taskqueue:limits', 'taskqueue:limits:due',
 if redis.call('EXISTS', LIMITS, DUE, FAIR) > 0 and (redis.call('HEXISTS', LIMITS, own_limit) == 1 or
   redis.call('ZSCORE', DUE, own_limit) or redis.call('ZSCORE', DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
 local known = redis.call('HGET', job_key(id), 'state')
--- Run again with care (see `_careful.lua`), it finds what it had stored when damage stopped it. That is in no line yet,
+-- Run again with care (see `_quarantine.lua`), it finds what it had stored when damage stopped it. That is in no line yet,
 -- so it begins anew.
 local stopped = known and redis.careful and (known == 'pending' or known == 'scheduled') and
   not redis.call('ZSCORE', index_key(known, queue), id)

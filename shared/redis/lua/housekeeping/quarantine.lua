@@ -1,7 +1,7 @@
 -- Sets aside the keys of the whole system, and of each queue, that hold another type than theirs.
 -- ARGV: now, lock and token of the caller, then names and types in turns; a name that ends with a colon is of each queue.
 -- Returns the names of those that it set aside and what they held, in turns.
--- It is always run with `_careful.lua` in front, whose `put_away` it uses.
+-- It is always run with `_quarantine.lua` in front, whose `put_away` it uses.
 if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
 write_even_when_full()
 local found = {}
