@@ -15,7 +15,7 @@ class Server(server.Server):
     untaken_answers = 32 << 20
 
 
-class Intake(server.Intake):
+class HTTPServer(server.HTTPServer):
     """The process of gunicorn's."""
 
     server_class = Server

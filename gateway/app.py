@@ -14,20 +14,20 @@ from flask import Flask, Response
 from redis import Redis
 from werkzeug.routing import BaseConverter
 
-from gateway.auth.authenticator import Door
-from gateway.circuit_breaker import Breaker
-from gateway.events.broadcaster import Announcer
+from gateway.auth.authenticator import Authenticator
+from gateway.circuit_breaker import CircuitBreaker
+from gateway.events.broadcaster import Broadcaster
 from gateway.http import errors, middleware
 from gateway.http.endpoints import Guards, Limits, register
 from gateway.http.openapi import document
 from gateway.metrics import Metrics
-from gateway.metrics_federation import Sources
+from gateway.metrics_federation import MetricsFederation
 from gateway.readiness import Readiness
 from gateway.routes.batch_progress import BatchRoutes
 from gateway.routes.batches import BatchSubmission
 from gateway.routes.dead_letters import DeadLetterRoutes
 from gateway.routes.documentation import Documentation
-from gateway.routes.events import EventRoutes, Outlook
+from gateway.routes.events import EventRoutes, Poller
 from gateway.routes.health import HealthRoutes
 from gateway.routes.keys import KeyRoutes
 from gateway.routes.limits import LimitRoutes
@@ -38,9 +38,9 @@ from gateway.routes.schedules import ScheduleRoutes
 from gateway.routes.tasks import Tasks
 from gateway.routes.types import TypeRoutes
 from gateway.routes.workers import WorkerRoutes
-from gateway.tasks.batch_planner import BatchIntake
-from gateway.tasks.task_factory import Submissions
-from gateway.tasks.type_cache import Catalogue
+from gateway.tasks.batch_planner import BatchPlanner
+from gateway.tasks.task_factory import TaskFactory
+from gateway.tasks.type_cache import TypeCache
 from shared.config.settings import Settings
 from shared.domain.task import TASK_ID
 from shared.observability.instrumentation import trace_redis, trace_requests
@@ -112,31 +112,31 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
     workers = Workers(redis, settings.lease())
-    catalogue = Catalogue(TaskTypes(redis), refuse_without_worker=settings.refuse_without_worker)
+    type_cache = TypeCache(TaskTypes(redis), refuse_without_worker=settings.refuse_without_worker)
     policy = settings.retry_policy
     context = _limits(settings).context
-    intake = Submissions(catalogue, metrics, tracing, settings.default_priority, context)
+    intake = TaskFactory(type_cache, metrics, tracing, settings.default_priority, context)
     batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
-    breaker = Breaker()
+    circuit_breaker = CircuitBreaker()
     routes = (
         Tasks(
             queues=queues,
             records=records,
-            catalogue=catalogue,
+            type_cache=type_cache,
             intake=intake,
             idempotency=idempotency,
             policy=policy,
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        BatchSubmission(BatchIntake(queues, batches, intake), idempotency, app.config["STOPPING"]),
+        BatchSubmission(BatchPlanner(queues, batches, intake), idempotency, app.config["STOPPING"]),
         BatchRoutes(batches),
-        EventRoutes(Announcer(Outlook(records, batches), app.config["STOPPING"])),
+        EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
         WorkerRoutes(workers),
-        TypeRoutes(catalogue, policy),
+        TypeRoutes(type_cache, policy),
         QueueRoutes(queues, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockAdmin(scripts)),
@@ -144,18 +144,25 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         ScheduleRoutes(
             ScheduleStore(scripts, settings.max_queue_length),
             queues,
-            catalogue,
+            type_cache,
             metrics,
             tracing,
             settings.default_priority,
         ),
-        HealthRoutes(settings, queues, workers, Readiness(scripts, catalogue), version(), breaker, ring.required),
-        MetricsRoutes(metrics, Sources(settings.metrics_sources)),
+        HealthRoutes(
+            settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, ring.required
+        ),
+        MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources)),
     )
-    guards = Guards(limits=_limits(settings), breaker=breaker, door=Door(ring, scripts, metrics), audit=Audit(redis))
+    guards = Guards(
+        limits=_limits(settings),
+        circuit_breaker=circuit_breaker,
+        authenticator=Authenticator(ring, scripts, metrics),
+        audit=Audit(redis),
+    )
     declared = [each for part in routes for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), ring.required)), guards)
-    app.extensions["door"] = guards.door
+    app.extensions["door"] = guards.authenticator
 
 
 def _limits(settings: Settings) -> Limits:

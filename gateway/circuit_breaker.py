@@ -22,7 +22,7 @@ LOOK = 2.0
 """Seconds that the one who looks may take before another looks too."""
 
 
-class Breaker:
+class CircuitBreaker:
     """Closed: everything passes. Open: everything is refused until a moment; then one passes, and decides."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

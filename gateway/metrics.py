@@ -42,7 +42,7 @@ class Metrics:
         self.shared_folder = shared_folder
         self.started = _Started(started_at or time.time())
         self.types: set[str] = set()
-        self.submissions = Counter(
+        self.task_factory = Counter(
             "task_submissions_total", "Tasks accepted.", ("priority", "type"), registry=self.registry
         )
         self.key_refusals = Counter(
@@ -73,7 +73,7 @@ class Metrics:
                 task_type = "other"
             else:
                 self.types.add(task_type)
-        self.submissions.labels(priority, task_type).inc(number)
+        self.task_factory.labels(priority, task_type).inc(number)
 
     def refused(self, reason: str) -> None:
         """A request was refused for its key: one of `REFUSED`, and never whose key it was."""

@@ -42,7 +42,7 @@ PREFIXES = (
 )  # fmt: skip
 
 
-class Sources:
+class MetricsFederation:
     """Other parts' addresses of metrics."""
 
     def __init__(self, addresses: Sequence[str], timeout: float = TIMEOUT) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gateway.tasks.type_cache import NO_TYPES, Catalogue
+from gateway.tasks.type_cache import NO_TYPES, TypeCache
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
@@ -18,9 +18,9 @@ FRESH = 1.0
 class Readiness:
     """What keeps submissions from being taken, asked of Redis at most once a second."""
 
-    def __init__(self, scripts: Scripts, catalogue: Catalogue, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, scripts: Scripts, type_cache: TypeCache, clock: Callable[[], float] = time.monotonic) -> None:
         self.scripts = scripts
-        self.catalogue = catalogue
+        self.type_cache = type_cache
         self.clock = clock
         self.lock = threading.Lock()
         self.outcome: StoreUnavailable | None = None
@@ -40,7 +40,7 @@ class Readiness:
             return [str(outcome)]
         if outcome:
             raise outcome
-        return [] if self.catalogue.names() else [NO_TYPES]
+        return [] if self.type_cache.names() else [NO_TYPES]
 
     def _ask(self) -> StoreUnavailable | None:
         try:

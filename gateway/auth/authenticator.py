@@ -24,7 +24,7 @@ from shared.redis.client import translated
 from shared.stores.api_keys import ApiKey, Keyring, Scope
 
 if TYPE_CHECKING:
-    from gateway.circuit_breaker import Breaker
+    from gateway.circuit_breaker import CircuitBreaker
     from gateway.metrics import Metrics
     from shared.redis.scripts import Scripts
 
@@ -41,7 +41,7 @@ ANYBODY = "the REST API"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Task Queue"'}
 
 
-class Purse:
+class TokenCache:
     """What this process knows of a key between two questions to Redis."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Purse:
             self.good_until = now + KEPT_SECONDS
 
 
-class Door:
+class Authenticator:
     """Lets requests in, or says why not and what to change; never which part of a key was right."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Door:
         self.scripts = scripts
         self.metrics = metrics
         self.clock = clock
-        self.purses: dict[str, Purse] = {}
+        self.token_caches: dict[str, TokenCache] = {}
 
-    def admit(self, scope: Scope | None) -> None:
+    def authenticate(self, scope: Scope | None) -> None:
         """Finds out who is asking, where it matters. Raises Refusal: 401 without a good key, 403 without the scope."""
         if scope is None or not self.ring.required:
             return
@@ -95,7 +95,7 @@ class Door:
             has = ", ".join(key.scopes)
             raise Refusal(errors.SCOPE, f"this takes the scope {scope}, and the key of {key.client} has {has}")
 
-    def charge(self, breaker: Breaker) -> None:
+    def take_tokens(self, circuit_breaker: CircuitBreaker) -> None:
         """Counts the request against the rate of its key, and notes that the key is used. Raises Refusal (429).
 
         Without Redis nothing is counted: an operator must get in just then.
@@ -103,27 +103,27 @@ class Door:
         key: ApiKey | None = g.get("api_key")
         if key is None:
             return
-        purse, now = self.purses.setdefault(key.id, Purse()), self.clock()
-        if (key.rate is None or purse.take(now)) and now < purse.noted_until:
+        token_cache, now = self.token_caches.setdefault(key.id, TokenCache()), self.clock()
+        if (key.rate is None or token_cache.take(now)) and now < token_cache.noted_until:
             return
         try:
-            with breaker.guarding():
-                self._ask(key, purse, now)
+            with circuit_breaker.guarding():
+                self._ask(key, token_cache, now)
         except StoreUnavailable as error:
             log.debug("the use of an API key is not noted", extra={"key": key.id, "why": str(error)})
 
-    def _ask(self, key: ApiKey, purse: Purse, now: float) -> None:
+    def _ask(self, key: ApiKey, token_cache: TokenCache, now: float) -> None:
         count, per = (key.rate.count, key.rate.per) if key.rate else (0.0, 1.0)
         wanted = max(1, int(count / per * AHEAD_SECONDS)) if key.rate else 0
         with translated():
             granted, wait = self.scripts.key_use(key.id, count / per, count, wanted)
-        purse.noted_until = now + NOTED_SECONDS
+        token_cache.noted_until = now + NOTED_SECONDS
         if wanted and not granted:
             self.metrics.refused("rate")
             headers = {"Retry-After": str(max(1, math.ceil(wait)))}
             rate = key.rate.text if key.rate else ""
             raise Refusal(errors.RATE, f"the key of {key.client} lets {rate} requests through", headers=headers)
-        purse.fill(granted - 1, now)
+        token_cache.fill(granted - 1, now)
 
 
 def actor() -> str:

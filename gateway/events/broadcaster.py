@@ -39,7 +39,7 @@ Subject = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """What is seen of a subject: an event, the last one when it has ended."""
 
     data: bytes
@@ -86,10 +86,10 @@ class Waiting:
 class Stream:
     """Somebody who watches something."""
 
-    def __init__(self, announcer: Announcer, subject: Subject, told: str | None) -> None:
-        self.announcer = announcer
+    def __init__(self, broadcaster: Broadcaster, subject: Subject, last_event_id: str | None) -> None:
+        self.broadcaster = broadcaster
         self.subject = subject
-        self.told = told
+        self.last_event_id = last_event_id
         """The id of the last event that he has."""
         self.sink: Sink | None = None
         self.spoke_at = time.monotonic()
@@ -100,46 +100,46 @@ class Stream:
 
     def close(self) -> None:
         """Nobody is there any more."""
-        self.announcer.forget(self)
+        self.broadcaster.forget(self)
 
-    def tell(self, sight: Sight | None, now: float) -> None:
+    def publish(self, snapshot: Snapshot | None, now: float) -> None:
         """Says what is new; None is what was removed."""
         if self.sink is None:
             # Its headers are not written yet; or never will be, as whoever asked has gone.
             if now - self.spoke_at > HEARTBEAT:
                 self.close()
             return
-        if sight is None:
-            self._say(b"event: gone\ndata: {}\n\n", now)
+        if snapshot is None:
+            self._publish(b"event: gone\ndata: {}\n\n", now)
             self.finish()
-        elif sight.id != self.told:
-            self.told = sight.id
-            self._say(sight.event(), now)
+        elif snapshot.id != self.last_event_id:
+            self.last_event_id = snapshot.id
+            self._publish(snapshot.event(), now)
         elif now - self.spoke_at >= HEARTBEAT:
-            self._say(_COMMENT, now)
-        if sight is not None and sight.ended:
+            self._publish(_COMMENT, now)
+        if snapshot is not None and snapshot.ended:
             self.finish()
 
     def breathe(self, now: float) -> None:
         """Says that it is alive, when it has been silent for long."""
         if self.sink is not None and now - self.spoke_at >= HEARTBEAT:
-            self._say(_COMMENT, now)
+            self._publish(_COMMENT, now)
 
     def finish(self) -> None:
         self.close()
         if self.sink is not None:
             self.sink.end()
 
-    def _say(self, data: bytes, now: float) -> None:
+    def _publish(self, data: bytes, now: float) -> None:
         self.spoke_at = now
         if self.sink is not None and not self.sink.send(data):
             self.close()
 
 
-Look = Callable[[Collection[Subject]], Mapping[Subject, Sight]]
+Look = Callable[[Collection[Subject]], Mapping[Subject, Snapshot]]
 
 
-class Announcer:
+class Broadcaster:
     """All streams of a process, and the thread that looks for them; it lives while there is one."""
 
     def __init__(self, look: Look, stopping: threading.Event, most: int = MOST) -> None:
@@ -150,16 +150,16 @@ class Announcer:
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
 
-    def open(self, subject: Subject, told: str | None) -> tuple[Stream | None, bytes]:
+    def open(self, subject: Subject, last_event_id: str | None) -> tuple[Stream | None, bytes]:
         """A stream, and the bytes that it begins with; without a stream when there is nothing more to come.
 
         Raises KeyError when there is no such subject, and Refusal when as many watch as may.
         """
-        sight = self.look([subject])[subject]
-        first = _BEGIN + (sight.event() if sight.id != told else b"")
-        if sight.ended:
-            return None, first if sight.id != told else b""
-        stream = Stream(self, subject, sight.id)
+        snapshot = self.look([subject])[subject]
+        first = _BEGIN + (snapshot.event() if snapshot.id != last_event_id else b"")
+        if snapshot.ended:
+            return None, first if snapshot.id != last_event_id else b""
+        stream = Stream(self, subject, snapshot.id)
         with self.lock:
             if len(self.streams) >= self.most:
                 headers = {"Retry-After": str(errors.RETRY_AFTER)}
@@ -203,4 +203,4 @@ class Announcer:
         sights = self.look({stream.subject for stream in streams})
         now = time.monotonic()
         for stream in streams:
-            stream.tell(sights.get(stream.subject), now)
+            stream.publish(sights.get(stream.subject), now)

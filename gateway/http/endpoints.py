@@ -31,8 +31,8 @@ from shared.stores.idempotency import Request
 if TYPE_CHECKING:
     from flask import Flask
 
-    from gateway.auth.authenticator import Door
-    from gateway.circuit_breaker import Breaker
+    from gateway.auth.authenticator import Authenticator
+    from gateway.circuit_breaker import CircuitBreaker
     from shared.stores.audit import Audit
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class AuditAction:
     """What somebody did, and to what: `about` has the names of the path's parameters in braces."""
 
     what: str
@@ -84,7 +84,7 @@ class Endpoint:
     """Whether it answers with a stream of events, and honours the header Last-Event-ID."""
     scope: Scope | None = Scope.ADMIN
     """What a key must be for; None: everybody may. `endpoint` says read for a GET that names none."""
-    act: Act | None = None
+    act: AuditAction | None = None
     """What the audit record says of it."""
     idempotent: bool = False
     """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None. Its class can
@@ -112,8 +112,8 @@ class Guards:
     """What stands before every endpoint, and the record of what was done behind it."""
 
     limits: Limits
-    breaker: Breaker
-    door: Door
+    circuit_breaker: CircuitBreaker
+    authenticator: Authenticator
     audit: Audit
 
 
@@ -174,9 +174,9 @@ class _View:
     guards: Guards
 
     def __call__(self, **arguments: Any) -> Response:
-        self.guards.door.admit(self.about.scope)
+        self.guards.authenticator.authenticate(self.about.scope)
         if self.about.store:
-            self.guards.door.charge(self.guards.breaker)
+            self.guards.authenticator.take_tokens(self.guards.circuit_breaker)
         lines = self.about.lines and request.mimetype == ndjson.MEDIA_TYPE
         _check_accept(ndjson.MEDIA_TYPE if lines else self.about.produces)
         if self.about.query is not None:
@@ -199,7 +199,7 @@ class _View:
 
     def _answer(self, **arguments: Any) -> Response:
         note_what_is_sent()
-        with self.guards.breaker.guarding() if self.about.store else nullcontext():
+        with self.guards.circuit_breaker.guarding() if self.about.store else nullcontext():
             reply = self.function(**arguments)
             if self.about.act is not None:
                 _record(self.guards.audit, self.about.act, arguments, reply)
@@ -209,11 +209,11 @@ class _View:
         if not self.about.idempotent or g.request_key is None:
             return None
         routes: Replaying = self.function.__self__  # type: ignore[attr-defined]  # endpoints are methods
-        with self.guards.breaker.guarding():
+        with self.guards.circuit_breaker.guarding():
             return routes.replay(g.request_key, value)
 
 
-def _record(audit: Audit, act: Act, arguments: Mapping[str, Any], reply: Reply) -> None:
+def _record(audit: Audit, act: AuditAction, arguments: Mapping[str, Any], reply: Reply) -> None:
     """Writes down what was done, and by whom."""
     given = arguments.get("body") or arguments.get("query")
     reason = getattr(given, "reason", None) or reply.noted

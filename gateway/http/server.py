@@ -213,7 +213,7 @@ class Server(server.Server):
         return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)
 
 
-class Intake(server.Intake):
+class HTTPServer(server.HTTPServer):
     """A process of gunicorn's."""
 
     server_class = Server

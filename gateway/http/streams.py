@@ -281,7 +281,7 @@ class Streams:
     @contextmanager
     def _place(self, connection: Connection) -> Iterator[bool]:
         """A place among those that are answered, and whether there is one."""
-        if not (self.free.acquire(blocking=False) or (self._make_room() and self.free.acquire(timeout=ROOM_WITHIN))):
+        if not (self.free.acquire(blocking=False) or (self._free_place() and self.free.acquire(timeout=ROOM_WITHIN))):
             yield False
             return
         with self.lock:
@@ -307,7 +307,7 @@ class Streams:
             with self.lock:
                 self.lingering -= counted
 
-    def _make_room(self) -> bool:
+    def _free_place(self) -> bool:
         """Tells the stream that has waited longest for its sender to leave; whether one is about to."""
         with self.lock:
             slow = [each for each in self.open if each.slow and not each.leaves]

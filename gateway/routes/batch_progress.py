@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway import present, schemas
 from gateway.http import errors
-from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.routes.tasks import bad_cursor
 from shared.stores.api_keys import Scope
 from shared.stores.batches import Batches
@@ -71,7 +71,7 @@ class BatchRoutes:
         "/batches/{batch_id}",
         tag="batches",
         scope=Scope.OPERATE,
-        act=Act("cancelled batch", "{batch_id}"),
+        act=AuditAction("cancelled batch", "{batch_id}"),
         query=schemas.CancelQuery,
         answers={202: Answer(description="None of its tasks starts any more.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
@@ -89,7 +89,7 @@ class BatchRoutes:
         "/batches/{batch_id}/retry",
         tag="batches",
         scope=Scope.OPERATE,
-        act=Act("retried failures of batch", "{batch_id}"),
+        act=AuditAction("retried failures of batch", "{batch_id}"),
         answers={202: Answer(description="Its dead letters go back step by step.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
     )

@@ -14,7 +14,7 @@ from gateway.http import errors, ndjson
 from gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.http.errors import Refusal
 from gateway.http.ndjson import Lines
-from gateway.tasks.batch_planner import BatchIntake, Identity, Item, accepted, plan, problem
+from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, accepted, plan, problem
 from gateway.tasks.batch_stream import BatchStream
 from shared.domain.task import NewTask
 from shared.errors import StoreUnavailable
@@ -32,7 +32,7 @@ _SOON = {*_REDIS_AWAY, errors.QUEUE_FULL.type}
 class BatchSubmission:
     """Tasks by the thousand."""
 
-    def __init__(self, intake: BatchIntake, idempotency: Idempotency, stopping: threading.Event) -> None:
+    def __init__(self, intake: BatchPlanner, idempotency: Idempotency, stopping: threading.Event) -> None:
         self.idempotency = idempotency
         self.intake = intake
         self.stopping = stopping
@@ -89,7 +89,7 @@ class BatchSubmission:
 
     def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
         """Keeps an answer that stands; where time may mend a refusal, whoever sends it again goes on."""
-        refused = _why_refused(answer)
+        refused = _refusals(answer)
         if refused & _REDIS_AWAY:
             return
         if refused & _FOR_NOW:
@@ -154,11 +154,11 @@ class BatchSubmission:
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
     if not answer["refused"]:
         return Reply(content=answer, status=202, headers=headers or {})
-    wait = {"Retry-After": str(errors.RETRY_AFTER)} if _why_refused(answer) & _SOON else {}
+    wait = {"Retry-After": str(errors.RETRY_AFTER)} if _refusals(answer) & _SOON else {}
     return Reply(content=answer, status=207, headers={**wait, **(headers or {})})
 
 
-def _why_refused(answer: Mapping[str, Any]) -> set[str]:
+def _refusals(answer: Mapping[str, Any]) -> set[str]:
     return {item["problem"]["type"] for item in answer["items"] if "problem" in item}
 
 

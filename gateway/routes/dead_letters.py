@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway import schemas
 from gateway.http import errors
-from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.domain.task import TaskState
 from shared.failpoints import stop_point
@@ -40,7 +40,7 @@ class DeadLetterRoutes:
         "/dlq/failed-tasks/{task_id}/retry",
         tag="dead letters",
         scope=Scope.OPERATE,
-        act=Act("retried", "{task_id}"),
+        act=AuditAction("retried", "{task_id}"),
         answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
         problems=(*PROBLEMS, errors.BATCH_STOPPED),
     )
@@ -59,7 +59,7 @@ class DeadLetterRoutes:
         "/dlq/failed-tasks/{task_id}",
         tag="dead letters",
         scope=Scope.ADMIN,
-        act=Act("deleted", "{task_id}"),
+        act=AuditAction("deleted", "{task_id}"),
         answers={200: Answer(description="The task is gone.", model=schemas.Removed)},
         problems=PROBLEMS,
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from flask import request
 
 from gateway import present
-from gateway.events.broadcaster import MEDIA_TYPE, Announcer, Sight, Subject, Waiting
+from gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Snapshot, Subject, Waiting
 from gateway.http import errors
 from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.schemas.batches import BatchView
@@ -27,35 +27,35 @@ UNBUFFERED = {"X-Accel-Buffering": "no"}
 """Asks nginx to hand each event on when it comes."""
 
 
-class Outlook:
+class Poller:
     """Looks at tasks and batches in one round trip each, and makes an event only of what has changed."""
 
     def __init__(self, records: Records, batches: Batches) -> None:
         self.records = records
         self.batches = batches
-        self.seen: dict[Subject, tuple[TaskSummary | Batch, Sight]] = {}
+        self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
-    def __call__(self, subjects: Collection[Subject]) -> Mapping[Subject, Sight]:
+    def __call__(self, subjects: Collection[Subject]) -> Mapping[Subject, Snapshot]:
         """What is there of them."""
         tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
         batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
         found: dict[Subject, TaskSummary | Batch] = {("task", each.id): each for each in tasks}
         found.update({("batch", each.id): each for each in batches})
-        sights = {subject: self._sight(subject, each) for subject, each in found.items()}
+        sights = {subject: self._snapshot(subject, each) for subject, each in found.items()}
         if len(subjects) > 1:
-            self.seen = {subject: (found[subject], sight) for subject, sight in sights.items()}
+            self.seen = {subject: (found[subject], snapshot) for subject, snapshot in sights.items()}
         return sights
 
-    def _sight(self, subject: Subject, found: TaskSummary | Batch) -> Sight:
+    def _snapshot(self, subject: Subject, found: TaskSummary | Batch) -> Snapshot:
         known = self.seen.get(subject)
-        return known[1] if known is not None and known[0] == found else _sight(found)
+        return known[1] if known is not None and known[0] == found else _snapshot(found)
 
 
 class EventRoutes:
     """What happens to a task or a batch, as it happens."""
 
-    def __init__(self, announcer: Announcer) -> None:
-        self.announcer = announcer
+    def __init__(self, broadcaster: Broadcaster) -> None:
+        self.broadcaster = broadcaster
 
     @endpoint(
         "GET",
@@ -97,7 +97,7 @@ class EventRoutes:
     def _watch(self, subject: Subject) -> Reply:
         if request.method == "HEAD":
             return Reply(content=b"", media_type=MEDIA_TYPE)
-        stream, first = self.announcer.open(subject, request.headers.get("Last-Event-ID"))
+        stream, first = self.broadcaster.open(subject, request.headers.get("Last-Event-ID"))
         if stream is None:
             return Reply(content=first, status=200 if first else 204, media_type=MEDIA_TYPE)
         hold = request.environ.get("taskqueue.hold")
@@ -110,10 +110,10 @@ class EventRoutes:
         return Reply(content=iter(sink), media_type=MEDIA_TYPE, headers=UNBUFFERED)
 
 
-def _sight(found: TaskSummary | Batch) -> Sight:
+def _snapshot(found: TaskSummary | Batch) -> Snapshot:
     view: TaskView | BatchView
     if isinstance(found, Batch):
         view, ended = present.batch(found), found.status == "ended"
     else:
         view, ended = present.task(found), found.state.ended
-    return Sight(strict_json.dump_anything(view.model_dump(mode="json", by_alias=True)), ended)
+    return Snapshot(strict_json.dump_anything(view.model_dump(mode="json", by_alias=True)), ended)

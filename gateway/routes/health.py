@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from gateway import schemas
-from gateway.circuit_breaker import Breaker
+from gateway.circuit_breaker import CircuitBreaker
 from gateway.http import errors
 from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.http.errors import Refusal
@@ -39,7 +39,7 @@ class HealthRoutes:
         workers: Workers,
         readiness: Readiness,
         version: str,
-        breaker: Breaker,
+        circuit_breaker: CircuitBreaker,
         keys: bool,
     ) -> None:
         """`keys`: callers need one, so strangers are told only what orchestrators have to know."""
@@ -49,7 +49,7 @@ class HealthRoutes:
         self.workers = workers
         self.readiness = readiness
         self.version = version
-        self.breaker = breaker
+        self.circuit_breaker = circuit_breaker
         self.keys = keys
         self.examining = threading.BoundedSemaphore(EXAMINING)
 
@@ -66,7 +66,7 @@ class HealthRoutes:
     def health(self) -> Reply:
         """Says how Redis, the workers and the queues are."""
         try:
-            with self.breaker.guarding():
+            with self.circuit_breaker.guarding():
                 found = self._look()
         except StoreUnavailable as error:
             found = self._without_store(str(error))
@@ -130,7 +130,7 @@ class HealthRoutes:
         stops += self.readiness.obstacles()
         queues = self.queues.overview()
         register = self.workers.look()
-        notes += self._doubts(register.live, queues)
+        notes += self._warnings(register.live, queues)
         alive = len(register.live) + len(register.unreadable)
         if not alive:
             notes.append("no worker is alive: tasks are taken but not run; start one with python -m worker")
@@ -144,7 +144,7 @@ class HealthRoutes:
             notes=stops + notes,
         )
 
-    def _doubts(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[str]:
+    def _warnings(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[str]:
         """What the doctor finds wrong with those who are to run what is taken."""
         with translated():
             now_us = self.queues.scripts.now_us()

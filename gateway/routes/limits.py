@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gateway.auth.authenticator import actor
 from gateway.http import errors
-from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.http.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
 from shared.stores.api_keys import Scope
@@ -87,7 +87,7 @@ class LimitRoutes:
         "/limits/types/{name}",
         tag="limits",
         scope=Scope.OPERATE,
-        act=Act("set limit", "type:{name}"),
+        act=AuditAction("set limit", "type:{name}"),
         body=LimitBody,
         answers=_PUT,
     )
@@ -100,7 +100,7 @@ class LimitRoutes:
         "/limits/types/{name}",
         tag="limits",
         scope=Scope.OPERATE,
-        act=Act("removed limit", "type:{name}"),
+        act=AuditAction("removed limit", "type:{name}"),
         answers=_GONE,
         problems=(errors.NOT_FOUND,),
     )
@@ -118,7 +118,7 @@ class LimitRoutes:
         "/limits/keys/{name}",
         tag="limits",
         scope=Scope.OPERATE,
-        act=Act("set limit", "key:{name}"),
+        act=AuditAction("set limit", "key:{name}"),
         body=LimitBody,
         answers=_PUT,
     )
@@ -131,7 +131,7 @@ class LimitRoutes:
         "/limits/keys/{name}",
         tag="limits",
         scope=Scope.OPERATE,
-        act=Act("removed limit", "key:{name}"),
+        act=AuditAction("removed limit", "key:{name}"),
         answers=_GONE,
         problems=(errors.NOT_FOUND,),
     )

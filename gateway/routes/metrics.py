@@ -7,15 +7,15 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gateway import schemas
 from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.metrics import Metrics
-from gateway.metrics_federation import Sources
+from gateway.metrics_federation import MetricsFederation
 
 
 class MetricsRoutes:
     """The metrics of this gateway and of the parts beside it."""
 
-    def __init__(self, metrics: Metrics, sources: Sources) -> None:
+    def __init__(self, metrics: Metrics, metrics_federation: MetricsFederation) -> None:
         self.metrics = metrics
-        self.sources = sources
+        self.metrics_federation = metrics_federation
 
     @endpoint(
         "GET",
@@ -29,5 +29,5 @@ class MetricsRoutes:
     )
     def metrics_page(self, query: schemas.MetricsQuery) -> Reply:
         """Shows the metrics of this gateway, and those of the parts in METRICS_SOURCES."""
-        others = self.sources.collect(self.metrics.names) if query.parts == "all" else b""
+        others = self.metrics_federation.collect(self.metrics.names) if query.parts == "all" else b""
         return Reply(content=self.metrics.render() + others, media_type=CONTENT_TYPE_LATEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway import present, schemas
 from gateway.auth.authenticator import actor
 from gateway.http import errors
-from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.http.errors import Refusal
 from gateway.tasks import validation_messages
 from shared.stores.api_keys import Scope
@@ -29,7 +29,7 @@ class QueueRoutes:
         "/queues/{name}/pause",
         tag="queues",
         scope=Scope.OPERATE,
-        act=Act("paused queue", "{name}"),
+        act=AuditAction("paused queue", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The queue is paused.", model=schemas.QueueView)},
         problems=(errors.NOT_FOUND,),
@@ -45,7 +45,7 @@ class QueueRoutes:
         "/queues/{name}/resume",
         tag="queues",
         scope=Scope.OPERATE,
-        act=Act("resumed queue", "{name}"),
+        act=AuditAction("resumed queue", "{name}"),
         answers={200: Answer(description="The queue is open.", model=schemas.QueueView)},
         problems=(errors.NOT_FOUND,),
     )
@@ -60,7 +60,7 @@ class QueueRoutes:
         "/queues/{name}/foreign/move",
         tag="queues",
         scope=Scope.OPERATE,
-        act=Act("moved RQ's jobs out of queue", "{name}"),
+        act=AuditAction("moved RQ's jobs out of queue", "{name}"),
         body=schemas.MoveForeignBody,
         answers={200: Answer(description="They are in the other queue.", model=schemas.ForeignMoved)},
         problems=(errors.NOT_FOUND,),

@@ -12,12 +12,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gateway import present, schemas
 from gateway.http import errors
-from gateway.http.endpoints import Act, Answer, Reply, endpoint
+from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.http.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.schemas.values import Body, Tag, View
 from gateway.tasks.task_factory import webhook_of
-from gateway.tasks.type_cache import Catalogue
+from gateway.tasks.type_cache import TypeCache
 from shared.domain import strict_json
 from shared.domain.schedule import (
     NOT_TO_BE_SCHEDULED,
@@ -149,7 +149,7 @@ class ScheduleRoutes:
         self,
         schedule_store: ScheduleStore,
         queues: Queues,
-        catalogue: Catalogue,
+        type_cache: TypeCache,
         metrics: Metrics,
         tracing: Tracing,
         default_priority: str,
@@ -157,7 +157,7 @@ class ScheduleRoutes:
         self.schedule_store = schedule_store
         self.tracing = tracing
         self.queues = queues
-        self.catalogue = catalogue
+        self.type_cache = type_cache
         self.metrics = metrics
         self.default_priority = default_priority
 
@@ -190,7 +190,7 @@ class ScheduleRoutes:
         "/schedules/{name}",
         tag="schedules",
         scope=Scope.ADMIN,
-        act=Act("changed schedule", "{name}"),
+        act=AuditAction("changed schedule", "{name}"),
         body=ScheduleBody,
         answers={
             200: Answer(description="It was there; it is as the body says now.", model=ScheduleView),
@@ -200,7 +200,7 @@ class ScheduleRoutes:
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or changes a schedule. The same again changes nothing, not even its next time."""
-        self.catalogue.check(body.type, body.data)
+        self.type_cache.check(body.type, body.data)
         happened = self.schedule_store.put(_schedule(name, body, self.default_priority))
         return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
 
@@ -209,7 +209,7 @@ class ScheduleRoutes:
         "/schedules/{name}",
         tag="schedules",
         scope=Scope.ADMIN,
-        act=Act("deleted schedule", "{name}"),
+        act=AuditAction("deleted schedule", "{name}"),
         answers={200: Answer(description="The schedule is gone; its tasks stay.", model=ScheduleRemoved)},
         problems=(errors.NOT_FOUND,),
     )
@@ -223,7 +223,7 @@ class ScheduleRoutes:
         "/schedules/{name}/pause",
         tag="schedules",
         scope=Scope.OPERATE,
-        act=Act("paused schedule", "{name}"),
+        act=AuditAction("paused schedule", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
         problems=(errors.NOT_FOUND, errors.CORRUPT),
@@ -238,7 +238,7 @@ class ScheduleRoutes:
         "/schedules/{name}/resume",
         tag="schedules",
         scope=Scope.OPERATE,
-        act=Act("resumed schedule", "{name}"),
+        act=AuditAction("resumed schedule", "{name}"),
         answers={200: Answer(description="The schedule goes on.", model=ScheduleView)},
         problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
@@ -252,7 +252,7 @@ class ScheduleRoutes:
         "/schedules/{name}/run",
         tag="schedules",
         scope=Scope.OPERATE,
-        act=Act("ran schedule now", "{name}"),
+        act=AuditAction("ran schedule now", "{name}"),
         answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.CORRUPT, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
     )

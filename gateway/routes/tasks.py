@@ -11,10 +11,10 @@ from flask import g
 
 from gateway import present, schemas
 from gateway.http import errors
-from gateway.http.endpoints import REPLAYED, Act, Answer, Reply, endpoint
+from gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
 from gateway.http.errors import Refusal
-from gateway.tasks.task_factory import Submissions, refusal_of
-from gateway.tasks.type_cache import Catalogue
+from gateway.tasks.task_factory import TaskFactory, refusal_of
+from gateway.tasks.type_cache import TypeCache
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import NewTask, TaskState
 from shared.failpoints import stop_point
@@ -34,8 +34,8 @@ class Tasks:
         *,
         queues: Queues,
         records: Records,
-        catalogue: Catalogue,
-        intake: Submissions,
+        type_cache: TypeCache,
+        intake: TaskFactory,
         idempotency: Idempotency,
         policy: RetryPolicy,
         waiters: int,
@@ -43,7 +43,7 @@ class Tasks:
     ) -> None:
         self.queues = queues
         self.records = records
-        self.catalogue = catalogue
+        self.type_cache = type_cache
         self.intake = intake
         self.idempotency = idempotency
         self.policy = policy
@@ -76,7 +76,7 @@ class Tasks:
             raise refusal
         if stored.stored and not again:
             self.intake.count(task)
-        return _accepted(stored, task.type, task.queue, again, self.catalogue.warnings(task.type))
+        return _accepted(stored, task.type, task.queue, again, self.type_cache.warnings(task.type))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
         """The answer that this request had before, for one that would be refused by now: its type may be gone."""
@@ -121,10 +121,10 @@ class Tasks:
     def show(self, task_id: str) -> Reply:
         """Shows a task with its data, its result, its progress and every attempt on record."""
         found = self.records.get(task_id)
-        kind = self.catalogue.get(found.summary.type)
+        kind = self.type_cache.get(found.summary.type)
         policy = self.policy.override(kind.retry) if kind else self.policy
         waits = not found.summary.state.ended and found.summary.state is not TaskState.RUNNING
-        warnings = self.catalogue.warnings(found.summary.type) if waits else []
+        warnings = self.type_cache.warnings(found.summary.type) if waits else []
         return Reply(content=present.detail(found, policy, self.records.deliveries(found), warnings))
 
     @endpoint(
@@ -132,7 +132,7 @@ class Tasks:
         "/tasks/{task_id}/redeliver",
         tag="tasks",
         scope=Scope.OPERATE,
-        act=Act("redelivered", "{task_id}"),
+        act=AuditAction("redelivered", "{task_id}"),
         answers={202: Answer(description="It is on its way again.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.CONFLICT),
     )
@@ -147,7 +147,7 @@ class Tasks:
         "/tasks/{task_id}",
         tag="tasks",
         scope=Scope.OPERATE,
-        act=Act("cancelled", "{task_id}"),
+        act=AuditAction("cancelled", "{task_id}"),
         query=schemas.CancelQuery,
         answers={
             200: Answer(description="The task is cancelled.", model=schemas.TaskStatus),

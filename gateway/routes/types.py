@@ -6,15 +6,15 @@ from gateway import present, schemas
 from gateway.http import errors
 from gateway.http.endpoints import Answer, Reply, endpoint
 from gateway.http.errors import Refusal
-from gateway.tasks.type_cache import Catalogue
+from gateway.tasks.type_cache import TypeCache
 from shared.domain.retry import RetryPolicy
 
 
 class TypeRoutes:
     """Registered task types."""
 
-    def __init__(self, catalogue: Catalogue, policy: RetryPolicy) -> None:
-        self.catalogue = catalogue
+    def __init__(self, type_cache: TypeCache, policy: RetryPolicy) -> None:
+        self.type_cache = type_cache
         self.policy = policy
 
     @endpoint(
@@ -22,7 +22,7 @@ class TypeRoutes:
     )
     def all(self) -> Reply:
         """Lists the task types with the JSON Schema of their data."""
-        items = [present.task_type(each, offer, self.policy) for each, offer in self.catalogue.offers()]
+        items = [present.task_type(each, offer, self.policy) for each, offer in self.type_cache.offers()]
         return Reply(content=schemas.TypeList(items=items))
 
     @endpoint(
@@ -34,7 +34,7 @@ class TypeRoutes:
     )
     def one(self, name: str) -> Reply:
         """Shows one task type."""
-        found, offer = self.catalogue.get(name), self.catalogue.offer(name)
+        found, offer = self.type_cache.get(name), self.type_cache.offer(name)
         if found is None or offer is None:
             raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists them")
         return Reply(content=present.task_type(found, offer, self.policy))

@@ -21,8 +21,8 @@ from gateway.schemas.values import (
     Tag,
     TaskId,
     _callable_url,
+    _expanded,
     _not_too_far,
-    _spelled_out,
 )
 from shared.domain.task import Conflict, TaskState
 from shared.domain.task_fields import (
@@ -71,7 +71,7 @@ class DependencyBody(Body):
 
 Dependency = Annotated[
     DependencyBody,
-    BeforeValidator(_spelled_out),
+    BeforeValidator(_expanded),
     WithJsonSchema(
         {
             "anyOf": [

@@ -86,7 +86,7 @@ def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
     return check
 
 
-def _spelled_out(value: object) -> object:
+def _expanded(value: object) -> object:
     """A dependency may be written as no more than the id of the task, or its place in the same batch."""
     if isinstance(value, str):
         return {"task_id": value}

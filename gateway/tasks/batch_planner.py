@@ -11,7 +11,7 @@ from gateway.http import errors
 from gateway.http.errors import Refusal
 from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
-from gateway.tasks.task_factory import Submissions, refusal_of
+from gateway.tasks.task_factory import TaskFactory, refusal_of
 from shared.domain.task import BatchPlace, NewTask, TaskState
 from shared.failpoints import stop_point
 from shared.stores.batches import Batches, BatchTerms
@@ -44,13 +44,13 @@ class Identity:
         return task_id(self.seed, f"item {name}" if isinstance(name, str) else place)
 
 
-class BatchIntake:
+class BatchPlanner:
     """Begins batches, reads their tasks and stores them."""
 
-    def __init__(self, queues: Queues, batches: Batches, submissions: Submissions) -> None:
+    def __init__(self, queues: Queues, batches: Batches, task_factory: TaskFactory) -> None:
         self.queues = queues
         self.batches = batches
-        self.submissions = submissions
+        self.task_factory = task_factory
 
     def open(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> None:
         """Begins the batch and stores the task that follows it. Raises Refusal when that one cannot be."""
@@ -72,21 +72,21 @@ class BatchIntake:
     def _follow_up(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> NewTask:
         assert terms.then is not None  # noqa: S101  # for mypy: the caller has looked
         try:
-            with self.submissions.checked(terms.then, trace_parent) as task:
+            with self.task_factory.checked(terms.then, trace_parent) as task:
                 return replace(task, id=identity.then_id, after_batch=identity.batch_id)
         except Refusal as refusal:
             raise _under("then", refusal) from None
 
     def store(self, tasks: Sequence[NewTask]) -> list[Item]:
         """Stores some tasks, and says what became of each."""
-        with self.submissions.tracing.storing(len(tasks)):
+        with self.task_factory.tracing.storing(len(tasks)):
             stored = self.queues.submit(tasks)
-        self.submissions.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
-        warnings = {each: self.submissions.catalogue.warnings(each) for each in {task.type for task in tasks}}
-        return [_said(task, each, warnings[task.type]) for task, each in zip(tasks, stored, strict=True)]
+        self.task_factory.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
+        warnings = {each: self.task_factory.type_cache.warnings(each) for each in {task.type for task in tasks}}
+        return [_stored_answer(task, each, warnings[task.type]) for task, each in zip(tasks, stored, strict=True)]
 
 
-def _said(task: NewTask, stored: Submitted, warnings: Sequence[str]) -> Item:
+def _stored_answer(task: NewTask, stored: Submitted, warnings: Sequence[str]) -> Item:
     if refusal := refusal_of(task, stored):
         return {"problem": problem(refusal)}
     return {"task_id": stored.id, "status": stored.state} | ({"warnings": list(warnings)} if warnings else {})
@@ -100,14 +100,14 @@ class Plan:
     refused: dict[int, Item]
 
 
-def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_parent: str | None) -> Plan:
+def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None) -> Plan:
     """Reads all tasks of a request; each by itself is taken or refused. Raises Refusal when there are no types yet."""
     names = [value.get("item") if isinstance(value, dict) else None for value in values]
     ids = [identity.of(at, name) for at, name in enumerate(names)]
     places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
     finder = _Finder(ids, {name: at for at, name in enumerate(names) if isinstance(name, str)})
     batch_id = identity.batch_id
-    since = intake.submissions.catalogue.clock()
+    since = intake.task_factory.type_cache.clock()
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
     for at, value in enumerate(values):
@@ -115,7 +115,7 @@ def plan(intake: BatchIntake, identity: Identity, values: Sequence[Any], trace_p
             if places[ids[at]] != at:
                 raise errors.invalid([errors.field_error(("item",), f"is the name of task {places[ids[at]]} already")])
             place = BatchPlace(batch_id=batch_id, index=at)
-            tasks[at] = intake.submissions.read(value, trace_parent, ids[at], finder, place, since)
+            tasks[at] = intake.task_factory.read(value, trace_parent, ids[at], finder, place, since)
         except Refusal as refusal:
             if refusal.kind is errors.NO_TYPES:
                 raise

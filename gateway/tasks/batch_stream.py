@@ -22,7 +22,7 @@ from gateway.http.errors import Refusal
 from gateway.http.ndjson import Lines
 from gateway.schemas.batches import BatchLineBody, BatchTermsBody
 from gateway.tasks import validation_messages
-from gateway.tasks.batch_planner import BatchIntake, Identity, Item, problem
+from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, problem
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, NewTask
 from shared.errors import InvalidJSON, StoreUnavailable
@@ -46,7 +46,7 @@ class BatchStream:
 
     def __init__(
         self,
-        intake: BatchIntake,
+        intake: BatchPlanner,
         identity: Identity,
         lines: Lines,
         start: int,
@@ -60,7 +60,7 @@ class BatchStream:
         self.start = self.place = start
         self.trace_parent = trace_parent
         self.stopping = stopping
-        self.since = intake.submissions.catalogue.clock()
+        self.since = intake.task_factory.type_cache.clock()
         self.accepted = 0
         self.groups: Iterator[list[bytes | None]] = lines.groups()
 
@@ -152,7 +152,7 @@ class BatchStream:
             raise Refusal(errors.INVALID_JSON, str(error)) from None
         task_id = self.identity.of(self.place, value.get("item") if isinstance(value, dict) else None)
         place = BatchPlace(batch_id=self.batch_id, index=self.place)
-        return self.intake.submissions.read(value, self.trace_parent, task_id, self._find, place, self.since)
+        return self.intake.task_factory.read(value, self.trace_parent, task_id, self._find, place, self.since)
 
     def _find(self, item: int | str) -> str:
         if isinstance(item, str):
@@ -170,7 +170,7 @@ class BatchStream:
         if not isinstance(value, dict) or "batch" not in value or "type" in value:
             return None
         try:
-            return BatchLineBody.model_validate(value, context=self.intake.submissions.context).batch
+            return BatchLineBody.model_validate(value, context=self.intake.task_factory.context).batch
         except ValidationError as error:
             mistakes = validation_messages.explain(error, BatchLineBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None

@@ -18,7 +18,7 @@ from gateway.metrics import Metrics
 from gateway.schemas.batches import BatchItemBody
 from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
 from gateway.tasks import validation_messages
-from gateway.tasks.type_cache import Catalogue
+from gateway.tasks.type_cache import TypeCache
 from shared.domain import strict_json
 from shared.domain.task import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
 from shared.observability.tracing import Tracing, subject_of
@@ -33,18 +33,18 @@ def not_in_a_batch(item: int | str) -> str:
     raise ValueError("names a task of a batch, and this is none: use task_id")
 
 
-class Submissions:
+class TaskFactory:
     """Checks what is to be submitted and makes tasks of it."""
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        type_cache: TypeCache,
         metrics: Metrics,
         tracing: Tracing,
         default_priority: str,
         context: Mapping[str, Any],
     ) -> None:
-        self.catalogue = catalogue
+        self.type_cache = type_cache
         self.metrics = metrics
         self.tracing = tracing
         self.default_priority = default_priority
@@ -60,7 +60,7 @@ class Submissions:
 
         `find` gives the ids of tasks that it names by their place in a batch.
         """
-        self.catalogue.check(body.type, body.data)
+        self.type_cache.check(body.type, body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, None, parents)
         with self.tracing.sending(subject_of(task), trace_parent) as travelling:
@@ -79,7 +79,7 @@ class Submissions:
         except ValidationError as error:
             mistakes = validation_messages.explain(error, BatchItemBody)
             raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
-        self.catalogue.check(body.type, body.data, since)
+        self.type_cache.check(body.type, body.data, since)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
         task = self._task(body, task_id, parents, batch)
         if not self.tracing.on:

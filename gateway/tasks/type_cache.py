@@ -69,7 +69,7 @@ def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
         yield errors.field_error(("data", *mistake.instance_path), _text(mistake, version.type.schema))
 
 
-class Catalogue:
+class TypeCache:
     """The published types, read again about once a second, and once for a request that does not fit what is known.
 
     Schemas are compiled when the first task of their type comes.

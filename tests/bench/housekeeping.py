@@ -119,7 +119,7 @@ class Beside(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.scripts = Scripts(connect(url))
-        self.submissions: list[float] = []
+        self.task_factory: list[float] = []
         self.claims: list[float] = []
         self.ended = threading.Event()
 
@@ -128,7 +128,7 @@ class Beside(threading.Thread):
         arguments = [part for name in QUEUES for part in (name, 1)]
         while not self.ended.wait(0.004):
             task = NewTask(id=new_task_id(), type="noop", data="null", queue="q00")
-            self._time(self.submissions, partial(queues.submit, [task]))
+            self._time(self.task_factory, partial(queues.submit, [task]))
             claim = partial(self.scripts.call, "claim", "w1", new_task_id(), 60_000_000, 4, 1 << 20, *arguments)
             self._time(self.claims, claim)
 
@@ -144,7 +144,7 @@ class Moved:
 
     took: float
     lateness: list[float]
-    submissions: list[float]
+    task_factory: list[float]
     claims: list[float]
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class Moved:
             (
                 f"{len(self.lateness)} tasks in {len(QUEUES)} queues due at once: all moved after {self.took:.2f} s",
                 f"lateness: {percentiles(self.lateness)}",
-                f"{len(self.submissions)} submissions meanwhile: {percentiles(self.submissions)}",
+                f"{len(self.task_factory)} submissions meanwhile: {percentiles(self.task_factory)}",
                 f"{len(self.claims)} claims meanwhile: {percentiles(self.claims)}",
             )
         )
@@ -174,7 +174,7 @@ def measure_due(url: str, folder: Path, count: int) -> Moved:
         beside.ended.set()
         beside.join()
     late = lateness(scripts.redis, ids)
-    return Moved(took=took, lateness=late, submissions=beside.submissions, claims=beside.claims)
+    return Moved(took=took, lateness=late, task_factory=beside.task_factory, claims=beside.claims)
 
 
 def lateness(redis: Redis, ids: list[str]) -> list[float]:

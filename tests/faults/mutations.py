@@ -595,7 +595,7 @@ MUTATIONS: Sequence[Mutation] = (
         STEADY,
         "gateway/tasks/task_factory.py",
         '        """These tasks were accepted."""\n',
-        '        Submissions.count.__dict__.setdefault("leak", []).append(tasks)\n',
+        '        TaskFactory.count.__dict__.setdefault("leak", []).append(tasks)\n',
         _LOAD,
     ),
     Mutation(

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis import Redis
 
-from gateway.events.broadcaster import Announcer, Sight, Stream
+from gateway.events.broadcaster import Broadcaster, Snapshot, Stream
 from shared.client import Client, TaskState, new_task
 from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
@@ -175,15 +175,15 @@ class Sink:
 
 
 def test_a_silent_stream_gives_a_sign_of_life_and_what_is_removed_ends_it() -> None:
-    announcer = Announcer(lambda subjects: {}, threading.Event())
-    stream, sink = Stream(announcer, ("task", "1"), None), Sink()
+    broadcaster = Broadcaster(lambda subjects: {}, threading.Event())
+    stream, sink = Stream(broadcaster, ("task", "1"), None), Sink()
     stream.begin(sink)
     now = stream.spoke_at
-    stream.tell(Sight(b"{}", False), now)
-    stream.tell(Sight(b"{}", False), now + 14)
+    stream.publish(Snapshot(b"{}", False), now)
+    stream.publish(Snapshot(b"{}", False), now + 14)
     assert len(sink.said) == 1
     assert sink.said[0].startswith(b"event: state\nid: ")
-    stream.tell(Sight(b"{}", False), now + 16)
+    stream.publish(Snapshot(b"{}", False), now + 16)
     assert sink.said[1:] == [b": still here\n\n"]
-    stream.tell(None, now + 17)
+    stream.publish(None, now + 17)
     assert sink.said[2:] == [b"event: gone\ndata: {}\n\n", b"END"]

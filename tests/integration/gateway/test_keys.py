@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 import gateway.routes
 from gateway.app import create_app
-from gateway.auth.authenticator import Door
+from gateway.auth.authenticator import Authenticator
 from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
@@ -116,7 +116,7 @@ def test_the_table_names_only_routes_that_exist() -> None:
 
 
 @pytest.fixture(scope="module")
-def door(redis_server: EmbeddedRedis) -> Iterator[FlaskClient]:
+def authenticator(redis_server: EmbeddedRedis) -> Iterator[FlaskClient]:
     """One for all cells of the table; what is behind the door does not matter there."""
     redis_server.start()
     with connect(url_of_user(redis_server)) as redis:
@@ -124,7 +124,7 @@ def door(redis_server: EmbeddedRedis) -> Iterator[FlaskClient]:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_route_lets_in_whoever_has_its_scope_and_nobody_else(door: FlaskClient, route: str) -> None:
+def test_a_route_lets_in_whoever_has_its_scope_and_nobody_else(authenticator: FlaskClient, route: str) -> None:
     scope = needed(route)
     may = {
         None: set(SCOPES),
@@ -134,7 +134,7 @@ def test_a_route_lets_in_whoever_has_its_scope_and_nobody_else(door: FlaskClient
         Scope.ADMIN: {Scope.ADMIN},
     }[scope]
     for caller in SCOPES:
-        answer = ask(door, route, of(caller))
+        answer = ask(authenticator, route, of(caller))
         if caller in may:
             assert answer.status_code not in (401, 403), (caller, answer.text)
         elif caller is None:
@@ -455,9 +455,9 @@ def test_a_last_use_that_cannot_be_read_is_not_shown(guarded: Gateway, redis_cli
 
 def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis) -> None:
     key = KEYS[Scope.READ][0]
-    door: Door = guarded.app.extensions["door"]
+    authenticator: Authenticator = guarded.app.extensions["door"]
     now = time.monotonic()
-    door.clock = lambda: now
+    authenticator.clock = lambda: now
     guarded.http.get("/tasks", headers=of(Scope.READ))
     redis_client.delete(keys.api_key(key.id))
     now += 59

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from flask.testing import FlaskClient
 
-from gateway.circuit_breaker import PAUSE, Breaker
+from gateway.circuit_breaker import PAUSE, CircuitBreaker
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stores.queues import Queues
@@ -173,7 +173,9 @@ class Clock:
         return self.now
 
 
-def fail(breaker: Breaker, clock: Clock, seconds: float, error: type[StoreUnavailable] = StoreUnavailable) -> None:
+def fail(
+    breaker: CircuitBreaker, clock: Clock, seconds: float, error: type[StoreUnavailable] = StoreUnavailable
+) -> None:
     def ask() -> None:
         clock.now += seconds
         raise error("gone")
@@ -182,7 +184,7 @@ def fail(breaker: Breaker, clock: Clock, seconds: float, error: type[StoreUnavai
         through(breaker, ask)
 
 
-def passes(breaker: Breaker) -> bool:
+def passes(breaker: CircuitBreaker) -> bool:
     try:
         through(breaker, lambda: None)
     except StoreUnavailable:
@@ -190,14 +192,14 @@ def passes(breaker: Breaker) -> bool:
     return True
 
 
-def through(breaker: Breaker, ask: Callable[[], None]) -> None:
+def through(breaker: CircuitBreaker, ask: Callable[[], None]) -> None:
     with breaker.guarding():
         ask()
 
 
 def test_after_a_slow_failure_others_are_spared_and_then_one_looks() -> None:
     clock = Clock()
-    breaker = Breaker(clock)
+    breaker = CircuitBreaker(clock)
     fail(breaker, clock, 0.9)
     assert not passes(breaker)
     clock.now += PAUSE
@@ -208,7 +210,7 @@ def test_after_a_slow_failure_others_are_spared_and_then_one_looks() -> None:
 
 def test_a_quick_failure_or_a_refusal_spares_nobody_anything() -> None:
     clock = Clock()
-    breaker = Breaker(clock)
+    breaker = CircuitBreaker(clock)
     fail(breaker, clock, 0.01)
     assert passes(breaker)
     fail(breaker, clock, 0.9, StoreRefused)
@@ -217,7 +219,7 @@ def test_a_quick_failure_or_a_refusal_spares_nobody_anything() -> None:
 
 def test_a_look_that_fails_keeps_the_others_out() -> None:
     clock = Clock()
-    breaker = Breaker(clock)
+    breaker = CircuitBreaker(clock)
     fail(breaker, clock, 0.9)
     clock.now += PAUSE
     fail(breaker, clock, 0.9)
@@ -226,7 +228,7 @@ def test_a_look_that_fails_keeps_the_others_out() -> None:
 
 def test_a_look_that_never_returns_does_not_keep_the_others_out_for_ever() -> None:
     clock = Clock()
-    breaker = Breaker(clock)
+    breaker = CircuitBreaker(clock)
     fail(breaker, clock, 0.9)
     clock.now += PAUSE
     breaker.guarding().__enter__()
