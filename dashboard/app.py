@@ -23,7 +23,7 @@ from dashboard.auth.users import Role, Users
 from dashboard.background import Background
 from dashboard.explain.status import waiting_for
 from dashboard.metrics import Metrics
-from dashboard.overview import Lookout
+from dashboard.overview import OverviewCache
 from dashboard.pages import (
     audit,
     batches,
@@ -70,7 +70,7 @@ from shared.stores.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class PageContext:
     """What pages work with."""
 
     settings: Settings
@@ -99,8 +99,8 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     trace_redis(tracing)
     counted = Metrics()
     counted.install(app)
-    desk = _desk(app, settings, redis, users, counted, tracing)
-    security.install(app, settings, users, desk.sessions, redis)
+    context = _page_context(app, settings, redis, users, counted, tracing)
+    security.install(app, settings, users, context.sessions, redis)
     pages = (
         overview,
         tasks,
@@ -117,15 +117,17 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
         sign_in,
     )
     for page in pages:
-        app.register_blueprint(page.page(desk))
+        app.register_blueprint(page.page(context))
     app.register_blueprint(health.page(redis, users.required))
     app.register_blueprint(metrics.page(counted))
-    _teach_templates(app, desk)
+    _teach_templates(app, context)
     _register_errors(app)
     return app
 
 
-def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics, tracing: Tracing) -> Desk:
+def _page_context(
+    app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics, tracing: Tracing
+) -> PageContext:
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues_ = Queues(scripts, settings.queues)
     records = Records(scripts, tuple(settings.queues))
@@ -134,18 +136,18 @@ def _desk(app: Flask, settings: Settings, redis: Redis, users: Users, counted: M
     bulks = BulkActions(scripts, dead)
     record = Audit(redis)
     crew = Workers(redis, settings.lease())
-    lookout = Lookout(redis, queues_, records, crew, types, counted)
-    queries = Queries(redis, lookout, records, FailureGroups(scripts), bulks, record)
+    overview_cache = OverviewCache(redis, queues_, records, crew, types, counted)
+    queries = Queries(redis, overview_cache, records, FailureGroups(scripts), bulks, record)
     redaction = Redaction(settings.dashboard_redact)
     depth, egress_policy = settings.max_json_depth, settings.egress_policy()
     actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, egress_policy)
     app.extensions["queries"] = queries
-    app.extensions["background"] = Background(lookout, bulks)
+    app.extensions["background"] = Background(overview_cache, bulks)
     sessions = Sessions(redis, settings.dashboard_session)
-    return Desk(settings, users, sessions, queries, actions, redaction)
+    return PageContext(settings, users, sessions, queries, actions, redaction)
 
 
-def _teach_templates(app: Flask, desk: Desk) -> None:
+def _teach_templates(app: Flask, context: PageContext) -> None:
     app.jinja_env.filters.update(
         plain=plain,
         clip=present.clip,
@@ -164,8 +166,8 @@ def _teach_templates(app: Flask, desk: Desk) -> None:
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
             "theme": _theme(),
-            "refresh": desk.settings.dashboard_refresh,
-            "sign_in_required": desk.users.required,
+            "refresh": context.settings.dashboard_refresh,
+            "sign_in_required": context.users.required,
         }
 
 
@@ -196,8 +198,8 @@ def _register_errors(app: Flask) -> None:
         return _apology(503, "Redis cannot be reached", str(error)), 503, {"Retry-After": "2"}
 
     def missing(error: TaskQueueError) -> tuple[str, int]:
-        what, why = _MISSING[type(error)]
-        return _apology(404, f"There is no such {what}", why), 404
+        what, explain = _MISSING[type(error)]
+        return _apology(404, f"There is no such {what}", explain), 404
 
     def conflict(error: TaskQueueError) -> tuple[str, int]:
         status = 400 if isinstance(error, Refused) else 409

@@ -8,7 +8,7 @@ import threading
 import time
 
 from dashboard.follow_up import FollowUp
-from dashboard.overview import Lookout
+from dashboard.overview import OverviewCache
 from shared.errors import TaskQueueError
 from shared.stores.bulk_actions import BulkAction, BulkActions
 
@@ -23,8 +23,8 @@ MOST = 200
 class Background:
     """Three threads, ended with the process; whatever they leave undone another process goes on with."""
 
-    def __init__(self, lookout: Lookout, bulks: BulkActions) -> None:
-        self.lookout = lookout
+    def __init__(self, overview_cache: OverviewCache, bulks: BulkActions) -> None:
+        self.overview_cache = overview_cache
         self.bulks = bulks
         self.follow_up = FollowUp(bulks)
         self.who = secrets.token_hex(8)
@@ -33,7 +33,7 @@ class Background:
 
     def start(self) -> None:
         works = (
-            (self.lookout.keep_fresh, lambda: 0.25),
+            (self.overview_cache.keep_fresh, lambda: 0.25),
             (self.carry_out, self._pause),
             (self.follow_up.step, lambda: IDLE),
         )

@@ -35,7 +35,7 @@ class _Answer:
         return self.future.done() and self.future.exception() is not None
 
 
-class Memory:
+class TTLCache:
     """Remembers the latest answers for two seconds, so that a hundred tabs on one page cost Redis what one costs.
 
     When people look at very many different pages, each is remembered for longer, so that what all of them cost together
@@ -48,7 +48,7 @@ class Memory:
         self.lock = threading.Lock()
         self.answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
-    def recall(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
+    def get(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
         """The answer, a few seconds old at most.
 
         What `ask` raises is raised for all who wait, and remembered only when Redis did not answer.

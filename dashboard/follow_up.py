@@ -38,7 +38,7 @@ class FollowUp:
         followed = self.bulks.followed()
         self.passes = {each: self.passes.get(each) or Pass() for each in followed}
         now = time.monotonic()
-        due = deque(each for each in sorted(followed, key=self._looked_at) if self.passes[each].not_before <= now)
+        due = deque(each for each in sorted(followed, key=self._followed) if self.passes[each].not_before <= now)
         for _ in range(CALLS):
             if not due:
                 return
@@ -46,7 +46,7 @@ class FollowUp:
             if not self._look(action_id):
                 due.append(action_id)
 
-    def _looked_at(self, action_id: str) -> float:
+    def _followed(self, action_id: str) -> float:
         return self.passes[action_id].looked_at
 
     def _look(self, action_id: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from dashboard.cache import Memory
+from dashboard.cache import TTLCache
 from dashboard.metrics import Metrics
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
@@ -92,7 +92,7 @@ class Snapshot:
         return sum(minute.get(what, 0) for minute in latest)
 
 
-class Lookout:
+class OverviewCache:
     """Keeps the snapshot fresh."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Lookout:
         self.types = types
         self.metrics = metrics
         self.locks = LockAdmin(records.scripts)
-        self.memory = Memory()
+        self.cache = TTLCache()
         self.current: Snapshot | None = None
         self.looked_at = 0.0
         self.settled: dict[int, Mapping[str, int]] = {}
@@ -118,11 +118,11 @@ class Lookout:
         found = self.current
         if found is not None and found.age() < EVERY * 1.5:
             return found
-        return self.memory.recall("snapshot", self._renew)
+        return self.cache.get("snapshot", self._renew)
 
     def forget(self) -> None:
         """Somebody changed something and wants to see it: the next look reads anew."""
-        self.memory.clear()
+        self.cache.clear()
         self.current = None
 
     def keep_fresh(self) -> None:
@@ -132,7 +132,7 @@ class Lookout:
         if self.current is not None and self.current.age() < EVERY:
             return
         try:
-            self.memory.recall("snapshot", self._renew)
+            self.cache.get("snapshot", self._renew)
         except TaskQueueError as error:
             log.debug("no snapshot: %s", error)
 

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from redis import Redis
 
-from dashboard.cache import QUICK, Memory
-from dashboard.overview import Lookout, Snapshot
-from dashboard.status_cache import SMALL, Watchlist
+from dashboard.cache import QUICK, TTLCache
+from dashboard.overview import OverviewCache, Snapshot
+from dashboard.status_cache import SMALL, StatusCache
 from shared.domain.task import TaskDetail, TaskState, TaskSummary
 from shared.redis import keys
 from shared.redis.client import text, translated
@@ -36,63 +36,65 @@ class Queries:
     """The reading side of the dashboard."""
 
     def __init__(
-        self, redis: Redis, lookout: Lookout, records: Records, causes: FailureGroups, bulks: BulkActions, audit: Audit
+        self,
+        redis: Redis,
+        overview_cache: OverviewCache,
+        records: Records,
+        causes: FailureGroups,
+        bulks: BulkActions,
+        audit: Audit,
     ) -> None:
         self.redis = redis
         self.locks = LockAdmin(records.scripts)
         self.schedule_store = ScheduleStore(records.scripts)
         self.task_limits = Limits(records.scripts)
-        self.lookout = lookout
+        self.overview_cache = overview_cache
         self.records = records
         self.causes = causes
         self.bulks = bulks
         self.audit = audit
         self.batches = Batches(records.scripts)
-        self.memory = Memory()
-        self.watchlist = Watchlist(records)
+        self.cache = TTLCache()
+        self.status_cache = StatusCache(records)
         self.large = threading.Lock()
 
     def look(self) -> Snapshot:
         """The system at a glance."""
-        return self.lookout.look()
+        return self.overview_cache.look()
 
     def forget(self) -> None:
         """Somebody changed something: nothing that was read before is shown again."""
-        self.lookout.forget()
-        self.memory.clear()
-        self.watchlist.forget()
+        self.overview_cache.forget()
+        self.cache.clear()
+        self.status_cache.forget()
 
     def tasks(self, wanted: Filter, cursor: str | None) -> Page:
         """A page of tasks. Raises ValueError for a cursor that no page gave out."""
-        return self.memory.recall(
-            ("tasks", wanted, cursor), lambda: self.records.page(wanted, limit=PAGE, cursor=cursor)
-        )
+        return self.cache.get(("tasks", wanted, cursor), lambda: self.records.page(wanted, limit=PAGE, cursor=cursor))
 
     def task(self, task_id: str) -> TaskDetail:
         """A task with everything on record; one whose record is no record at all is shown as broken.
 
         Raises TaskNotFound.
         """
-        return self.watchlist.get(task_id).detail
+        return self.status_cache.get(task_id).detail
 
     def turn(self, task_id: str) -> AbstractContextManager[object]:
         """Held while a page of a task is made: one large task at a time, since that takes a hundred times its bytes.
 
         Raises TaskNotFound.
         """
-        return self.large if self.watchlist.get(task_id).size > SMALL else nullcontext()
+        return self.large if self.status_cache.get(task_id).size > SMALL else nullcontext()
 
     def deliveries(self, task: TaskDetail) -> list[TaskSummary]:
         """What was told outside of a task's end, the latest first."""
         if not task.deliveries:
             return []
-        return self.memory.recall(
-            ("deliveries", task.summary.id, task.deliveries), lambda: self.records.deliveries(task)
-        )
+        return self.cache.get(("deliveries", task.summary.id, task.deliveries), lambda: self.records.deliveries(task))
 
     def position(self, task: TaskSummary) -> int | None:
         """How many tasks of its queue wait before a pending one."""
-        return self.watchlist.get(task.id).position
+        return self.status_cache.get(task.id).position
 
     def relations(self, task: TaskDetail) -> Relations:
         """The tasks that it depends on and those that depend on it; most tasks have none, and cost nothing."""
@@ -100,32 +102,32 @@ class Queries:
         if not task.parents and not task.children:
             alone = Relative(id=summary.id, type=summary.type, state=summary.state)
             return Relations(relatives={summary.id: alone}, dependences=(), cut=False)
-        return self.memory.recall(("kin", summary.id), lambda: read_relations(self.redis, summary.id))
+        return self.cache.get(("kin", summary.id), lambda: read_relations(self.redis, summary.id))
 
     def batches_page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
         """Some batches, newest first. Raises ValueError for a cursor that no page gave out."""
-        return self.memory.recall(("batches", cursor), lambda: self.batches.page(PAGE, cursor))
+        return self.cache.get(("batches", cursor), lambda: self.batches.page(PAGE, cursor))
 
     def batch(self, batch_id: str) -> Batch:
         """Raises BatchNotFound."""
-        return self.memory.recall(("batch", batch_id), lambda: self.batches.get(batch_id))
+        return self.cache.get(("batch", batch_id), lambda: self.batches.get(batch_id))
 
     def batch_items(self, batch_id: str, after: int, state: TaskState | None) -> tuple[list[BatchItem], int | None]:
         """Some tasks of a batch in their order, and where the next page begins."""
-        return self.memory.recall(
+        return self.cache.get(
             ("batch items", batch_id, after, state), lambda: self.batches.items(batch_id, PAGE, after, state)
         )
 
     def groups(self, page: int) -> tuple[list[FailureGroup], int]:
         """Causes of dead letters, the commonest first, and how many causes there are."""
-        return self.memory.recall(("groups", page), lambda: self.causes.page(page * GROUPS, GROUPS))
+        return self.cache.get(("groups", page), lambda: self.causes.page(page * GROUPS, GROUPS))
 
     def group(self, key: str) -> FailureGroup | None:
-        return self.memory.recall(("group", key), lambda: self.causes.get(key))
+        return self.cache.get(("group", key), lambda: self.causes.get(key))
 
     def group_of(self, task_id: str) -> str | None:
         """The cause that a dead letter is filed under."""
-        return self.watchlist.get(task_id).cause
+        return self.status_cache.get(task_id).cause
 
     def dead(self, key: str, cursor: str | None) -> Page:
         """A page of the dead letters of one cause."""
@@ -133,11 +135,11 @@ class Queries:
 
     def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
         """The latest actions, and the ids of those that cannot be read."""
-        return self.memory.recall(("bulk actions",), self.bulks.all)
+        return self.cache.get(("bulk actions",), self.bulks.all)
 
     def bulk_action(self, action_id: str) -> BulkAction | None:
         """One action; pages of it are refreshed every second."""
-        return self.memory.recall(("bulk action", action_id), lambda: self.bulks.get(action_id), QUICK)
+        return self.cache.get(("bulk action", action_id), lambda: self.bulks.get(action_id), QUICK)
 
     def selected(self, selection: Selection) -> tuple[int, list[TaskSummary]]:
         """How many dead letters a bulk action would touch now, and the first of them."""
@@ -149,24 +151,24 @@ class Queries:
 
     def all_locks(self) -> list[LockInfo]:
         """The locks of the housekeepers; the leader's among them."""
-        return self.memory.recall(("locks",), self.locks.all)
+        return self.cache.get(("locks",), self.locks.all)
 
     def limits(self) -> list[LimitState]:
         """The limits in force."""
-        return self.memory.recall(("limits",), self.task_limits.all)
+        return self.cache.get(("limits",), self.task_limits.all)
 
     def schedules(self, after: str) -> SchedulePage:
         """Some schedules by name."""
-        return self.memory.recall(("schedules", after), lambda: self.schedule_store.page(PAGE, after))
+        return self.cache.get(("schedules", after), lambda: self.schedule_store.page(PAGE, after))
 
     def schedule(self, name: str) -> StoredSchedule:
         """Raises ScheduleNotFound, or CorruptRecord."""
-        return self.memory.recall(("schedule", name), lambda: self.schedule_store.get(name))
+        return self.cache.get(("schedule", name), lambda: self.schedule_store.get(name))
 
     def states(self, ids: Iterable[str | None]) -> dict[str, str]:
         """The states of these tasks; one that is gone is left out."""
         wanted = tuple(each for each in ids if each)
-        return self.memory.recall(("states", wanted), lambda: self._states(wanted))
+        return self.cache.get(("states", wanted), lambda: self._states(wanted))
 
     def _states(self, wanted: Sequence[str]) -> dict[str, str]:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
@@ -177,4 +179,4 @@ class Queries:
 
     def history(self, before: str | None) -> tuple[list[AuditEntry], str | None]:
         """Who did what."""
-        return self.memory.recall(("audit", before), lambda: self.audit.page(PAGE, before))
+        return self.cache.get(("audit", before), lambda: self.audit.page(PAGE, before))

@@ -30,7 +30,7 @@ class _Watched:
     asked_at: float
 
 
-class Watchlist:
+class StatusCache:
     """Tasks read together."""
 
     def __init__(self, records: Records) -> None:

@@ -20,7 +20,7 @@ COOKIE = "taskqueue_dashboard_known"
 YEAR = 365 * 24 * 3600
 
 
-class KeptOut(Exception):
+class LoginThrottled(Exception):
     """A password was not looked at."""
 
     def __init__(self, problem: str, status: int, wait: int) -> None:
@@ -29,7 +29,7 @@ class KeptOut(Exception):
         self.wait = wait
 
 
-class Doorman:
+class LoginThrottle:
     """Slows down who guesses passwords, in each process.
 
     After five wrong ones for a name, that name waits half a minute; after twenty in half a minute for whatever names,
@@ -52,7 +52,7 @@ class Doorman:
     def check(self, name: str, password: str, known: bool) -> Person | None:
         """The person, if the password is right. Raises KeptOut when it was not looked at."""
         if not self.looks.acquire(timeout=self.PATIENCE):
-            raise KeptOut("Too many people are signing in just now: try again in a few seconds.", 503, 2)
+            raise LoginThrottled("Too many people are signing in just now: try again in a few seconds.", 503, 2)
         try:
             self._count(name, known)
             found = self.users.check(name, password)
@@ -69,7 +69,7 @@ class Doorman:
             count, until = self.wrong.get((name, known), (0, 0.0))
             if (count >= self.WRONG and now < until) or (not known and self._crowded(now)):
                 problem = "Too many wrong passwords: wait half a minute, or use a browser where you signed in before."
-                raise KeptOut(problem, 429, self.WAIT)
+                raise LoginThrottled(problem, 429, self.WAIT)
             if len(self.wrong) >= self.MOST:
                 self.wrong.clear()
             self.wrong[name, known] = (count + 1, now + self.WAIT)

@@ -62,7 +62,7 @@ def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, re
         MAX_CONTENT_LENGTH=settings.max_body_bytes + 65_536,
         MAX_FORM_MEMORY_SIZE=settings.max_body_bytes + 65_536,
     )
-    app.session_interface = SignedCookies(SecretKeeper(settings.dashboard_secret, redis))
+    app.session_interface = SignedCookies(SecretStore(settings.dashboard_secret, redis))
 
     @app.before_request
     def begin() -> AnyResponse | None:
@@ -146,7 +146,7 @@ def safe_target(path: str) -> str:
     return path if inside and not urlsplit(path).netloc else "/"
 
 
-class SecretKeeper:
+class SecretStore:
     """The key that signs cookies: from the settings, else one kept in Redis, so that all processes share it."""
 
     def __init__(self, given: str, redis: Redis) -> None:
@@ -168,7 +168,7 @@ class SecretKeeper:
 class SignedCookies(SecureCookieSessionInterface):
     """Signed cookies whose key is asked for when it is first needed, which may be long after the start."""
 
-    def __init__(self, keeper: SecretKeeper) -> None:
+    def __init__(self, keeper: SecretStore) -> None:
         self.keeper = keeper
 
     def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer | None:

@@ -17,14 +17,14 @@ PATIENCE = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
+class RelatedTasks:
     """What a blocked task may wait for: its parents (None where one is not known), and its batch or one before it."""
 
     parents: Sequence[Relative | None] = ()
     batch: Batch | None = None
 
 
-def why(task: TaskDetail, position: int | None, now: Snapshot, ties: Ties | None = None) -> str:
+def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: RelatedTasks | None = None) -> str:
     """The sentence; `position` is how many tasks of its queue go before it, None when it is in none."""
     summary = task.summary
     if summary.corrupt:
@@ -33,7 +33,7 @@ def why(task: TaskDetail, position: int | None, now: Snapshot, ties: Ties | None
         TaskState.PENDING: lambda: _pending(task, position, now),
         TaskState.SCHEDULED: lambda: _due(summary, "It was submitted to run at a time", now),
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and the next one waits", now),
-        TaskState.BLOCKED: lambda: _blocked(task, ties or Ties()),
+        TaskState.BLOCKED: lambda: _blocked(task, ties or RelatedTasks()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
         TaskState.COMPLETED: lambda: f"It has completed, {_attempts(summary)}.",
         TaskState.FAILED: lambda: _failed(summary),
@@ -43,7 +43,7 @@ def why(task: TaskDetail, position: int | None, now: Snapshot, ties: Ties | None
     return waits[summary.state]()
 
 
-def _blocked(task: TaskDetail, ties: Ties) -> str:
+def _blocked(task: TaskDetail, ties: RelatedTasks) -> str:
     batch = ties.batch
     if task.after_batch:
         far = f", of which {batch.ended:,} of {batch.total:,} tasks have ended" if batch else ""
@@ -82,8 +82,8 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
     if not takers:
         return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
-    held_back = _without_worker(found, now) or _aside(found)
-    return held_back or _in_line(task.queue, position, takers)
+    held_back = _without_worker(found, now) or _throttled(found)
+    return held_back or _in_wait_queue(task.queue, position, takers)
 
 
 def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
@@ -99,7 +99,7 @@ def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
     return f"It waits for a worker that has its type, {kind}: those that have it are busy."
 
 
-def _aside(found: TaskDetail) -> str | None:
+def _throttled(found: TaskDetail) -> str | None:
     if found.aside_for:
         return f"It waits for its limit, {found.aside_for}: see Limits for how many run under it and when the next may."
     if found.aside_for == "":
@@ -107,7 +107,7 @@ def _aside(found: TaskDetail) -> str | None:
     return None
 
 
-def _in_line(queue: str, position: int | None, takers: Sequence[WorkerInfo]) -> str:
+def _in_wait_queue(queue: str, position: int | None, takers: Sequence[WorkerInfo]) -> str:
     before = "It is next in line" if not position else f"{position:,} {_tasks(position)} of {queue} before it"
     count = "1 worker takes" if len(takers) == 1 else f"{len(takers)} workers take"
     busy = ", all busy now" if all(each.running for each in takers) else ""

@@ -39,7 +39,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waterfall:
+class Timeline:
     """The bars, and what they leave out."""
 
     bars: tuple[Bar, ...]
@@ -48,7 +48,7 @@ class Waterfall:
     left_out: int
 
 
-def waterfall(task: TaskDetail, now: datetime) -> Waterfall | None:
+def timeline(task: TaskDetail, now: datetime) -> Timeline | None:
     """The bars of a task; None when its record does not say when it was submitted."""
     begun = task.summary.created_at
     if begun is None:
@@ -56,7 +56,7 @@ def waterfall(task: TaskDetail, now: datetime) -> Waterfall | None:
     shown = [each for each in task.attempts if each.started_at][-MOST_ATTEMPTS:]
     bars = list(_bars(task, begun, shown, now))
     scale = Scale(bars)
-    return Waterfall(
+    return Timeline(
         bars=tuple(scale.place(bar) for bar in bars),
         shortened=scale.shortened,
         earlier=len(task.attempts) - len(shown),

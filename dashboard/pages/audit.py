@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, abort, render_template, request
 
 if TYPE_CHECKING:
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/audit`"""
     blueprint = Blueprint("audit", __name__)
 
@@ -20,7 +20,7 @@ def page(desk: Desk) -> Blueprint:
         before = request.args.get("before")
         if before and not re.fullmatch("[0-9]{1,19}-[0-9]{1,19}", before):
             abort(400, "this address names a page that no list gave out")
-        entries, older = desk.queries.history(before)
-        return render_template("audit.html", now=desk.queries.look(), entries=entries, older=older, before=before)
+        entries, older = context.queries.history(before)
+        return render_template("audit.html", now=context.queries.look(), entries=entries, older=older, before=before)
 
     return blueprint

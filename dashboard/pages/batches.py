@@ -13,21 +13,21 @@ from shared.domain.task import TaskState
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/batches` and `/batches/ID`"""
     blueprint = Blueprint("batches", __name__)
 
     @blueprint.get("/batches")
     def batches() -> str:
         try:
-            found, older = desk.queries.batches_page(request.args.get("cursor"))
+            found, older = context.queries.batches_page(request.args.get("cursor"))
         except ValueError:
             abort(400, "this address names a page that no list gave out")
         return render_template(
-            "batches.html", now=desk.queries.look(), batches=found, older=older, cursor=request.args.get("cursor")
+            "batches.html", now=context.queries.look(), batches=found, older=older, cursor=request.args.get("cursor")
         )
 
     @blueprint.get("/batches/<batch_id>")
@@ -35,11 +35,11 @@ def page(desk: Desk) -> Blueprint:
         state = request.args.get("status", "")
         after = request.args.get("after", -1, int)
         wanted = TaskState(state) if state in list(TaskState) else None
-        items, behind = desk.queries.batch_items(batch_id, after, wanted)
+        items, behind = context.queries.batch_items(batch_id, after, wanted)
         return render_template(
             "batch.html",
-            now=desk.queries.look(),
-            batch=desk.queries.batch(batch_id),
+            now=context.queries.look(),
+            batch=context.queries.batch(batch_id),
             items=items,
             behind=behind,
             after=after,
@@ -47,21 +47,21 @@ def page(desk: Desk) -> Blueprint:
             states=list(TaskState),
         )
 
-    _add_changes(blueprint, desk)
+    _add_changes(blueprint, context)
     return blueprint
 
 
-def _add_changes(blueprint: Blueprint, desk: Desk) -> None:
+def _add_changes(blueprint: Blueprint, context: PageContext) -> None:
     @blueprint.post("/batches/<batch_id>/cancel")
     @needs(Role.OPERATOR)
     def cancel(batch_id: str) -> Response:
-        desk.actions.cancel_batch(person(), batch_id)
+        context.actions.cancel_batch(person(), batch_id)
         flash("None of its tasks starts any more; those that run are asked to stop.")
         return redirect(url_for("batches.batch", batch_id=batch_id))
 
     @blueprint.post("/batches/<batch_id>/retry")
     @needs(Role.OPERATOR)
     def retry(batch_id: str) -> Response:
-        desk.actions.retry_batch(person(), batch_id)
+        context.actions.retry_batch(person(), batch_id)
         flash("Its failed tasks go back to their queues.")
         return redirect(url_for("batches.batch", batch_id=batch_id))

@@ -13,34 +13,34 @@ from shared.stores.bulk_actions import BulkAction, Selection, Verb
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 USUAL_RATE = 50
 _CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/bulk`"""
     blueprint = Blueprint("bulk", __name__)
 
     @blueprint.get("/bulk")
     def actions() -> str:
-        found, unreadable = desk.queries.bulk_actions()
-        return render_template("bulk_actions.html", now=desk.queries.look(), actions=found, unreadable=unreadable)
+        found, unreadable = context.queries.bulk_actions()
+        return render_template("bulk_actions.html", now=context.queries.look(), actions=found, unreadable=unreadable)
 
     @blueprint.post("/bulk/review")
     @needs(Role.OPERATOR)
     def review() -> str:
         verb, selection = _verb(), _selection()
-        count, first = desk.queries.selected(selection)
+        count, first = context.queries.selected(selection)
         return render_template(
             "bulk_review.html",
-            now=desk.queries.look(),
+            now=context.queries.look(),
             verb=verb,
             selection=selection,
             count=count,
             first=first,
-            group=desk.queries.group(selection.cause) if selection.cause else None,
+            group=context.queries.group(selection.cause) if selection.cause else None,
             usual_rate=USUAL_RATE,
         )
 
@@ -49,19 +49,19 @@ def page(desk: Desk) -> Blueprint:
     def begin() -> Response:
         verb, selection = _verb(), _selection()
         rate = request.form.get("rate", 0, int)
-        action_id = desk.actions.begin_bulk(person(), verb, selection, rate, _what(desk, selection))
+        action_id = context.actions.begin_bulk(person(), verb, selection, rate, _what(context, selection))
         return redirect(url_for("bulk.action", action_id=action_id))
 
     @blueprint.get("/bulk/<action_id>")
     def action(action_id: str) -> str:
-        return render_template("bulk_action.html", now=desk.queries.look(), action=_found(desk, action_id))
+        return render_template("bulk_action.html", now=context.queries.look(), action=_found(context, action_id))
 
     @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
     @needs(Role.OPERATOR)
     def change(action_id: str, change: str) -> Response:
         if change == "resume":
-            _demand_role(_found(desk, action_id).verb)
-        desk.actions.change_bulk(person(), action_id, _CHANGES[change])
+            _demand_role(_found(context, action_id).verb)
+        context.actions.change_bulk(person(), action_id, _CHANGES[change])
         return redirect(url_for("bulk.action", action_id=action_id))
 
     return blueprint
@@ -81,8 +81,8 @@ def _demand_role(verb: Verb) -> None:
         abort(403, f"deleting takes the role admin, and {person().name} has less")
 
 
-def _found(desk: Desk, action_id: str) -> BulkAction:
-    found = desk.queries.bulk_action(action_id)
+def _found(context: PageContext, action_id: str) -> BulkAction:
+    found = context.queries.bulk_action(action_id)
     if found is None:
         abort(404, "there is no such bulk action, or nobody can read it any more; the last hundred are kept")
     return found
@@ -104,11 +104,11 @@ def _selection() -> Selection:
     return Selection(ids=ids)
 
 
-def _what(desk: Desk, selection: Selection) -> str:
+def _what(context: PageContext, selection: Selection) -> str:
     """What is selected, in words for the list of actions."""
     if selection.ids:
         return "hand-picked tasks"
     if not selection.cause:
         return "all dead letters"
-    group = desk.queries.group(selection.cause)
+    group = context.queries.group(selection.cause)
     return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "a group that is gone"

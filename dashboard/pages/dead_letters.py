@@ -11,13 +11,13 @@ from dashboard.queries import GROUPS
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 LAST = 1_000_000
 """Page behind which there is none: nobody has fifty million causes."""
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/dead-letters`"""
     blueprint = Blueprint("dead_letters", __name__)
 
@@ -26,30 +26,30 @@ def page(desk: Desk) -> Blueprint:
         at = max(0, request.args.get("page", 0, int))
         if at > LAST:
             abort(400, "this address names a page that no list gave out")
-        found, total = desk.queries.groups(at)
+        found, total = context.queries.groups(at)
         return render_template(
             "dead_letters.html",
-            now=desk.queries.look(),
+            now=context.queries.look(),
             groups=found,
             total=total,
             at=at,
             more=total > (at + 1) * GROUPS,
-            actions=[each for each in desk.queries.bulk_actions()[0] if each.open],
+            actions=[each for each in context.queries.bulk_actions()[0] if each.open],
         )
 
     @blueprint.get("/dead-letters/<key>")
     def group(key: str) -> str | Response:
-        found = desk.queries.group(key)
+        found = context.queries.group(key)
         if found is None:
             flash("None of the dead letters of this cause is left.")
             return redirect(url_for("dead_letters.groups"))
         try:
-            page = desk.queries.dead(key, request.args.get("cursor"))
+            page = context.queries.dead(key, request.args.get("cursor"))
         except ValueError:
             abort(400, "this address names a page that no list gave out")
         return render_template(
             "dead_letter_group.html",
-            now=desk.queries.look(),
+            now=context.queries.look(),
             group=found,
             page=page,
             cursor=request.args.get("cursor"),

@@ -12,29 +12,29 @@ from dashboard.auth.users import Role
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/limits`"""
     blueprint = Blueprint("limits", __name__)
 
     @blueprint.get("/limits")
     def limits() -> str:
-        return render_template("limits.html", now=desk.queries.look(), limits=desk.queries.limits())
+        return render_template("limits.html", now=context.queries.look(), limits=context.queries.limits())
 
     @blueprint.post("/limits/set")
     @needs(Role.OPERATOR)
     def put() -> Response:
         name = f"{request.form.get('kind', '')}:{request.form.get('name', '').strip()}"
-        desk.actions.set_limit(person(), name, request.form)
+        context.actions.set_limit(person(), name, request.form)
         flash(f"The limit {name} holds now, for every worker; what runs goes on.")
         return redirect(url_for("limits.limits"))
 
     @blueprint.post("/limits/<string:name>/remove")
     @needs(Role.OPERATOR)
     def remove(name: str) -> Response:
-        desk.actions.remove_limit(person(), name)
+        context.actions.remove_limit(person(), name)
         flash(f"The limit {name} is removed; one that a handler or the settings declare holds again.")
         return redirect(url_for("limits.limits"))
 

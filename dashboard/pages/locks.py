@@ -13,30 +13,30 @@ from shared.stores.locks import LEADER
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/locks`"""
     blueprint = Blueprint("locks", __name__)
 
     @blueprint.get("/locks")
     def locks() -> str:
-        found = desk.queries.all_locks()
+        found = context.queries.all_locks()
         leader = next((lock for lock in found if lock.name == LEADER), None)
-        return render_template("locks.html", now=desk.queries.look(), locks=found, leader=leader)
+        return render_template("locks.html", now=context.queries.look(), locks=found, leader=leader)
 
     @blueprint.post("/locks/<name>/unlock")
     @needs(Role.ADMIN)
     def unlock(name: str) -> Response:
-        whom = desk.actions.unlock(person(), name, request.form.get("token", ""), request.form.get("reason", ""))
+        whom = context.actions.unlock(person(), name, request.form.get("token", ""), request.form.get("reason", ""))
         flash(f"Lock {name} was taken from {whom}.")
         return redirect(url_for("locks.locks"))
 
     @blueprint.post("/locks/step-down")
     @needs(Role.ADMIN)
     def step_down() -> Response:
-        whom = desk.actions.step_down(person(), request.form.get("reason", ""))
+        whom = context.actions.step_down(person(), request.form.get("reason", ""))
         flash(f"{whom} leads no more; another instance will.")
         return redirect(url_for("locks.locks"))
 

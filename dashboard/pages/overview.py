@@ -11,22 +11,22 @@ from dashboard.explain.alerts import alerts
 from dashboard.overview import Snapshot
 
 if TYPE_CHECKING:
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/`"""
     blueprint = Blueprint("overview", __name__)
 
     @blueprint.get("/")
     def overview() -> str:
-        now = desk.queries.look()
+        now = context.queries.look()
         return render_template(
             "overview.html",
             now=now,
             alerts=alerts(now),
             charts=json.dumps(_charts(now)),
-            gateway_port=desk.settings.gateway_port,
+            gateway_port=context.settings.gateway_port,
         )
 
     return blueprint

@@ -12,28 +12,28 @@ from dashboard.auth.users import Role
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/queues`"""
     blueprint = Blueprint("queues", __name__)
 
     @blueprint.get("/queues")
     def queues() -> str:
-        return render_template("queues.html", now=desk.queries.look())
+        return render_template("queues.html", now=context.queries.look())
 
     @blueprint.post("/queues/<name>/pause")
     @needs(Role.OPERATOR)
     def pause(name: str) -> Response:
-        desk.actions.pause(person(), name, request.form.get("reason", "").strip()[:500])
+        context.actions.pause(person(), name, request.form.get("reason", "").strip()[:500])
         flash(f"Queue {name} is paused: what runs goes on, nothing more is taken.")
         return redirect(url_for("queues.queues"))
 
     @blueprint.post("/queues/<name>/resume")
     @needs(Role.OPERATOR)
     def resume(name: str) -> Response:
-        desk.actions.resume(person(), name)
+        context.actions.resume(person(), name)
         flash(f"Queue {name} is open again.")
         return redirect(url_for("queues.queues"))
 

@@ -18,23 +18,23 @@ from shared.domain.schedule import Missed, Overlap, Schedule, upcoming
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
     from shared.stores.schedules import StoredSchedule
 
 NEXT = 3
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/schedules`"""
     blueprint = Blueprint("schedules", __name__)
 
     @blueprint.get("/schedules")
     def schedules() -> str:
-        found = desk.queries.schedules(request.args.get("after", "")[:100])
-        states = desk.queries.states(each.last_task for each in found.items)
+        found = context.queries.schedules(request.args.get("after", "")[:100])
+        states = context.queries.states(each.last_task for each in found.items)
         return render_template(
             "schedules.html",
-            now=desk.queries.look(),
+            now=context.queries.look(),
             schedules=found.items,
             unreadable=found.unreadable,
             after=found.after,
@@ -44,62 +44,62 @@ def page(desk: Desk) -> Blueprint:
 
     @blueprint.get("/schedules/<name>")
     def schedule(name: str) -> str:
-        return _show(desk, name)
+        return _show(context, name)
 
-    _add_changes(blueprint, desk)
-    _add_editing(blueprint, desk)
+    _add_changes(blueprint, context)
+    _add_editing(blueprint, context)
     return blueprint
 
 
-def _add_changes(blueprint: Blueprint, desk: Desk) -> None:
+def _add_changes(blueprint: Blueprint, context: PageContext) -> None:
     @blueprint.post("/schedules/<name>/pause")
     @needs(Role.OPERATOR)
     def pause(name: str) -> Response:
-        desk.actions.pause_schedule(person(), name, request.form.get("reason", "").strip()[:500])
+        context.actions.pause_schedule(person(), name, request.form.get("reason", "").strip()[:500])
         return _back(name, "It is paused: times that pass meanwhile are not made up for.")
 
     @blueprint.post("/schedules/<name>/resume")
     @needs(Role.OPERATOR)
     def resume(name: str) -> Response:
-        desk.actions.resume_schedule(person(), name)
+        context.actions.resume_schedule(person(), name)
         return _back(name, "It goes on with its next time from now.")
 
     @blueprint.post("/schedules/<name>/run")
     @needs(Role.OPERATOR)
     def run(name: str) -> Response:
-        task_id = desk.actions.run_schedule(person(), name)
+        task_id = context.actions.run_schedule(person(), name)
         flash("This is the task that was made of the schedule.")
         return redirect(url_for("task.task", task_id=task_id))
 
 
-def _add_editing(blueprint: Blueprint, desk: Desk) -> None:
+def _add_editing(blueprint: Blueprint, context: PageContext) -> None:
     @blueprint.post("/schedules/<name>/edit")
     @needs(Role.ADMIN)
     def edit(name: str) -> Response | tuple[str, int]:
         text = request.form.get("schedule", "")
         try:
-            desk.actions.change_schedule(person(), name, text)
+            context.actions.change_schedule(person(), name, text)
         except Refused as error:
-            return _show(desk, name, text, str(error)), 400
+            return _show(context, name, text, str(error)), 400
         return _back(name, "It is changed.")
 
     @blueprint.post("/schedules/<name>/delete")
     @needs(Role.ADMIN)
     def delete(name: str) -> Response:
-        desk.actions.delete_schedule(person(), name)
+        context.actions.delete_schedule(person(), name)
         flash(f"Schedule {name} is deleted; its tasks stay.")
         return redirect(url_for("schedules.schedules"))
 
 
-def _show(desk: Desk, name: str, edited: str | None = None, problem: str | None = None) -> str:
-    found = desk.queries.schedule(name)
+def _show(context: PageContext, name: str, edited: str | None = None, problem: str | None = None) -> str:
+    found = context.queries.schedule(name)
     return render_template(
         "schedule.html",
-        now=desk.queries.look(),
+        now=context.queries.look(),
         stored=found,
         times=_next_times(found, 10),
-        state=desk.queries.states([found.last_task]).get(found.last_task or ""),
-        edited=edited if edited is not None else pretty(_declared(found.schedule, desk.redaction)),
+        state=context.queries.states([found.last_task]).get(found.last_task or ""),
+        edited=edited if edited is not None else pretty(_declared(found.schedule, context.redaction)),
         problem=problem,
     )
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, g, redirect, render_template, request, session
 
-from dashboard.auth.login_throttle import Doorman, KeptOut, is_known, remember
+from dashboard.auth.login_throttle import LoginThrottle, LoginThrottled, is_known, remember
 from dashboard.auth.security import mark, safe_target
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 log = logging.getLogger(__name__)
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/sign-in`"""
     blueprint = Blueprint("sign_in", __name__)
-    doorman = Doorman(desk.users)
+    login_throttle = LoginThrottle(context.users)
 
     @blueprint.get("/sign-in")
     def form() -> str | Response:
@@ -33,30 +33,30 @@ def page(desk: Desk) -> Blueprint:
     def enter() -> Response | tuple[str, int, dict[str, str]]:
         name, target = request.form.get("name", "")[:200], safe_target(request.form.get("next", "/"))
         try:
-            found = doorman.check(name, request.form.get("password", ""), is_known(desk.users, name))
-        except KeptOut as error:
+            found = login_throttle.check(name, request.form.get("password", ""), is_known(context.users, name))
+        except LoginThrottled as error:
             return _again(target, name, str(error)), error.status, {"Retry-After": str(error.wait)}
         if found is None:
             log.warning("a sign-in was refused", extra={"name_given": name, "address": request.remote_addr})
             return _again(target, name, "This name and password do not belong together."), 401, {}
-        _end(desk)
-        session.update(id=desk.sessions.begin(found.name), name=found.name, mark=mark(desk.users, found.name))
+        _end(context)
+        session.update(id=context.sessions.begin(found.name), name=found.name, mark=mark(context.users, found.name))
         answer = redirect(target)
-        remember(answer, desk.users, found.name)
+        remember(answer, context.users, found.name)
         return answer
 
     @blueprint.post("/sign-out")
     def leave() -> Response:
-        _end(desk)
+        _end(context)
         return redirect("/sign-in")
 
     return blueprint
 
 
-def _end(desk: Desk) -> None:
+def _end(context: PageContext) -> None:
     """Ends the session of this browser, if it has one."""
     if "id" in session:
-        desk.sessions.end(str(session["id"]))
+        context.sessions.end(str(session["id"]))
     session.clear()
 
 

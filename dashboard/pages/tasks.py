@@ -13,12 +13,12 @@ from shared.stores.tasks import Filter
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 _FIELDS = ("id", "status", "type", "priority", "tag", "since", "until")
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/tasks`"""
     blueprint = Blueprint("tasks", __name__)
 
@@ -28,13 +28,13 @@ def page(desk: Desk) -> Blueprint:
         if asked["id"]:
             return redirect(url_for("task.task", task_id=asked["id"]))
         try:
-            found = desk.queries.tasks(_filter(asked), request.args.get("cursor"))
+            found = context.queries.tasks(_filter(asked), request.args.get("cursor"))
         except ValueError as error:
             abort(400, f"this address asks for something that cannot be: {error}")
         given = {name: value for name, value in asked.items() if value}
         return render_template(
             "tasks.html",
-            now=desk.queries.look(),
+            now=context.queries.look(),
             page=found,
             asked=asked,
             given=given,

@@ -12,21 +12,21 @@ from dashboard.auth.users import Role
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import Desk
+    from dashboard.app import PageContext
 
 
-def page(desk: Desk) -> Blueprint:
+def page(context: PageContext) -> Blueprint:
     """`/workers`"""
     blueprint = Blueprint("workers", __name__)
 
     @blueprint.get("/workers")
     def workers() -> str:
-        return render_template("workers.html", now=desk.queries.look())
+        return render_template("workers.html", now=context.queries.look())
 
     @blueprint.post("/workers/<name>/drain")
     @needs(Role.OPERATOR)
     def drain(name: str) -> Response:
-        desk.actions.drain(person(), name)
+        context.actions.drain(person(), name)
         flash(f"Worker {name} was asked to finish what it runs, and to end.")
         return redirect(url_for("workers.workers"))
 

@@ -333,7 +333,7 @@ def test_when_redis_is_away_the_page_says_so(browser: Browser, monkeypatch: pyte
     browser.text("/")
     monkeypatch.setattr("redis.connection.AbstractConnection.connect", refuse)
     browser.app.extensions["background"].bulks.redis.connection_pool.disconnect()
-    browser.app.extensions["background"].lookout.forget()
+    browser.app.extensions["background"].overview_cache.forget()
     answer = browser.get("/")
     assert answer.status_code == 503
     assert "Redis cannot be reached" in answer.text

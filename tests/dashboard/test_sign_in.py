@@ -12,7 +12,7 @@ from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
 from dashboard.auth import login_throttle
-from dashboard.auth.login_throttle import COOKIE, Doorman
+from dashboard.auth.login_throttle import COOKIE, LoginThrottle
 from dashboard.auth.security import safe_target
 from dashboard.auth.users import Users
 from shared.errors import SettingsError
@@ -141,7 +141,7 @@ def test_guesses_that_come_together_are_counted_before_they_are_looked_at(
 def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
     guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Doorman, "PATIENCE", 0.01)
+    monkeypatch.setattr(LoginThrottle, "PATIENCE", 0.01)
     looked, over = _hold_looks(monkeypatch)
     two = [Thread(target=_sign_in, args=(_another(guarded), name)) for name in ("a", "b")]
     for each in two:
@@ -159,9 +159,9 @@ def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
 def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(Doorman, "STRANGERS", 3)
+    monkeypatch.setattr(LoginThrottle, "STRANGERS", 3)
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
-    now[0] += Doorman.WAIT
+    now[0] += LoginThrottle.WAIT
     assert [_sign_in(_another(guarded), name) for name in ("vera", "otto", "anna") * 2] == [302] * 6
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
     answer = guarded.post("/sign-in", follow=False, name="vera", password="correct horse")
@@ -171,7 +171,7 @@ def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pyte
 def test_strangers_keep_nobody_out_who_signed_in_before_in_this_browser(
     guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Doorman, "STRANGERS", 7)
+    monkeypatch.setattr(LoginThrottle, "STRANGERS", 7)
     assert _sign_in(guarded, "vera") == 302
     guarded.post("/sign-out")
     stranger = _another(guarded)

@@ -13,8 +13,8 @@ from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
 from dashboard import cache, overview, status_cache
-from dashboard.cache import READS, Memory
-from dashboard.overview import Lookout
+from dashboard.cache import READS, TTLCache
+from dashboard.overview import OverviewCache
 from dashboard.present import Redaction
 from shared.redis.scripts import Scripts
 from tests.dashboard.conftest import Browser, bury
@@ -51,12 +51,12 @@ def cost(browser: Browser, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPat
     """How many commands the dashboard sends while tabs on these pages refresh themselves for a window of time."""
     sent: list[str] = []
     _count_commands(monkeypatch, sent)
-    lookout: Lookout = browser.app.extensions["background"].lookout
+    overview_cache: OverviewCache = browser.app.extensions["background"].overview_cache
 
     def spend(tabs: Sequence[str], window: float) -> int:
         sent.clear()
         for tick in range(int(window / TICK)):
-            lookout.keep_fresh()
+            overview_cache.keep_fresh()
             first, last = (len(tabs) * (tick % A_ROUND + n) // A_ROUND for n in (0, 1))
             for path in tabs[first:last]:
                 browser.text(path)
@@ -181,7 +181,7 @@ def test_one_page_of_a_large_task_is_made_at_a_time(
 def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
     asked: list[int] = []
     answers: list[object] = []
-    together, found = Barrier(8), Memory()
+    together, found = Barrier(8), TTLCache()
 
     def ask() -> int:
         asked.append(1)
@@ -191,7 +191,7 @@ def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
     def come() -> None:
         if len(asked) or found.answers:
             together.wait(20)
-        answers.append(found.recall("question", ask))
+        answers.append(found.get("question", ask))
 
     first = Thread(target=come)
     first.start()
@@ -206,14 +206,14 @@ def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
 
 
 def test_an_error_is_not_remembered() -> None:
-    found = Memory()
+    found = TTLCache()
 
     def fail() -> int:
         raise LookupError
 
     with pytest.raises(LookupError):
-        found.recall("question", fail)
-    assert found.recall("question", lambda: 7) == 7
+        found.get("question", fail)
+    assert found.get("question", lambda: 7) == 7
 
 
 def test_while_redis_is_away_it_is_asked_once_a_second(
@@ -238,11 +238,11 @@ def test_while_redis_is_away_it_is_asked_once_a_second(
 
 
 def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, watch: ExecutorMonitor) -> None:
-    lookout: Lookout = browser.app.extensions["background"].lookout
-    lookout.keep_fresh()
-    assert lookout.current is None
+    overview_cache: OverviewCache = browser.app.extensions["background"].overview_cache
+    overview_cache.keep_fresh()
+    assert overview_cache.current is None
     browser.text("/")
     watch.now += 60
-    found = lookout.current
-    lookout.keep_fresh()
-    assert lookout.current is found
+    found = overview_cache.current
+    overview_cache.keep_fresh()
+    assert overview_cache.current is found

@@ -38,7 +38,7 @@ def fill(system: System, count: int, **terms: object) -> tuple[str, list[str]]:
     return batch_id, [task.id for task in tasks]
 
 
-def why(browser: Browser, task_id: str) -> str:
+def explain(browser: Browser, task_id: str) -> str:
     found = re.search(r'id="why">(.*?)</p>', browser.text(f"/tasks/{task_id}"), re.DOTALL)
     assert found
     return found[1]
@@ -47,18 +47,18 @@ def why(browser: Browser, task_id: str) -> str:
 def test_a_blocked_task_says_what_it_waits_for(browser: Browser, system: System) -> None:
     one, two = system.submit("noop"), system.submit("noop")
     waiting = child(system, one, two)
-    assert why(browser, waiting) == f"It waits for noop {one} (pending), noop {two} (pending)."
+    assert explain(browser, waiting) == f"It waits for noop {one} (pending), noop {two} (pending)."
 
 
 def test_a_task_that_waits_for_a_dead_letter_says_who_can_help(browser: Browser, system: System) -> None:
     [dead] = bury(system, ["no"])
     waiting = child(system, dead, on_parent_failure=OnParentFailure.WAIT)
-    assert f"until somebody retries fail {dead} (failed)" in why(browser, waiting)
+    assert f"until somebody retries fail {dead} (failed)" in explain(browser, waiting)
 
 
 def test_a_task_in_the_line_of_its_batch_says_so(browser: Browser, system: System) -> None:
     _, ids = fill(system, 3, name="import", max_running=2)
-    assert why(browser, ids[2]) == (
+    assert explain(browser, ids[2]) == (
         "It waits for its turn: of batch import at most 2 tasks are let into the queues at once."
     )
 
@@ -66,7 +66,7 @@ def test_a_task_in_the_line_of_its_batch_says_so(browser: Browser, system: Syste
 def test_a_task_that_follows_a_batch_says_how_far_that_is(browser: Browser, system: System) -> None:
     batch_id, _ = fill(system, 3)
     follower = system.submit("noop", after_batch=batch_id)
-    assert why(browser, follower) == f"It follows batch {batch_id}, of which 0 of 3 tasks have ended."
+    assert explain(browser, follower) == f"It follows batch {batch_id}, of which 0 of 3 tasks have ended."
 
 
 def test_the_tasks_around_a_task_are_drawn_and_listed(browser: Browser, system: System) -> None:

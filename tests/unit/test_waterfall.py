@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.explain.timeline import MOST_ATTEMPTS, waterfall
+from dashboard.explain.timeline import MOST_ATTEMPTS, timeline
 from shared.domain.task import Attempt, InnerSpan, Outcome, TaskDetail, TaskState, TaskSummary
 
 BEGUN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -82,13 +82,13 @@ RETRIED = {**FAILED, "retry_delay": timedelta(seconds=5)}
     ],
 )
 def test_a_life_is_told_in_its_order(told: TaskDetail, bars: list[str]) -> None:
-    fall = waterfall(told, at(10))
+    fall = timeline(told, at(10))
     assert fall is not None
     assert [bar.name for bar in fall.bars] == bars
 
 
 def test_bars_stand_where_their_time_is() -> None:
-    fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, 2, 8), ended=8), at(99))
+    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 2, 8), ended=8), at(99))
     assert fall is not None
     assert not fall.shortened
     assert [(bar.left, bar.width) for bar in fall.bars] == [(0, 0), (0, 25), (25, 75), (100, 0)]
@@ -96,7 +96,7 @@ def test_bars_stand_where_their_time_is() -> None:
 
 def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
     spans = (InnerSpan(name="GET shop/prices", after=timedelta(seconds=0.1), took=timedelta(seconds=0.5), failed=True),)
-    fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, 3600, 3601, spans=spans), ended=3601), at(4000))
+    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 3600, 3601, spans=spans), ended=3601), at(4000))
     assert fall is not None
     assert fall.shortened
     _, wait, run, call, _ = fall.bars
@@ -109,7 +109,7 @@ def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
 @pytest.mark.parametrize("waited", [0.5, 2, 13, 86_400])
 @pytest.mark.parametrize("ran", [0.0001, 1, 60])
 def test_what_took_longer_is_drawn_longer(waited: float, ran: float) -> None:
-    fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, waited, waited + ran), ended=waited + ran), at(99_999))
+    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, waited, waited + ran), ended=waited + ran), at(99_999))
     assert fall is not None
     _, wait, run, _ = fall.bars
     assert (wait.width > run.width) == (waited > ran)
@@ -121,13 +121,13 @@ def test_what_took_longer_is_drawn_longer(waited: float, ran: float) -> None:
 @pytest.mark.parametrize("days", [1 / 1728, 9e8, -9e8])
 def test_a_span_that_does_not_fit_its_attempt_is_cut(days: float) -> None:
     spans = (InnerSpan(name="odd", after=timedelta(days=days), took=timedelta(days=days)),)
-    fall = waterfall(task(TaskState.COMPLETED, attempt(1, 0, 0, 1, spans=spans), ended=1), at(2))
+    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 0, 1, spans=spans), ended=1), at(2))
     assert fall is not None
     assert all(bar.left >= 0 and bar.left + bar.width <= 100.001 for bar in fall.bars)
 
 
 def test_of_very_many_attempts_the_latest_are_drawn() -> None:
     many = [attempt(n, n, n, n + 0.5, **RETRIED) for n in range(1, 51)]
-    fall = waterfall(task(TaskState.RETRYING, *many), at(60))
+    fall = timeline(task(TaskState.RETRYING, *many), at(60))
     assert fall is not None
     assert fall.earlier == 50 - MOST_ATTEMPTS
