@@ -36,7 +36,7 @@ def detail(
         unique_key=found.unique_key,
         limit_key=found.limit_key,
         fair_key=found.fair_key,
-        aside_for=found.aside_for,
+        throttled_by=found.throttled_by,
         refusal=found.refusal,
         warnings=list(warnings),
         trace_parent=found.meta.get("traceparent"),

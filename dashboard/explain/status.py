@@ -92,7 +92,7 @@ def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
         return f"No worker has registered the type {kind}: name the module with its handler in TASK_MODULES."
     if absent := now.types[kind]:
         return f"It waits for a worker that has its type: {absent}. Start one whose TASK_MODULES name its module."
-    if found.aside_for != "worker":
+    if found.throttled_by != "worker":
         return None
     if found.refusal:
         return f"It waits for a worker with another version of {kind}, since its data was refused: {found.refusal}."
@@ -100,9 +100,11 @@ def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
 
 
 def _throttled(found: TaskDetail) -> str | None:
-    if found.aside_for:
-        return f"It waits for its limit, {found.aside_for}: see Limits for how many run under it and when the next may."
-    if found.aside_for == "":
+    if found.throttled_by:
+        return (
+            f"It waits for its limit, {found.throttled_by}: see Limits for how many run under it and when the next may."
+        )
+    if found.throttled_by == "":
         return f"It waits for the turn of {found.fair_key}: within {found.summary.queue} tenants take turns."
     return None
 

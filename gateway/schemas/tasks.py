@@ -143,7 +143,7 @@ class TaskDetailView(TaskView):
     unique_key: str | None
     limit_key: str | None
     fair_key: str | None
-    aside_for: str | None = Field(
+    throttled_by: str | None = Field(
         description="While it stands aside: the limit that it waits for, `worker` for one that can run it; empty for "
         "the turn of its fair_key."
     )

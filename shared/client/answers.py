@@ -125,7 +125,7 @@ class TaskDetail(Task):
     unique_key: str | None = None
     limit_key: str | None = None
     fair_key: str | None = None
-    aside_for: str | None = None
+    throttled_by: str | None = None
     depends_on: tuple[Dependency, ...] = ()
     on_parent_failure: str | None = None
     batch_id: str | None = None

@@ -283,10 +283,10 @@ class TaskSummary:
 class TaskDetail:
     """Everything that is on record about a task. `data` and `result` are parsed JSON.
 
-    `children` are the first of the tasks that depend on it.
-    `aside_for` is set while it waits outside its queue's list: the limit that it waits for, "worker" for one that can
-    run it, or "" for the turn of its tenant. `refusal` says why versions of its type refused its data. `deliveries` is
-    how often its `webhook` was to be told; `delivery_of` the task that this one tells of.
+    `children` are the first of the tasks that depend on it. `throttled_by` is set while it waits outside its queue's
+    list: the limit that it waits for, "worker" for one that can run it, or "" for the turn of its tenant. `refusal`
+    says why versions of its type refused its data. `deliveries` is how often its `webhook` was to be told;
+    `delivery_of` the task that this one tells of.
     """
 
     summary: TaskSummary
@@ -304,7 +304,7 @@ class TaskDetail:
     after_batch: str | None = None
     limit_key: str | None = None
     fair_key: str | None = None
-    aside_for: str | None = None
+    throttled_by: str | None = None
     refused_by: tuple[str, ...] = ()
     refusal: str | None = None
     children: tuple[str, ...] = ()

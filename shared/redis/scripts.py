@@ -98,7 +98,7 @@ def _as_function(name: str, script: str) -> str:
 @cache
 def with_quarantine(name: str) -> str:
     """The text of a script that sets aside what is in its way."""
-    return f"{sources()['_careful']}\n{source(name)}"
+    return f"{sources()['_quarantine']}\n{source(name)}"
 
 
 _PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {

@@ -316,7 +316,7 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
     system.submit("echo")
     system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
     assert "1 wait" in browser.text("/limits")
-    assert "Of these aside" in browser.text("/queues")
+    assert "Of these throttled" in browser.text("/queues")
 
 
 def test_the_leader_steps_down(browser: Browser, system: System) -> None:

@@ -517,8 +517,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a drain that charges what it stops with a crash",
         DRAIN,
         "worker/executors/monitor.py",
-        "            return self.verdicts.stopped(held, began_at, self.drain_began_at)\n",
-        "            return self.verdicts.crashed(held, began_at, because)\n",
+        "            return self.crash_reports.stopped(claimed, began_at, self.drain_began_at)\n",
+        "            return self.crash_reports.crashed(claimed, began_at, because)\n",
         _tests("integration/test_worker", "test_a_second_sigterm_stops_at_once_and_loses_nothing"),
     ),
     Mutation(

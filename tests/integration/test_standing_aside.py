@@ -44,7 +44,7 @@ def test_it_is_pending_and_counted_listed_and_shown_with_what_it_waits_for(store
     assert store.records.counts()[TaskState.PENDING] == 1
     page = store.records.page(Filter(state=TaskState.PENDING), limit=10)
     assert [item.id for item in page.items] == [throttled]
-    assert store.records.get(throttled).aside_for == "type:slow"
+    assert store.records.get(throttled).throttled_by == "type:slow"
 
 
 def test_for_rq_it_is_deferred(store: Store, throttled: str) -> None:

@@ -61,11 +61,11 @@ def test_what_no_live_worker_has_waits_and_holds_nobody_up(system: System) -> No
     assert {each.summary.state for each in details(system, system.submit_many([("coming", OLD)] * 5))} == {"completed"}
     wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 30, "they stand aside")
     found = system.records.get(waiting[0])
-    assert (found.summary.state, found.summary.attempt, found.aside_for) == (TaskState.PENDING, 0, "worker")
+    assert (found.summary.state, found.summary.attempt, found.throttled_by) == (TaskState.PENDING, 0, "worker")
     assert system.scripts.types_waiting()[0][:2] == ("going", 30)
     system.start_worker(TASK_MODULES=BEFORE)
     ended = details(system, waiting)
-    assert {(each.summary.state, each.summary.attempt, each.aside_for) for each in ended} == {("completed", 1, None)}
+    assert {(each.summary.state, each.summary.attempt, each.throttled_by) for each in ended} == {("completed", 1, None)}
     assert system.scripts.types_waiting() == []
 
 

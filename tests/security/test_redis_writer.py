@@ -33,7 +33,7 @@ def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(syst
     wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == len(planted), "they stand aside")
     for task_id in planted:
         found = system.records.get(task_id)
-        assert (found.summary.state, found.summary.attempt, found.aside_for) == (TaskState.PENDING, 0, "worker")
+        assert (found.summary.state, found.summary.attempt, found.throttled_by) == (TaskState.PENDING, 0, "worker")
 
 
 def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(

@@ -47,7 +47,7 @@ def test_a_task_says_which_key_it_is_under_and_what_it_waits_for(gateway: Gatewa
     first, second = (gateway.submit(limit_key="partner", fair_key="ann") for _ in range(2))
     assert gateway.start() == [first]
     shown = gateway.show(second)
-    assert (shown["status"], shown["limit_key"], shown["fair_key"], shown["aside_for"]) == (
+    assert (shown["status"], shown["limit_key"], shown["fair_key"], shown["throttled_by"]) == (
         "pending",
         "partner",
         "ann",
