@@ -19,7 +19,7 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
-SOURCES := $(wildcard gateway worker dashboard shared tests examples)
+SOURCES := $(wildcard gateway worker dashboard shared tests examples tools)
 
 # An environment whose Python is gone, or that was made for another folder, would fail in puzzling ways.
 ifneq ($(wildcard $(VENV)/.made-in),)

@@ -10,8 +10,8 @@ from typing import Any
 from redis import Redis
 
 from gateway.app import create_app
-from gateway.errors import KINDS
-from shared.settings import load
+from gateway.http.errors import KINDS
+from shared.config.settings import load
 from tools.markdown import joined, table
 
 Document = Mapping[str, Any]
@@ -76,7 +76,7 @@ def _endpoint(title: str, operation: Document, common: set[str]) -> str:
         needs.rstrip(),
         table("parameter, in, type, meaning", parameters),
         table("status, answer, meaning", (row for row in answers if row[1])),
-        own and f"Problems: {_names(own)}.",
+        f"Problems: {_names(own)}." if own else "",
     )
 
 

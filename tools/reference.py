@@ -19,11 +19,11 @@ from prometheus_client.metrics_core import Metric
 import dashboard.metrics
 import gateway.metrics
 from shared.cli.main import parser as cli_parser
+from shared.config.settings import Settings, load, yaml_path
+from shared.domain.task import TRANSITIONS, Outcome
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis_client import connect
-from shared.scripts import Scripts
-from shared.settings import Settings, load, yaml_path
-from shared.tasks import TRANSITIONS, Outcome
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
 from tools.markdown import Row, joined, table
 from tools.openapi_reference import endpoints, objects
 from worker.housekeeping.main import build

@@ -619,7 +619,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a batch that does not say when to try again",
         FLOOD,
         "gateway/routes/batches.py",
-        " if _why_refused(answer) & _SOON else {}",
+        " if _refusals(answer) & _SOON else {}",
         " if False else {}",
         _tests(
             "load/test_flood",
