@@ -51,7 +51,7 @@ class Dashboard(Served):
 
     def load_config(self) -> None:
         self.configure(
-            workers=1, worker_class="dashboard.server.Intake", threads=THREADS, graceful_timeout=DRAIN_SECONDS
+            workers=1, worker_class="dashboard.server.GunicornWorker", threads=THREADS, graceful_timeout=DRAIN_SECONDS
         )
 
     def load(self) -> Flask:

@@ -15,7 +15,7 @@ class Server(server.Server):
     untaken_answers = 32 << 20
 
 
-class HTTPServer(server.HTTPServer):
+class GunicornWorker(server.GunicornWorker):
     """The process of gunicorn's."""
 
     server_class = Server

@@ -94,7 +94,7 @@ class Gateway(Served):
     def load_config(self) -> None:
         self.configure(
             workers=processes(self.settings),
-            worker_class="gateway.http.server.Intake",
+            worker_class="gateway.http.server.GunicornWorker",
             threads=THREADS,
             graceful_timeout=DRAIN_SECONDS,
             backlog=bind.BACKLOG,

@@ -213,7 +213,7 @@ class Server(server.Server):
         return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)
 
 
-class HTTPServer(server.HTTPServer):
+class GunicornWorker(server.GunicornWorker):
     """A process of gunicorn's."""
 
     server_class = Server

@@ -57,7 +57,7 @@ class Crowded(Error):  # type: ignore[misc]  # waitress has no types
 _FOLDED = re.compile(rb"\r\n[ \t]")
 
 
-class HTTPServer(Worker):  # type: ignore[misc]  # gunicorn has no types
+class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """A process of gunicorn's that reads like waitress."""
 
     server_class: type[Server]

@@ -1,11 +1,19 @@
-"""Finds Lua files, and puts a script together from what scripts share."""
+"""Puts each Lua script together from the files that it names.
+
+A script begins with lines that say what it needs: `-- @include A B` puts files in front of it, and `-- @step A B` makes
+other scripts functions of their arguments, so that they are part of the same atomic step.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+
+CONFIRMING = "+"
+"""Ends the name of a script that says whether Redis has postponed to write what it did (`_confirm.lua`)."""
 
 _FUNCTION = re.compile(r"local function (\w+)")
 _WORD = re.compile(r"\w+")
@@ -16,6 +24,31 @@ def sources() -> Mapping[str, str]:
     """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
     folders = [each for each in (files("shared.redis") / "lua").iterdir() if each.is_dir()]
     return {file.name.removesuffix(".lua"): file.read_text() for folder in folders for file in folder.iterdir()}
+
+
+@cache
+def source(name: str) -> str:
+    """Returns the text of a script; a confirming one also says whether Redis postponed the write."""
+    own = name.removesuffix(CONFIRMING)
+    steps = [_as_function(each, each) for each in _named("step", own)]
+    last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
+    return lean("\n".join(sources()[each] for each in _named("include", own)), "\n".join([*steps, *last]))
+
+
+@cache
+def with_quarantine(name: str) -> str:
+    """Returns the text of a script that first quarantines keys of another type than theirs."""
+    return f"{sources()['_quarantine']}\n{source(name)}"
+
+
+def _named(what: str, name: str) -> list[str]:
+    """Returns the files that the head of a script names after `@include` or `@step`."""
+    head = itertools.takewhile(lambda line: line.startswith("--"), sources()[name].splitlines())
+    return [each for line in head if line.startswith(f"-- @{what} ") for each in line.split()[2:]]
+
+
+def _as_function(name: str, script: str) -> str:
+    return f"local function {name}(ARGV)\n{sources()[script]}\nend"
 
 
 def lean(shared: str, own: str) -> str:

@@ -24,7 +24,7 @@ from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.errors import IncompatibleSchema, StepRefused, StoreRefused
 from shared.redis import append_only_file, keys, quarantine
 from shared.redis.client import text
-from shared.redis.linker import lean, sources
+from shared.redis.linker import CONFIRMING, source, with_quarantine
 from shared.stores.locks import FencingToken, Taken
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
 
-CONFIRMING = "+"
-"""Ends the name of a script that says whether Redis has postponed to write what it did (`_confirm.lua`)."""
 COPY_WITHIN_MS = 500
 """How long a submission waits for replicas: well within the time-out of the gateway's client."""
 
@@ -79,57 +77,6 @@ class Pruned(NamedTuple):
 
 UNLOCKED = FencingToken()
 """What work shows that is done without a lock."""
-
-
-@cache
-def source(name: str) -> str:
-    """The text of a script with the prelude in front; a confirming one also says whether Redis postponed the write."""
-    plain = name.removesuffix(CONFIRMING)
-    steps = [_as_function(each, each) for each in _STEPS.get(plain, ())]
-    own = [sources()[plain]] if plain == name else [_as_function("step", plain), sources()["_confirm"]]
-    shared = "\n".join([sources()["_prelude"], *(sources()[each] for each in _PARTS.get(plain, ()))])
-    return lean(shared, "\n".join([*steps, *own]))
-
-
-def _as_function(name: str, script: str) -> str:
-    return f"local function {name}(ARGV)\n{sources()[script]}\nend"
-
-
-@cache
-def with_quarantine(name: str) -> str:
-    """The text of a script that sets aside what is in its way."""
-    return f"{sources()['_quarantine']}\n{source(name)}"
-
-
-_PARTS = {f"schedule_{act}": ("_schedules",) for act in ("put", "delete", "pause", "due")} | {
-    "schedule_fire": ("_schedules", "_webhooks", "_relations"),
-    **dict.fromkeys(
-        (
-            "amend", "batch_close", "batch_discard", "batch_open", "batch_prune", "batch_work", "cancel", "claim",
-            "discard", "expire", "promote", "prune", "purge", "reap", "redeliver", "release", "report", "requeue",
-            "run_now", "run_deferred", "submit", "submit_once", "check_consistency",
-        ),
-        ("_webhooks", "_relations"),
-    ),
-    **{f"limit_{act}": ("_limits", "_limit_changes") for act in ("put", "delete", "declare", "share", "read")},
-    **dict.fromkeys(("page", "batch_page", "bulk_take"), ("_paging",)),
-}  # fmt: skip
-_PARTS |= {name: (*_PARTS[name], "_limits") for name in ("release", "reap")}
-_PARTS |= {
-    name: (*_PARTS[name], "_limits", "_types", "_worker_queues")
-    for name in ("submit", "submit_once", "schedule_fire", "claim", "report", "check_consistency")
-}
-_PARTS |= {"refused": ("_webhooks", "_relations", "_limits", "_types"), "types_waiting": ("_limits", "_types")}
-_PARTS |= dict.fromkeys(("announce", "types_publish", "types_read", "types_prune"), ("_types",))
-"""Scripts that have more in front of them than the prelude."""
-
-_STEPS = {
-    "submit": ("cancel",),
-    "submit_once": ("cancel", "submit"),
-    "submit_one_once": ("submit_one",),
-    "schedule_fire": ("cancel", "submit"),
-}
-"""Scripts that do what others do, in the same atomic step: those become functions of their arguments."""
 
 
 @cache

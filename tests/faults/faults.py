@@ -22,7 +22,7 @@ from rq import Queue
 
 from shared.redis import keys
 from shared.redis.client import text
-from shared.redis.scripts import source
+from shared.redis.linker import source
 from tests.faults import kinds
 from tests.faults.addresses import HOST, new_port
 from tests.faults.clients import call

@@ -15,7 +15,7 @@ import pytest
 
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
-from shared.redis.scripts import with_quarantine
+from shared.redis.linker import with_quarantine
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limit, Limits
 from shared.stores.queues import Queues, submit_arguments

@@ -15,8 +15,8 @@ from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, 
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.redis import keys, scripts
 from shared.redis.client import text
-from shared.redis.linker import sources
-from shared.redis.scripts import CONFIRMING, UNLOCKED, digest, source
+from shared.redis.linker import CONFIRMING, source, sources
+from shared.redis.scripts import UNLOCKED, digest
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.queues import Queues
 from tests.integration.store import LEASE, NULL, SECOND, WEIGHTS, Store

@@ -93,7 +93,7 @@ BUGS = {
 def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     bug, texts = BUGS[request.param], dict(linker.sources())
     texts[bug.file] = plant(texts[bug.file], bug.old, bug.new)
-    monkeypatch.setattr(scripts, "sources", lambda: texts)
+    monkeypatch.setattr(linker, "sources", lambda: texts)
     _forget()
     yield
     monkeypatch.undo()
@@ -101,7 +101,7 @@ def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _forget() -> None:
-    scripts.source.cache_clear()
+    linker.source.cache_clear()
     scripts.digest.cache_clear()
 
 

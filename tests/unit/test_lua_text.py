@@ -8,8 +8,7 @@ from shutil import which
 
 import pytest
 
-from shared.redis.linker import lean, sources
-from shared.redis.scripts import source
+from shared.redis.linker import lean, source, sources
 
 SHARED = """
 -- uses needless() in words only

@@ -20,7 +20,8 @@ from shared.config.settings import Settings
 from shared.errors import StoreUnavailable
 from shared.redis import keys
 from shared.redis.client import text
-from shared.redis.scripts import Scripts, digest, source
+from shared.redis.linker import source
+from shared.redis.scripts import Scripts, digest
 from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
 from shared.stores.queues import CHUNK, Queues
 from tests.harness import System, wait_until

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Forgets a batch that was begun and got no task: its request was refused as a whole. ARGV: now, id. Returns 1 when it
 -- is gone.
 write_even_when_full()

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Begins a batch, or goes on with one: sent again, with or without new tasks, it is the same batch.
 -- ARGV: now, id, name, max_running, stop_on_error, id of the task that follows (each "" for none).
 -- Returns 1 when it is new. What it was begun with stays as it was.

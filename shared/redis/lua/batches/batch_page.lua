@@ -1,3 +1,4 @@
+-- @include _prelude _paging
 -- Reads one page of the list of batches, newest first; changes nothing.
 -- ARGV: now (not used), "" or the score and "" or the id of the last batch of the page before, how many to return.
 -- Returns ids and scores in turns, of one batch more where there is one: then another page follows.

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Closes batches whose sender has fallen silent, and removes those that are old and have no task on record any more.
 -- ARGV: now, silence and age in microseconds, how many at most, lock and token of the caller. Returns how many of both.
 if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end

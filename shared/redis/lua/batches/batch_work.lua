@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Begins to cancel all tasks of a batch, or to retry its dead letters; `pay` carries it out step by step.
 -- ARGV: now, id, "cancel" or "retry", reason. Returns "begun", "busy" (the last one is not through) or "unknown".
 -- From the moment a cancel has begun none of its tasks starts; a retry ends an earlier cancel or stop.

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Sends a dead letter back with other data: the new data and the requeue are one step.
 -- ARGV: now, id, data (RQ's call in JSON), the span that does this ("" for none), a nonce (new for each command).
 -- Returns {state found ("" for unknown), 1 when it was done, its batch if it was not because that was stopped}; the

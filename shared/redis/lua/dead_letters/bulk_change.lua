@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Pauses a bulk action, lets it go on, or aborts it, unless its last step ended it meanwhile.
 -- ARGV: now, the action's id, its new state: "paused", "running" or "aborted". Returns 1 when it was open still.
 local key, state = 'taskqueue:bulk:' .. ARGV[2], ARGV[3]

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Looks at a part of what a bulk action sent back: counts what has ended since, and says what the rest waits for.
 -- ARGV: now, the action's id, where to go on ("0" at the beginning), how many at about.
 -- Returns {where to go on next ("0": this was the last part), how many have ended, then in turns a reason and how many

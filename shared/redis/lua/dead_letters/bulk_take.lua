@@ -1,3 +1,4 @@
+-- @include _prelude _paging
 -- Gives the next dead letters of a bulk action to the one process that carries it out.
 -- ARGV: now, the action's id, who asks, how long it may be silent in microseconds, how many at most.
 -- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids, the score

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Reads some causes of dead letters, the commonest first, each with what the latest one died of; changes nothing.
 -- ARGV: now (not used), which cause ("" for all), how many causes to pass over, how many to return.
 -- Returns {how many causes there are, one list per cause that has dead letters: its key, how many, when the cause was

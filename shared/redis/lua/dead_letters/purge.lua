@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Removes ended tasks for good, by id. ARGV: now, the state they must be in, then the ids.
 -- Returns per task {state found ("" for unknown), 1 when it was removed}. A record that is no hash has no state and is
 -- removed when the index of the state holds it.

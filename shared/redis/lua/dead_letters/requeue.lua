@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Sends dead letters back to their queues with all their retries; their history stays.
 -- ARGV: now, the span that does this ("" for none), a nonce (new for each command), then the ids.
 -- Returns per task {state found ("" for unknown), 1 when it was requeued, its batch if it was not because that was

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Looks at the next tasks of a slow walk over all of them, and puts right what cannot be: a task that is in no
 -- structure or in two, one that is missing from the lists, an entry without a record. The record says what is true,
 -- because every script writes it in the step that moves the task.

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Ends waiting tasks that were to start by a moment that has passed.
 -- ARGV: now, how many at most, lock and token of the caller. Returns how many expired.
 if outlived(ARGV[3], ARGV[4]) then return OUTLIVED end

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Moves the due tasks of one queue to where workers take them.
 -- ARGV: now, queue, how many at most, lock and token of the caller (see `outlived`).
 -- Returns {moved, lateness in microseconds of the latest of them, when the next one is due ("" for never)}.

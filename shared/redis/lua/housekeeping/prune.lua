@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.

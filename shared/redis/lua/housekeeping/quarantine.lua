@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Sets aside the keys of the whole system, and of each queue, that hold another type than theirs.
 -- ARGV: now, lock and token of the caller, then names and types in turns; a name that ends with a colon is of each queue.
 -- Returns the names of those that it set aside and what they held, in turns.

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits
 -- Ends attempts whose lease ran out: their worker died, froze, or lost its way to Redis.
 -- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES), lock and token of the caller, lease and
 --   patience in microseconds: a call that comes later than that after the last one means an outage (0: nothing does).

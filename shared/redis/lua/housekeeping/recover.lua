@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Gives pending tasks that lost their ticket a new one: a list deleted by hand, a ticket popped by a stranger.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
 -- front of the list. Only one that is not there is searched for in the whole list, and few of those.

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Gives tasks that no ticket leads to a new one, in front of all others and in the order in which they are named.
 -- Whoever looked for them may be late: only what is pending still, for longer than the grace, gets one.
 -- ARGV: now, queue, grace in microseconds, lock and token of the caller, ids (at most 1,000).

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- A request with an API key: notes when the key was used, and takes tokens of its rate. A process takes a few at a time
 -- and asks again when it has used them up, so that not every request comes here.
 -- ARGV: now, id of the key, tokens a second, how many there are at most, how many are wanted (0: only note the use).

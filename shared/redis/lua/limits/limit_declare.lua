@@ -1,3 +1,4 @@
+-- @include _prelude _limits _limit_changes
 -- Takes note of the limits that handlers and settings declare.
 -- ARGV: now, "1" for a first word ("" for a repeated one), then name and limit (JSON, "" for none) in turns.
 -- The last first word counts: of two versions that declare different limits the one that started last has its way, and

@@ -1,3 +1,4 @@
+-- @include _prelude _limits _limit_changes
 -- Removes a limit. Under one that was set by hand the declared one holds again; a declared one goes too, and comes back
 -- when a worker declares it the next time. ARGV: now, name. Returns 1, or 0 when there is none.
 write_even_when_full()

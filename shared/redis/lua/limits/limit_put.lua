@@ -1,3 +1,4 @@
+-- @include _prelude _limits _limit_changes
 -- Sets a limit by hand; it stands above what handlers and settings declare until it is deleted.
 -- ARGV: now, name (type:NAME or key:NAME), the limit (JSON: concurrency, count, per, burst, source, at).
 -- Returns 1 when there was none set by hand before.

@@ -1,3 +1,4 @@
+-- @include _prelude _limits _limit_changes
 -- Shows limits; changes nothing. ARGV: now, then names (none: all).
 -- Returns per limit: name, the limit (JSON), how many run, how many wait (of the first 1,000 tenants of each queue),
 --   tokens in the bucket ("" without a rate), when it is next worth looking ("" when nobody waits).

@@ -1,3 +1,4 @@
+-- @include _prelude _limits _limit_changes
 -- Sets ("" removes) a limit that the product finds by itself, where nobody has set or declared one.
 -- ARGV: now, name, the limit (JSON, as for `limit_put.lua`).
 write_even_when_full()

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Takes a lock that nobody holds. Sent again with the same nonce it gives the same answer: a lost answer is harmless.
 -- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, rest in microseconds (for how long after
 --   this moment nobody else gets it, even if it is released sooner), thread of the owner.

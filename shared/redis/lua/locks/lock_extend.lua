@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Keeps a lock. ARGV: now, lock, token, life in microseconds.
 -- Returns 1, or 0 when the lock has ended or is another's: then the holder must stop.
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]

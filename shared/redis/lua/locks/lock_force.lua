@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Takes a lock away from its holder, and writes down who did it and why.
 -- ARGV: now, lock, token seen ("" for whoever holds it), who, reason, microseconds for which the holder is kept from
 --   taking it again.

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Shows locks; changes nothing. ARGV: now, then the names of locks; without any, all that ever were.
 -- Returns per lock {name, token ("" when free), owner, fence, acquired at, microseconds left, thread}.
 local names = {}

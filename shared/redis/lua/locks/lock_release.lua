@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Gives a lock back; only its holder can. ARGV: now, lock, token.
 -- Returns 1, or 0 when it was not the holder's any more. Until its rest is over the lock is kept without a holder.
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]

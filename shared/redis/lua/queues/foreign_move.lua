@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Puts parked jobs of RQ programs into the list of a queue that RQ's workers serve, in their order and at the end.
 -- ARGV: now, queue that they were found in, queue to put them into, how many at most.
 -- Returns how many were put there, and how many were looked at: what RQ has removed, cancelled or run since is forgotten.

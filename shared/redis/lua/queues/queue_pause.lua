@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Pauses a queue, or lets it go on. ARGV: now, queue, why, by whom and since when (JSON; "" to go on). Returns 1.
 write_even_when_full()
 if ARGV[3] ~= '' then

@@ -1,3 +1,4 @@
+-- @include _prelude _schedules
 -- Removes a schedule, also one that is only listed any more; its tasks stay. ARGV: now, name, source it must have ("" for
 -- any).
 -- Returns 1, or 0 when there is no such schedule.

@@ -1,3 +1,5 @@
+-- @include _prelude _schedules _webhooks _relations _limits _types _worker_queues
+-- @step cancel submit
 -- Turns one due time of a schedule into one task, and moves the schedule on, in one step.
 -- ARGV: now, lock and token of the caller, name, revision, due time, next time ("" for none), how many due times are
 --   passed over without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),

@@ -1,3 +1,4 @@
+-- @include _prelude _schedules
 -- Pauses a schedule, or lets it go on. ARGV: now, name, revision, reason (JSON; "" to go on), next time when it goes on.
 -- Returns 1, or 0 when the schedule is gone or was changed meanwhile.
 write_even_when_full()

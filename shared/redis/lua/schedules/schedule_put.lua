@@ -1,3 +1,4 @@
+-- @include _prelude _schedules
 -- Stores a schedule by name. One that is stored with the same revision keeps its next time and its history.
 -- ARGV: now, name, spec (JSON), revision of the spec, source, next time (microseconds or ""), then for the entry that
 --   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON).

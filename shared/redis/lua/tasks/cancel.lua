@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Cancels a task: a waiting one at once, a running one by asking its worker to stop it.
 -- ARGV: now, id, reason.
 -- Returns {state found, what happened}: "cancelled", "requested", "ended" (nothing to cancel) or "unknown".

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Removes a record that nobody can read from wherever it is listed. ARGV: now, id, then the queues.
 -- Returns 1 when it was removed, 0 when the record is whole (it is left alone) or not listed at all.
 write_even_when_full()

@@ -1,3 +1,4 @@
+-- @include _prelude _paging
 -- Reads one page of a list; changes nothing.
 -- ARGV: now (not used), "" or the score and "" or the id of the last task of the page before, how many to return, how
 --   many to look at, then "" or the wanted: state, type, queue, tag, earliest and latest score; then the index keys.

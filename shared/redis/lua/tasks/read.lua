@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Reads tasks with everything on record; changes nothing.
 -- ARGV: now (not used), then the ids.
 -- Returns per task {its record as names and values in turns (or "" when the key holds none), its result for RQ ("" when

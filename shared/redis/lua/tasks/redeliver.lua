@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Sends a delivery that has ended again: a dead letter goes back to its queue, of another a copy is made.
 -- ARGV: now, id of the delivery.
 -- Returns {state found ("" when it is no delivery), id of the delivery that is on its way now ("" for none)}.

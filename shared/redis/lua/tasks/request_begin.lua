@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Takes the key that a sender chose for a request of several steps, for as long as the request is alive.
 -- ARGV: now, digest of the key, fingerprint of the request, who asks (new for each request), how long it may be silent
 --   in microseconds, how long the answer is kept in milliseconds, seed (for the ids of its tasks).

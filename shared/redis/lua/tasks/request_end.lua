@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Keeps the answer of a request of several steps, or lets go of its key ("" for an answer: it was refused as a whole).
 -- ARGV: now, digest of the key, who asks, answer. Returns 1, or 0 when somebody else has taken the request over.
 write_even_when_full()

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations
 -- Starts the wait of a task that is scheduled or waits for a retry at once, whatever it is due for.
 -- ARGV: now, id. Returns {state found ("" for unknown), 1 when it was moved}.
 write_even_when_full()

@@ -1,3 +1,5 @@
+-- @include _prelude _webhooks _relations _limits _types _worker_queues
+-- @step cancel
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
 -- ARGV: now, the most pending tasks a queue may hold (0: any number), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +

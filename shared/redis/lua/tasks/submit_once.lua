@@ -1,3 +1,5 @@
+-- @include _prelude _webhooks _relations _limits _types _worker_queues
+-- @step cancel submit
 -- Stores one task under the key that its sender chose for the request (Idempotency-Key), in one step: who dies between
 -- storing and answering finds the same answer when the request is sent again.
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Stores one new task that nothing ties to others, as `submit.lua` does, and hands it to an idle worker if there is one.
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
 -- call, most of all on a server that was idle. Limits of other types and tenants of other queues are not in its way.

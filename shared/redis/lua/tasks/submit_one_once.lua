@@ -1,3 +1,5 @@
+-- @include _prelude
+-- @step submit_one
 -- As `submit_once.lua`, for one task that nothing ties to others: it goes the short way of `submit_one.lua`, to an idle
 -- worker if there is one.
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what

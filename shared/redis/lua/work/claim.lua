@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
 --   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns:

@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Keeps leases alive and says what their holder does not know yet.
 -- ARGV: now, lease in microseconds, then four per task: id, token, "1" when its handler has begun (else "0"),
 --   progress (JSON, "" when there is nothing new).

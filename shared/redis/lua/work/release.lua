@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits
 -- Gives back tasks that were claimed and never begun: they wait again, in front, and no attempt is spent.
 -- ARGV: now, then three per task in the order they were claimed: id, token, enqueued at (microseconds).
 -- Returns how many were given back; one whose lease was lost is left alone.

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
 -- ARGV: now, worker, then seven per attempt:
 --   id, token, kind, delay in microseconds, record (JSON), error (JSON or ""), payload.

@@ -1,3 +1,4 @@
+-- @include _prelude _types
 -- A worker's sign of life, to us and to RQ's tools. A full Redis takes it too: it must not look like one whose workers
 -- have died.
 -- ARGV: now, worker, for how many seconds RQ's tools show it, what it is doing (JSON), the task that it runs ("" for none), its

@@ -1,3 +1,4 @@
+-- @include _prelude _webhooks _relations _limits _types
 -- Fails pending tasks whose data every version of their type has refused that was live in the last minute: the worker that
 -- might have taken it is gone. Forgets lines that nobody stands in any more.
 -- ARGV: now, lock and token of the caller, how many at most. Returns how many failed.

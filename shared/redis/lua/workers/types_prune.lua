@@ -1,3 +1,4 @@
+-- @include _prelude _types
 -- Forgets sets of task types that no worker has had for too long, and the versions that are in no other set.
 -- ARGV: now, lock and token of the caller, for how long a set is kept in microseconds, how many types to remove at most.
 -- Returns how many types were removed. A set that is published again meanwhile is whole again.

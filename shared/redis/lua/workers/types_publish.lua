@@ -1,3 +1,4 @@
+-- @include _prelude _types
 -- Stores a part of a worker's set of task types: each version once, whoever publishes it.
 -- ARGV: now, digest of the set, host, "1" with the last part ("" before), then name, version and entry (JSON) in turns.
 local set = ARGV[2]

@@ -1,3 +1,4 @@
+-- @include _prelude _limits _types
 -- Shows the tasks that no live worker can run: all lack their type, or refused their data; changes nothing. ARGV: now.
 -- Returns, of the first hundred such types in 500 lines, each type, how many wait (of the first 100 tenants of each queue)
 -- and since when the first of them does.

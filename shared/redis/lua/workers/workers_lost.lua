@@ -1,3 +1,4 @@
+-- @include _prelude
 -- Moves workers that have fallen silent from the live to the lost, and forgets lost ones after their time.
 -- ARGV: now, how long lost ones are kept in microseconds, how many at most, all queues (a JSON array), then two per
 --   worker: its name, its last heartbeat as the caller read it (-inf where the stored score is no time). A worker that
