@@ -60,7 +60,7 @@ class BatchFeed(Sending):
         self._unanswered: deque[bytes] = deque()
         self._patience = transport.patience(lasting=True)
 
-    def exchange(self) -> Iterator[BatchItem]:
+    def results(self) -> Iterator[BatchItem]:
         self._patience.renew()
         # Begun here: it refers to this object, and one that is dropped unsent should be gone at once, and say so.
         self._lines = self._made(self._tasks)

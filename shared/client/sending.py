@@ -21,14 +21,14 @@ class Sending(ABC):
     def send(self, tasks: Iterable[Mapping[str, Any]]) -> Self:
         """Sends a list at once and keeps the answers; anything else waits until it is iterated over."""
         if isinstance(tasks, Sequence):
-            self._answers = list(self.exchange())
+            self._answers = list(self.results())
         else:
             self._waits = True
         return self
 
     def __iter__(self) -> Iterator[BatchItem]:
         self._waits = False
-        yield from self.exchange() if self._answers is None else self._answers
+        yield from self.results() if self._answers is None else self._answers
 
     def __del__(self) -> None:
         if self._waits:
@@ -40,7 +40,7 @@ class Sending(ABC):
             )
 
     @abstractmethod
-    def exchange(self) -> Iterator[BatchItem]:
+    def results(self) -> Iterator[BatchItem]:
         """Sends the tasks, and gives what became of each."""
 
     def drain(self) -> Self:

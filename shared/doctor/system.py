@@ -39,7 +39,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     queues = Queues(Scripts(redis), settings.queues).overview()
     return [
         data,
-        _damage(redis),
+        _quarantined(redis),
         _foreign(queues),
         *_workers(workers, unreadable, settings),
         *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
@@ -58,7 +58,7 @@ def _format(redis: Redis) -> Finding:
     return fine("data format", text(found))
 
 
-def _damage(redis: Redis) -> Finding:
+def _quarantined(redis: Redis) -> Finding:
     found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
     if not found:
         return fine("damage", "no key held what does not belong there in the last week")

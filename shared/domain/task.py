@@ -98,10 +98,10 @@ def new_task_id() -> str:
     The layout is that of the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
     Crockford), so ids of one minute stand together in every listing and never need escaping in a path.
     """
-    return spelled((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130)
+    return in_base32((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130)
 
 
-def spelled(number: int, bits: int) -> str:
+def in_base32(number: int, bits: int) -> str:
     """A number in the digits of an id, two at a time; `bits` is a multiple of ten."""
     pairs = _PAIRS
     return "".join([pairs[number >> shift & 1023] for shift in range(bits - 10, -1, -10)])

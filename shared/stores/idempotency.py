@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.domain.task import spelled
+from shared.domain.task import in_base32
 from shared.errors import KeyBelongsToAnother, RequestInProgress
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
@@ -88,7 +88,7 @@ class Idempotency:
     def first_task(self, request: Request) -> Submitted | None:
         """What the first request with this key was told of its task, if it was this one."""
         task_id, said = self._kept(request, "task", "answer")
-        return read_submitted(text(task_id), _as_told(json.loads(said))) if task_id and said else None
+        return read_submitted(text(task_id), _as_stored(json.loads(said))) if task_id and said else None
 
     def first_answer(self, request: Request) -> bytes | None:
         """The answer to a request of several steps, if it was this one and has ended."""
@@ -150,10 +150,10 @@ def task_id(seed: str, number: int | str) -> str:
     """The id of the task at this place (or of this name) of a request with this seed."""
     head, _, rest = seed.partition("-")
     digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()
-    return head + spelled(int.from_bytes(digest[:10]), 80)
+    return head + in_base32(int.from_bytes(digest[:10]), 80)
 
 
-def _as_told(said: Any) -> bytes | list[bytes]:
+def _as_stored(said: Any) -> bytes | list[bytes]:
     """What `submit.lua` said, out of JSON."""
     return said.encode() if isinstance(said, str) else [each.encode() for each in said]
 
@@ -167,7 +167,7 @@ def _check(what: str, about: bytes) -> None:
 
 def seed_of(request: Request) -> str:
     """The seed that a request always has, whoever carries it out: for one whose answer is too long to keep."""
-    return f"0{spelled(int(request.digest[:14], 16), 60)[-9:]}-{request.digest}"
+    return f"0{in_base32(int(request.digest[:14], 16), 60)[-9:]}-{request.digest}"
 
 
 def new_seed() -> str:

@@ -24,7 +24,7 @@ from tests.harness import System, free_port, running_system, wait_until
 from tests.receiver import SECRET, Receiver, genuine, receiving
 from worker.handlers.pinned_http import post
 from worker.handlers.signals import RetryLater
-from worker.handlers.webhook import DeliveryFailed, News, deliver
+from worker.handlers.webhook import DeliveryFailed, Notification, deliver
 
 S = TaskState
 QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}
@@ -228,7 +228,7 @@ def test_a_receiver_says_when_to_come_again_in_seconds_and_within_reason(
     receiver: Receiver, says: str, seconds: int | None
 ) -> None:
     receiver.answers = [(503, {"Retry-After": says}, b"")]
-    news = News(
+    news = Notification(
         url=receiver.url, event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at="now"
     )
     with pytest.raises(RetryLater if seconds else DeliveryFailed, match="answered 503") as refused:

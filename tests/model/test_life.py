@@ -59,7 +59,7 @@ class Life(RuleBasedStateMachine):
         self.store = Store(self.redis)
         self.claims: list[tuple[str, str, list[str]]] = []
         self.handed_out: list[tuple[str, str, str]] = []
-        self.without_ticket: set[str] = set()
+        self.without_entry: set[str] = set()
         self.numbers = 0
 
     # --- helpers ---
@@ -80,8 +80,8 @@ class Life(RuleBasedStateMachine):
     def everything_is_as_the_model_says(self) -> None:
         Life.steps += 1
         self.store = Store(self.redis)
-        self.without_ticket &= {task.id for task in self.model.of(S.PENDING)}
-        check(self.store, self.model, self.without_ticket)
+        self.without_entry &= {task.id for task in self.model.of(S.PENDING)}
+        check(self.store, self.model, self.without_entry)
 
     # --- time ---
 
@@ -232,7 +232,7 @@ class Life(RuleBasedStateMachine):
         if expected is not None:
             assert taken[: len(expected)] == expected, "the oldest go first"
         if len(taken) < want and not more:
-            left = [task for task in self.model.of(S.PENDING) if task.id not in self.without_ticket]
+            left = [task for task in self.model.of(S.PENDING) if task.id not in self.without_entry]
             assert not [task for task in left if self.model.may_start(task)], "somebody could have been started"
         self.claims.append((worker, token, taken))
         self.handed_out += [(task_id, token, worker) for task_id in taken]
@@ -362,7 +362,7 @@ class Life(RuleBasedStateMachine):
             self.redis.rpush(keys.rq_queue("normal"), ticket)
         else:
             self.redis.lrem(keys.rq_queue("normal"), 0, ticket)
-            self.without_ticket.add(ticket)
+            self.without_entry.add(ticket)
 
     @rule()
     def recover(self) -> None:
@@ -370,7 +370,7 @@ class Life(RuleBasedStateMachine):
         self.time_passes(1000)
         for queue in QUEUES:
             self.scripts.recover(queue, 0, 100)
-        self.without_ticket.clear()
+        self.without_entry.clear()
 
     @rule()
     def walk_over_all(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shared.http.egress_policy import EgressPolicy, NotAllowed, is_public
 from worker.handlers.pinned_http import addresses_of
-from worker.handlers.webhook import DeliveryFailed, News, deliver
+from worker.handlers.webhook import DeliveryFailed, Notification, deliver
 
 URLS = (
     # loopback and unspecified, in every spelling
@@ -214,7 +214,7 @@ def test_a_name_that_is_not_found_in_time_is_given_up() -> None:
         over.wait(60)
         return ["127.0.0.1"]
 
-    news = News(
+    news = Notification(
         url="http://slow.example/", event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at=""
     )
     began = time.monotonic()

@@ -39,7 +39,7 @@ class DeliveryFailed(Exception):
     """The receiver could not be reached, or did not answer with a status from 200 to 299."""
 
 
-class News(BaseModel):
+class Notification(BaseModel):
     """What `_webhooks.lua` wrote down when the task ended."""
 
     url: str
@@ -56,7 +56,7 @@ class News(BaseModel):
 
 
 @task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
-def webhook(data: News) -> dict[str, Any]:
+def webhook(data: Notification) -> dict[str, Any]:
     """Tells a receiver outside how a task ended. Made by Task Queue itself, see `webhook` of POST /tasks."""
     return deliver(data, *_settings())
 
@@ -68,42 +68,48 @@ def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
 
 
 def deliver(
-    news: News, egress_policy: EgressPolicy, secrets: Sequence[bytes], ask: Resolve = resolve, within: float = WITHIN
+    notification: Notification,
+    egress_policy: EgressPolicy,
+    secrets: Sequence[bytes],
+    ask: Resolve = resolve,
+    within: float = WITHIN,
 ) -> dict[str, Any]:
     """One attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
-    body, end = content(news), time.monotonic() + within
+    body, end = content(notification), time.monotonic() + within
     try:
-        target = egress_policy.read(news.url)
+        target = egress_policy.read(notification.url)
         addresses = addresses_of(target, egress_policy, in_time(ask, end))
-        signed = headers(news.message, int(time.time()), body, secrets)
+        signed = headers(notification.message, int(time.time()), body, secrets)
         answer = post(target, addresses, body, signed, within=end - time.monotonic())
     except NotAllowed as error:
-        raise GiveUp(f"{news.url} must not be called: {error}") from error
+        raise GiveUp(f"{notification.url} must not be called: {error}") from error
     except http.client.HTTPException as error:
         # Its text is what the host said, and a host inside says nothing that the sender of a task should read. The
         # traceback would show it, too.
-        raise DeliveryFailed(f"{news.url} did not answer as a web server does ({type(error).__name__})") from None
+        raise DeliveryFailed(
+            f"{notification.url} did not answer as a web server does ({type(error).__name__})"
+        ) from None
     except OSError as error:
-        raise DeliveryFailed(f"{news.url} did not answer: {type(error).__name__}: {error}") from error
-    _judge(news.url, answer)
+        raise DeliveryFailed(f"{notification.url} did not answer: {type(error).__name__}: {error}") from error
+    _judge(notification.url, answer)
     return {"status": answer.status, "address": answer.address, "seconds": answer.seconds}
 
 
-def content(news: News) -> bytes:
+def content(notification: Notification) -> bytes:
     """The body; the same however often it is sent."""
     said: dict[str, Any] = {
-        "event": f"task.{news.event}",
-        "task_id": news.task_id,
-        "type": news.task_type,
-        "status": news.event,
-        "attempts": news.attempts,
-        "ended_at": news.ended_at,
-        "result": json.loads(base64.b64decode(news.result_base64)) if news.result_base64 else None,
-        "result_left_out": news.result_left_out,
-        "error": news.error,
-        "reason": news.reason,
+        "event": f"task.{notification.event}",
+        "task_id": notification.task_id,
+        "type": notification.task_type,
+        "status": notification.event,
+        "attempts": notification.attempts,
+        "ended_at": notification.ended_at,
+        "result": json.loads(base64.b64decode(notification.result_base64)) if notification.result_base64 else None,
+        "result_left_out": notification.result_left_out,
+        "error": notification.error,
+        "reason": notification.reason,
     }
     return json.dumps(said, separators=(",", ":")).encode()
 

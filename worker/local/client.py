@@ -22,9 +22,9 @@ from shared.domain.task import TaskState, new_task_id
 from worker.handlers import registry
 from worker.handlers.parent_results import ParentResults
 from worker.local.attempts import Attempts
-from worker.local.door import Door
 from worker.local.tasks import LocalTask, ended_batch
 from worker.local.time import SteppedTime, Time
+from worker.local.validator import Validator
 
 _UNKNOWN = ("unique_key", "unique_until", "on_conflict", "webhook")
 
@@ -41,7 +41,7 @@ class LocalClient:
         self.settings = settings or load()
         handlers = registry.load(self.settings.task_modules if modules is None else modules).handlers
         self.attempts = Attempts(handlers, self.settings)
-        self.door = Door(handlers, self.settings)
+        self.validator = Validator(handlers, self.settings)
         self.time = time or SteppedTime()
         self.records: dict[str, LocalTask] = {}
         self.batches: dict[str, LocalBatch] = {}
@@ -72,7 +72,7 @@ class LocalClient:
             self.keys[idempotency_key] = (text, self.keep(self.new_task(body)))
         known, accepted = self.keys[idempotency_key]
         if known != text:
-            raise self.door.key_reused()
+            raise self.validator.key_reused()
         return accepted
 
     def batch(
@@ -86,7 +86,7 @@ class LocalClient:
         refused = [name for name in _UNKNOWN if name in body]
         if refused:
             raise ValueError(f"local mode knows no {', '.join(refused)}")
-        text, priority = self.door.check(body)
+        text, priority = self.validator.check(body)
         now = self.time.now()
         due = _due(body, now)
         parents = {
@@ -95,7 +95,7 @@ class LocalClient:
         }
         for at, each in enumerate(parents):
             if each not in self.records:
-                raise self.door.no_parent(at, each)
+                raise self.validator.no_parent(at, each)
         retry = {**body.get("retry", {}), **({"max_retries": body["max_retries"]} if "max_retries" in body else {})}
         handler = self.attempts.handlers[body["type"]]
         policy = self.settings.retry_policy.override(handler.retry).override(retry)
@@ -271,7 +271,7 @@ class LocalBatch(Sending):
         self.complete = False
         self.kept: list[LocalTask] = []
 
-    def exchange(self) -> Iterator[BatchItem]:
+    def results(self) -> Iterator[BatchItem]:
         batch_id = self.batch_id = new_task_id()
         self.client.batches[batch_id] = self
         follower = self.client.new_task(self.then) if self.then is not None else None
@@ -292,7 +292,7 @@ class LocalBatch(Sending):
         try:
             if "depends_on" in body:
                 body["depends_on"] = [
-                    self.client.door.resolved(at, each, ids) for at, each in enumerate(body["depends_on"])
+                    self.client.validator.resolved(at, each, ids) for at, each in enumerate(body["depends_on"])
                 ]
             task = self.client.new_task(body)
         except Problem as refusal:

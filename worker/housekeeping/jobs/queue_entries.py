@@ -14,22 +14,22 @@ MOST = 200_000
 """How far from its front a queue is looked at in one round: some 20 MB here, and 400 short reads of Redis."""
 
 
-def without_ticket(redis: Redis, queue: str, whole: bool = False) -> Iterator[list[str]]:
+def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[list[str]]:
     """Pages of waiting tasks that nothing in the queue's list leads to, each in order, the last page first.
 
     Nothing where the list is as long as the index, unless the `whole` is asked for. Both are in the same order, so the
     front of one holds the tickets of the front of the other. Workers take from them meanwhile, and others add: what is
     wrongly found gets a second ticket, which leads nowhere when its turn comes.
     """
-    index, tickets = keys.pending(queue), keys.rq_queue(queue)
+    index, entries = keys.pending(queue), keys.rq_queue(queue)
     with redis.pipeline(transaction=False) as pipeline:
         pipeline.zcard(index)
-        pipeline.llen(tickets)
+        pipeline.llen(entries)
         waiting, length = pipeline.execute()
     if length >= waiting and not whole:
         return
     reach = waiting if length <= MOST else MOST // 2  # tickets that lead nowhere may have moved the others back
-    listed = {each for start in _from_the_back(min(length, MOST)) for each in _tickets(redis, tickets, start)}
+    listed = {each for start in _from_the_back(min(length, MOST)) for each in _entries(redis, entries, start)}
     for start in _from_the_back(min(waiting, reach, MOST)):
         page = list(map(text, redis.zrange(index, start, start + PAGE - 1)))
         if lost := [each for each in page if each not in listed]:
@@ -42,5 +42,5 @@ def _from_the_back(length: int) -> Iterator[int]:
     return reversed(range(0, length, PAGE))
 
 
-def _tickets(redis: Redis, tickets: str, start: int) -> Iterator[str]:
-    return map(text, redis.lrange(tickets, start, start + PAGE - 1))
+def _entries(redis: Redis, entries: str, start: int) -> Iterator[str]:
+    return map(text, redis.lrange(entries, start, start + PAGE - 1))

@@ -11,7 +11,7 @@ from shared.domain.clock import to_us
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs.queue_entries import without_ticket
+from worker.housekeeping.jobs.queue_entries import without_entry
 from worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Recovery:
     def _make_anew(self, queue: str, held: HeldLock, whole: bool = False) -> RunResult:
         """Looks for all at once, where the list is shorter than it should be or, when that is no sign, in any case."""
         found = RunResult()
-        for lost in without_ticket(self.scripts.redis, queue, whole):
+        for lost in without_entry(self.scripts.redis, queue, whole):
             held.check()
             found += RunResult(self.scripts.restore_entries(queue, to_us(self.grace), lost, held.fencing_token))
         return found

@@ -13,7 +13,7 @@ from shared.config.settings import Settings
 from worker.handlers.registry import Handler
 
 
-class Door:
+class Validator:
     """Refuses an unknown type, data that does not fit, an unknown priority, and parents that are not there."""
 
     def __init__(self, handlers: Mapping[str, Handler], settings: Settings) -> None:
