@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import DOCUMENTS
 from tests.harness import ROOT
 
 COMPOSE = """#!/bin/sh
@@ -176,7 +177,7 @@ def test_a_restore_that_fails_half_way_leaves_the_data_and_starts_what_it_stoppe
 
 def _in_the_pod(volume: Volume, number: int) -> str:
     """What the README has the pod's shell do: the first is the backup, the second the restore."""
-    text = (ROOT / "README.md").read_text()
+    text = DOCUMENTS
     scripts = re.findall(r"kubectl exec (?:-i )?-n task-queue redis-0 -- sh -ec '([^']+)'", text)
     assert len(scripts) == 2
     return str(scripts[number]).replace("/data", str(volume.data))
@@ -188,7 +189,7 @@ def test_the_readmes_backup_ends_well_only_when_there_is_one(volume: Volume) -> 
     assert "whole first" in done.stdout
     volume.away.touch()
     assert volume.run("sh", "-ec", _in_the_pod(volume, 0)).returncode != 0
-    assert "> backup.part && mv backup.part backup.rdb" in (ROOT / "README.md").read_text()
+    assert "> backup.part && mv backup.part backup.rdb" in DOCUMENTS
 
 
 def test_the_readmes_restore_works_every_time_and_changes_nothing_when_the_backup_is_cut_off(volume: Volume) -> None:

@@ -23,13 +23,14 @@ from shared.errors import SettingsError
 from shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
+from tests.documents import DOCUMENTS
 from tests.harness import ROOT
 
 ALL = sorted(services())
 IMAGE = dict(re.findall(r"^    (?:ENV )?([A-Z_]+)=(\S+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
 """What the image sets for every part."""
 PUBLISHED = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "grafana": 3000}
-README = (ROOT / "README.md").read_text()
+README = DOCUMENTS
 
 
 def settings_of(part: str) -> Settings:

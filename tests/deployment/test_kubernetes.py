@@ -32,6 +32,7 @@ from tests.deployment.manifests import (
 )
 from tests.deployment.network import CLIENTS, DNS, OUTSIDE, edges, isolated
 from tests.deployment.rendering import normalised, render
+from tests.documents import DOCUMENTS
 from tests.harness import ROOT
 
 K8S_README = (K8S / "README.md").read_text()
@@ -88,7 +89,7 @@ def test_every_manifest_keeps_to_the_schema_of_kubernetes(version: str) -> None:
 
 
 def test_the_readme_names_the_versions_that_are_checked() -> None:
-    assert f"Kubernetes {OLDEST} to {NEWEST}" in (K8S / "README.md").read_text()
+    assert f"Kubernetes {OLDEST} to {NEWEST}" in K8S_README
 
 
 # --- every container ---
@@ -200,21 +201,17 @@ def test_no_secret_is_in_the_files_and_none_has_a_default() -> None:
 
 def test_the_secret_commands_say_how_their_environment_is_made() -> None:
     """`make setup` makes what `.venv/bin/...` needs, on a machine where nothing was started yet."""
-    for readme in (ROOT / "README.md", K8S / "README.md"):
-        command = re.search(
-            r"```\n(?:(?!```).)*?kubectl create secret generic task-queue", readme.read_text(), re.DOTALL
-        )
-        assert command, readme
-        assert "\nmake setup " in command[0], readme
+    for text in (DOCUMENTS, K8S_README):
+        command = re.search(r"```\n(?:(?!```).)*?kubectl create secret generic task-queue", text, re.DOTALL)
+        assert command
+        assert "\nmake setup " in command[0]
     assert re.search(r"^setup: \$\(VENV\)/\.run ", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_the_doctor_asks_prometheus_from_where_it_is_let_through() -> None:
     assert load(workloads()["gateway"].environment()).prometheus_url == "http://prometheus:9090"
     assert [part for part in OURS if load(workloads()[part].environment()).prometheus_url] == ["gateway"]
-    assert (
-        "kubectl exec -n task-queue deployment/gateway -- python -m shared.doctor" in (ROOT / "README.md").read_text()
-    )
+    assert "kubectl exec -n task-queue deployment/gateway -- python -m shared.doctor" in DOCUMENTS
 
 
 def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
@@ -229,13 +226,11 @@ def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None
         for volume in workload.pod.get("volumes", [])
         for item in volume.get("secret", {}).get("items", [])
     }
-    for readme in (ROOT / "README.md", K8S / "README.md"):
-        command = re.search(
-            r"kubectl create secret generic task-queue --namespace.*?\n```", readme.read_text(), re.DOTALL
-        )
-        assert command, readme
+    for text in (DOCUMENTS, K8S_README):
+        command = re.search(r"kubectl create secret generic task-queue --namespace.*?\n```", text, re.DOTALL)
+        assert command
         assert set(re.findall(r"--from-literal=([\w-]+)=", command[0])) == wanted - SWITCHES
-    assert set(re.findall(r"--from-literal=([\w-]+)=", (K8S / "README.md").read_text())) >= SWITCHES
+    assert set(re.findall(r"--from-literal=([\w-]+)=", K8S_README)) >= SWITCHES
 
 
 # --- the code ---
@@ -375,7 +370,7 @@ def test_three_housekeepers_share_the_work_under_their_own_names() -> None:
 
 def test_an_apply_leaves_as_many_workers_as_there_are() -> None:
     assert "replicas" not in workloads()["worker"].manifest["spec"], "every apply would undo kubectl scale and KEDA"
-    assert "kubectl scale deployment worker -n task-queue --replicas=3" in (ROOT / "README.md").read_text()
+    assert "kubectl scale deployment worker -n task-queue --replicas=3" in DOCUMENTS
 
 
 def test_what_is_requested_fits_beside_others_on_a_node_of_two_processors() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from tests.deployment import compose_file
 from tests.deployment.manifests import K8S, NAME, OURS, of_kind, workloads
+from tests.documents import DOCUMENTS
 from tests.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -64,7 +65,7 @@ def test_prometheus_scrapes_the_ports_that_the_policies_open() -> None:
 
 
 def test_the_readme_repeats_the_drain_and_the_ports_of_the_manifests() -> None:
-    readme = (ROOT / "README.md").read_text()
+    readme = DOCUMENTS
     shown = workloads()["dashboard"].environment()["GATEWAY_PORT"]
     assert f"kubectl port-forward -n task-queue svc/gateway {shown}:5000" in readme
     drain = workloads()["worker"].environment()["DRAIN_GRACE"].removesuffix("s")

@@ -18,7 +18,7 @@ from shared.config.settings import Settings, load
 from shared.redis.client import connect
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
-from tests.harness import ROOT
+from tests.documents import DOCUMENTS
 from tests.monitoring.promql import metrics_of
 
 OVERLAYS = ("ingress", "managed-redis")
@@ -168,5 +168,5 @@ def test_keda_asks_prometheus_for_waiting_and_running_tasks_and_scales_the_worke
     assert asked["serverAddress"] == f"http://prometheus.task-queue.svc:{port}"
     assert metrics_of(asked["query"]) == {"taskqueue_tasks"}
     assert 'status=~"pending|running"' in asked["query"]
-    assert "| `taskqueue_tasks` |" in (ROOT / "README.md").read_text()
+    assert "| `taskqueue_tasks` |" in DOCUMENTS
     assert asked["ignoreNullValues"] == "false", "no answer is not the same as nothing to do"

@@ -15,11 +15,12 @@ from shared.local.ports import free_port
 from shared.local.server_binary import ServerBinary
 from tests.deployment import compose_file
 from tests.deployment.manifests import config_map, workloads
+from tests.documents import DOCUMENTS
 from tests.harness import ROOT, wait_until
 from tests.redis_servers import redis_cli, servers
 
 PASSWORD = "0123abcdef"
-README = (ROOT / "README.md").read_text()
+README = DOCUMENTS
 SEVERAL_FILES = [server for server in servers() if server.version >= (7, 0, 0)]
 """Those that keep the append-only file as a folder, as the servers do that we name."""
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.acceptance import readme
+from tests.acceptance.exercise import exercise
 from tests.acceptance.running import product
 from tests.monitoring.promql import labels_of, metrics_of
 from tests.monitoring.promtool import FOLDER
@@ -60,7 +60,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Names:
     """What the four parts show one by one, as Prometheus sees them."""
     folder = tmp_path_factory.mktemp("names")
     with product(folder, HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true") as running:
-        readme.exercise(running.api)
+        exercise(running.api)
         httpx.get(f"http://127.0.0.1:{running.ports['DASHBOARD_PORT']}/").raise_for_status()
         pages = [
             httpx.get(f"http://127.0.0.1:{running.ports[port]}/metrics").text

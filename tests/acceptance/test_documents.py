@@ -1,0 +1,159 @@
+"""The documents are true: walk-throughs run, generated pages are the code's, named tests and files exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.exercise import exercise
+from tests.acceptance.running import Product, product
+from tests.documents import DOCUMENTS, PAGES
+from tests.harness import ROOT
+from tools import reference
+
+TEN = (
+    "task_submissions_total",
+    "task_completions_total",
+    "task_duration_seconds",
+    "task_retries_total",
+    "tasks_in_dlq_total",
+    "active_workers_total",
+    "pending_tasks_total",
+    "retry_tasks_total",
+    "task_failures_total",
+    "worker_errors_total",
+)
+"""The metrics of the deployment guide."""
+
+
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """The product with the handler of the quickstart."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "shop").mkdir()
+    (folder / "shop" / "__init__.py").touch()
+    (folder / "shop" / "tasks.py").write_text(python(QUICKSTART, "# shop/tasks.py"))
+    modules = "worker.handlers.examples,shop.tasks"
+    with product(folder, TASK_MODULES=modules, PYTHONPATH=str(folder)) as up:
+        yield up
+
+
+def python(page: Path, first_words: str) -> str:
+    """The block of Python in a page that begins with these words."""
+    [found] = [
+        each for each in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if each.startswith(first_words)
+    ]
+    return str(found)
+
+
+def walk_through(page: Path) -> Iterator[tuple[str, str]]:
+    """Commands and the answers shown for them."""
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+        for part in block.split("$ ", 1)[1].split("\n$ "):
+            command, _, shown = part.partition("\n")
+            yield command, shown.strip()
+
+
+def output(command: str, running: Product, task_id: str) -> str:
+    there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
+    there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m shared.cli")
+    environment = {"TASK_ID": task_id, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url}
+    done = subprocess.run(
+        ["bash", "-c", there], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+def fits(shown: str, answer: str) -> bool:
+    """Whether an answer is what a page shows, where an ellipsis stands for any text."""
+    pattern = "".join(".*?" if part == "…" else re.escape(part) for part in re.split("(…)", shown))
+    return bool(re.fullmatch(pattern + (".*" if shown.endswith("…") else ""), answer.strip(), re.DOTALL))
+
+
+@pytest.mark.parametrize(("page", "steps"), [(ROOT / "README.md", 2), (QUICKSTART, 9)], ids=["README", "quickstart"])
+def test_a_walk_through_gives_the_answers_that_are_shown(running: Product, page: Path, steps: int) -> None:
+    Path("/tmp/orders.txt").unlink(missing_ok=True)  # the path of the page
+    task_id, done = "", 0
+    for command, shown in walk_through(page):
+        answer = output(command, running, task_id)
+        until = time.monotonic() + 15
+        while not fits(shown, answer) and " -X " not in command and time.monotonic() < until:
+            answer = output(command, running, task_id)  # a reader is slower than this
+        assert fits(shown, answer), f"{command}\n  shown: {shown}\n  got:   {answer}"
+        if found := re.match(r'\{"task_id":"(\w+)","status":"pending","type"', answer):
+            task_id = found[1]
+        done += 1
+    assert done >= steps
+
+
+def test_the_program_of_the_quickstart_prints_what_is_shown(running: Product) -> None:
+    code = python(QUICKSTART, "# quickstart.py").replace("http://localhost:8000", running.url)
+    shown = re.findall(r"print\(.*\)  # (.*)", code)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(shown)
+    assert [each for each in zip(shown, lines, strict=True) if not fits(*each)] == []
+
+
+def test_generated_pages_are_what_the_code_gives() -> None:
+    assert reference.main(["--check"]) == 0
+
+
+def test_the_ten_metrics_of_the_reference_are_on_the_gateways_page(running: Product) -> None:
+    exercise(running.api)
+    page = running.api.get("/metrics").text
+    for name in TEN:
+        assert re.search(rf"^{name}(_bucket)?[ {{]", page, re.MULTILINE), name
+
+
+def test_looking_for_task_on_the_gateways_page_finds_all_ten(running: Product) -> None:
+    """The command of the deployment guide; those whose name does not hold the word say it in their help."""
+    exercise(running.api)
+    command = "curl -s http://localhost:8000/metrics | grep task_"
+    there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
+    found = subprocess.run(["bash", "-c", there], capture_output=True, text=True, timeout=30, check=True).stdout
+    for name in TEN:
+        assert re.search(rf"^(# HELP )?{name}\b", found, re.MULTILINE), name
+
+
+def test_every_test_that_a_document_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", DOCUMENTS)) - {path.stem for path in ROOT.glob("tests/**/test_*.py")}
+    defined = {
+        name for path in ROOT.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())
+    }
+    assert named
+    assert named <= defined, named - defined
+
+
+def test_every_guarantee_names_a_test() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text().split("## Not guaranteed")[0]
+    rows = [row for row in re.findall(r"^\| .*$", text, re.MULTILINE) if not row.startswith("| guarantee |")]
+    assert len(rows) > 30
+    assert [row for row in rows if "`test_" not in row] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "worker/README.md", ROOT / "shared/README.md"], ids=str)
+def test_files_that_a_page_links_to_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("folder", ["worker", "shared", "gateway", "dashboard"])
+def test_the_readme_of_a_folder_names_the_files_that_are_there(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    named = set(re.findall(r"`([a-z_/]+\.py)`", text))
+    there = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert not there - named, f"{folder}/README.md does not name {there - named}"
+    for name in named:
+        assert (ROOT / folder / name).exists() or (ROOT / name).exists(), f"{folder}/README.md: there is no {name}"
