@@ -75,7 +75,7 @@ def _keys_or_exit(settings: Settings) -> Keyring:
     try:
         return Keyring(settings.api_keys, settings.api_keys_file)
     except SettingsError as error:
-        exit_with(f"these settings are wrong:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
+        exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 
 
 def processes(settings: Settings) -> int:

@@ -1,6 +1,6 @@
-"""Every error that the product raises itself, under one root.
+"""Defines the product's own exceptions, under one root.
 
-The docstring is the message; what it is about is an attribute.
+The docstring is the default message; keyword arguments are kept in `about`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TaskQueueError(Exception):
-    """Something in the task queue went wrong."""
+    """The task queue failed."""
 
     def __init__(self, message: str = "", **about: Any) -> None:
         super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
@@ -17,7 +17,7 @@ class TaskQueueError(Exception):
 
 
 class SettingsError(TaskQueueError):
-    """Settings are wrong."""
+    """Invalid settings."""
 
 
 class StoreUnavailable(TaskQueueError):
@@ -25,7 +25,7 @@ class StoreUnavailable(TaskQueueError):
 
 
 class StoreRefused(StoreUnavailable):
-    """Redis answers but does not take writes: it is full, read-only, still loading, or busy with somebody's script."""
+    """Redis answers but refuses writes: it is full, read-only, still loading, or busy with a long script."""
 
 
 class IncompatibleSchema(StoreRefused):
@@ -33,19 +33,19 @@ class IncompatibleSchema(StoreRefused):
 
 
 class CorruptKey(StoreRefused):
-    """A key in Redis holds something of another type than belongs there: recovery sets it aside within seconds."""
+    """A key in Redis holds a value of the wrong type: the consistency check quarantines it within seconds."""
 
 
 class StoreMisfit(StoreUnavailable):
-    """Redis cannot be used with these settings: waiting will not help."""
+    """Redis cannot be used with these settings: retrying does not help."""
 
 
 class TaskNotFound(TaskQueueError):
-    """No task has this id; it never existed or its retention is over."""
+    """No task has this id: it never existed, or its retention has ended."""
 
 
 class IllegalTransition(TaskQueueError):
-    """The task is in a state that does not allow this."""
+    """The state of the task does not allow this."""
 
 
 class CorruptRecord(TaskQueueError):
@@ -57,40 +57,40 @@ class InvalidJSON(TaskQueueError):
 
 
 class LockTaken(TaskQueueError):
-    """The lock is held by somebody else."""
+    """Another holder has the lock."""
 
 
 class LockLost(TaskQueueError):
-    """The lock of this step has ended, or somebody else has taken it."""
+    """The lock of this step has expired or has another holder."""
 
 
 class StepRefused(LockLost):
-    """A script refused a step because the lock it was to happen under has ended or is another's."""
+    """A script refused a step because its lock has expired or has another holder."""
 
 
 class LockChanged(TaskQueueError):
-    """The lock is not held by the token that was seen."""
+    """The lock is no longer held under the given token."""
 
 
 class KeyBelongsToAnother(TaskQueueError):
-    """Another request was sent with this Idempotency-Key before: send a new key with a new request."""
+    """A different request was sent with this Idempotency-Key before: send a new key with a new request."""
 
 
 class RequestInProgress(TaskQueueError):
-    """The first request with this Idempotency-Key is still being carried out."""
+    """The first request with this Idempotency-Key is still in progress."""
 
 
 class BatchStopped(IllegalTransition):
-    """The batch of this task was stopped, and none of its tasks starts."""
+    """The batch of this task is stopped; none of its tasks starts."""
 
 
 class BatchNotFound(TaskQueueError):
-    """No batch has this id; it never existed, or all its tasks have been removed."""
+    """No batch has this id: it never existed, or all its tasks have been removed."""
 
 
 class BatchBusy(TaskQueueError):
-    """An earlier cancel or retry of all tasks of this batch is still going on: wait for it."""
+    """An earlier cancel or retry of this batch is still in progress: wait for it to end."""
 
 
 class ScheduleNotFound(TaskQueueError):
-    """There is no schedule of this name."""
+    """No schedule has this name."""

@@ -1,9 +1,9 @@
-"""Named points between two steps at which a test can stop a process, to see what whoever comes after finds.
+"""Failpoints: named points between two steps at which a test can stop a process.
 
-In production a point is a call of nothing: 40 ns, bound when the process starts. A process that is started with
-`TASKQUEUE_STOP_POINT=name:passing:how:flag` stops when it comes by the point `name` for the n-th time: it is killed
-as by kill -9 (`kill`) or stands still as by SIGSTOP (`freeze`). It makes the file `flag` first and does nothing where
-that is there already, so that one process stops, and not its successor too.
+In production a failpoint calls an empty function (40 ns), bound when the process starts. A process started with
+`TASKQUEUE_STOP_POINT=name:passing:how:flag` stops when it reaches the point `name` for the n-th time: by SIGKILL
+(`kill`) or by SIGSTOP (`freeze`). It creates the file `flag` first and continues if the file exists, so that only one
+process stops and its successor does not.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 VARIABLE = "TASKQUEUE_STOP_POINT"
-"""No setting: only tests know it."""
+"""An environment variable for tests only, not a setting."""
 _ORDER = re.compile(r"([^:]+):([1-9][0-9]{0,8}):(kill|freeze):(.+)", re.DOTALL)
 
 POINTS = {
-    "worker.before-exchange": "outcomes are gathered, and Redis has not been told",
-    "worker.after-exchange": "Redis has answered: outcomes are written, tasks claimed and not handed out",
-    "worker.handed-out": "executors have what was claimed",
-    "worker.handover": "somebody submitted a task right to this worker, which has not looked at it",
-    "worker.suspect-noted": "Redis knows that a suspect begins, and it has not",
+    "worker.before-exchange": "outcomes are collected and not yet written to Redis",
+    "worker.after-exchange": "outcomes are written and tasks claimed, and no executor has them yet",
+    "worker.handed-out": "executors have the claimed tasks",
+    "worker.handover": "direct dispatch gave this worker a task that it has not read",
+    "worker.suspect-noted": "the start of an isolated task is recorded in Redis, and it has not begun",
     "worker.taken-back": "a task was taken back from an executor and not given back to its queue",
-    "worker.buried": "an executor died, and what it ran has not been reported",
-    "executor.begin": "a ticket was read, and the handler has not begun",
-    "executor.done": "the handler has ended, and nobody knows",
+    "worker.buried": "an executor died, and its task has not been reported",
+    "executor.begin": "a start token was read, and the handler has not begun",
+    "executor.done": "the handler has ended, and its outcome has not been sent",
     "executor.told": "the worker has the outcome",
     "housekeeper.locked": "a job has its lock and has done nothing",
     "housekeeper.unlocking": "a job is done and holds its lock",
     "housekeeper.between-batches": "a job did some of its work",
     "unlock.between-batches": "some of the due tasks of a queue are moved",
-    "leader.elected": "an instance leads, and nobody has heard of it",
-    "gateway.stored": "a task is stored, and its sender has not been told",
-    "gateway.batch-begun": "a batch with a key has begun, and nothing of it is stored",
-    "gateway.batch-opened": "a batch is there, and what follows it is not",
+    "leader.elected": "an instance is elected leader and has not published it",
+    "gateway.stored": "a task is stored, and the response has not been sent",
+    "gateway.batch-begun": "a batch with a key has begun, and none of it is stored",
+    "gateway.batch-opened": "a batch is stored, and its `then` task is not",
     "gateway.chunk-stored": "part of a batch is stored",
-    "gateway.requeued": "a dead letter was sent back, and nobody has been told",
-    "gateway.cancelled": "a task was cancelled, and nobody has been told",
+    "gateway.requeued": "a dead letter was requeued, and the response has not been sent",
+    "gateway.cancelled": "a task was cancelled, and the response has not been sent",
     "dashboard.bulk-taken": "a bulk action has its next dead letters and has done nothing",
-    "dashboard.bulk-acted": "dead letters were sent back, and the bulk action has not counted them",
+    "dashboard.bulk-acted": "dead letters were requeued, and the bulk action has not counted them",
 }
 
 
@@ -54,16 +54,16 @@ def _nothing(name: str) -> None:
 
 
 class Trap:
-    """Stops this process at one passing of one point."""
+    """Stops this process when it reaches one point for the n-th time."""
 
     def __init__(self, order: str) -> None:
-        """Raises ValueError."""
+        """Parses the order. Raises ValueError when it is malformed or names an unknown point."""
         match = _ORDER.fullmatch(order)
         if not match:
             raise ValueError(f"must be name:passing:how:flag, such as executor.begin:1:kill:/tmp/flag, got {order!r}")
         self.name, self.left, self.how, self.flag = match[1], int(match[2]), match[3], match[4]
         if self.name not in POINTS:
-            raise ValueError(f"there is no stop point {self.name!r}")
+            raise ValueError(f"names an unknown failpoint {self.name!r}")
         self.lock = threading.Lock()
 
     def __call__(self, name: str) -> None:
@@ -84,19 +84,19 @@ class Trap:
 
 
 def _ordered() -> Callable[[str], None]:
-    """What the environment asks for; a mistake there ends the process, since parts bind this while they load."""
+    """Returns the failpoint function; exits with status 2 on a mistake, because modules bind it at import."""
     order = os.environ.get(VARIABLE, "")
     try:
         return Trap(order) if order else _nothing
     except ValueError as error:
-        print(f"{VARIABLE} {error}; in production leave it out", file=sys.stderr)
+        print(f"{VARIABLE} {error}; do not set it in production", file=sys.stderr)
         raise SystemExit(2) from None
 
 
 def warn() -> None:
-    """Says in the log that this process is to stop, which nobody wants outside tests."""
+    """Logs a warning when a failpoint is active in this process."""
     if isinstance(stop_point, Trap):
-        log.warning("this process will stop at a stop point, for a test", extra={"point": stop_point.name})
+        log.warning("failpoint active: this process will stop for a test", extra={"point": stop_point.name})
 
 
 stop_point: Callable[[str], None] = _ordered()

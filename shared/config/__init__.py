@@ -1,1 +1,1 @@
-"""What an operator sets: environment variables, the YAML file, and what their values may look like."""
+"""Configuration: settings from environment variables and the YAML file, and the formats of their values."""

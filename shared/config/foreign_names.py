@@ -1,4 +1,4 @@
-"""Settings under the names of the systems that people come from: not read, and answered with ours."""
+"""Warnings about variables named as in Deckard or Redisson: they are not read, and the warning gives our name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = {
 
 
 def hints(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Gives each variable that is not read because of its name, and what to do instead."""
+    """Yields each variable that is not read because of its name, and what to set instead."""
     for name in sorted(environment):
         prefix = next((each for each in _PREFIXES if name.startswith(each)), None)
         if prefix is None:

@@ -1,8 +1,8 @@
-"""Every setting: its name, meaning, default and bounds. This file alone reads the environment.
+"""Defines every setting: name, meaning, default and bounds. Only this module reads the environment.
 
 A value comes from the environment variable of the setting's name in capitals, else from the YAML file named by
-`CONFIG_FILE` (at the setting's `path`), else from the default here. Everything that is wrong is reported together;
-a part that finds mistakes ends with status 2.
+`CONFIG_FILE` (at the setting's `path`), else from the default here. All mistakes are reported together; a process that
+finds mistakes exits with status 2.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from shared.domain.schedule import Schedule
 
 MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
-"""Jobs that remove nothing and that anybody may do twice; the others are skipped when no lock is to be had."""
+"""Jobs that remove nothing and may run twice; the others are skipped when their lock is unavailable."""
 
 
 def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
-    """A setting that the YAML file has at `path`."""
+    """Returns the field of a setting whose place in the YAML file is `path`."""
     return Field(default, description=description, json_schema_extra={"path": path}, **bounds)
 
 
 class Settings(BaseModel):
-    """The settings of all parts; each part uses what concerns it."""
+    """The settings of all parts; each part uses its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,72 +48,73 @@ class Settings(BaseModel):
     redis_url: str = _at(
         "redis.url",
         "",
-        "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; wins over the next two.",
+        "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; overrides REDIS_HOST and "
+        "REDIS_PORT.",
     )
     redis_host: str = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
-    redis_username: str = _at("redis.username", "", "User of Redis (ACL), unless the address names one.")
-    redis_password: str = _at("redis.password", "", "Password of Redis, unless the address has one.")
-    redis_sentinel_username: str = _at("redis.sentinel_username", "", "User of the sentinels, if they ask for one.")
-    redis_sentinel_password: str = _at("redis.sentinel_password", "", "Password of the sentinels, if they ask for one.")
+    redis_username: str = _at("redis.username", "", "Redis user (ACL), unless the address names one.")
+    redis_password: str = _at("redis.password", "", "Redis password, unless the address has one.")
+    redis_sentinel_username: str = _at("redis.sentinel_username", "", "User of the sentinels, if they require one.")
+    redis_sentinel_password: str = _at("redis.sentinel_password", "", "Password of the sentinels, if they require one.")
     redis_ca_file: str = _at(
-        "redis.ca_file", "", "Authorities that may have signed Redis' certificate; empty: the system's."
+        "redis.ca_file", "", "CA file that verifies the certificate of Redis; empty: the system's authorities."
     )
-    redis_cert_file: str = _at("redis.cert_file", "", "Certificate to show to Redis, if it asks for one.")
+    redis_cert_file: str = _at("redis.cert_file", "", "Client certificate for Redis, if it requires one.")
     redis_timeout: Seconds = _at(
         "redis.timeout",
         0.9,
-        "How long gateway and dashboard wait for a connection to Redis and for each answer; housekeepers and workers "
-        "wait 2 s at least, a worker at most a fifth of a lease.",
+        "How long gateway and dashboard wait for a connection to Redis and for each reply; housekeepers and workers "
+        "wait at least 2 s, a worker at most a fifth of a lease.",
         ge=0.7,
         le=60,
     )
     redis_retries: int = _at(
         "redis.retries",
         1,
-        "How often gateway, dashboard and housekeepers send a command to Redis again whose connection broke.",
+        "How often gateway, dashboard and housekeepers resend a Redis command after its connection broke.",
         ge=0,
         le=10,
     )
     redis_max_connections: int = _at(
         "redis.max_connections",
         0,
-        "Most connections to Redis of one process of the gateway or dashboard; a request waits for a free one as for "
-        "an answer. 0: one for each thread that needs one.",
+        "Maximum connections to Redis per process of gateway or dashboard; a request waits for a free one as long as "
+        "for a reply. 0: one for each thread that needs one.",
         ge=0,
         le=10_000,
     )
     submit_replicas: int = _at(
         "redis.submit_replicas",
         0,
-        "Replicas of Redis that must have a task before it counts as accepted; 0: the primary is enough.",
+        "Replicas of Redis that must have a task before it is accepted; 0: the primary is enough.",
         ge=0,
         le=16,
     )
     confirm_writes: bool = _at(
         "redis.confirm_writes",
         True,
-        "Answers wait until Redis has written the change to its append-only file, so that kill -9 of Redis loses "
-        "nothing that was accepted; false: until it is in Redis' memory.",
+        "Responses wait until Redis has written the change to its append-only file, so that kill -9 of Redis loses "
+        "no accepted task; false: only until it is in the memory of Redis.",
     )
-    redis_key_file: str = _at("redis.key_file", "", "Private key of that certificate.")
+    redis_key_file: str = _at("redis.key_file", "", "Private key of the client certificate.")
 
     # Where the parts listen
     bind_host: str = _at("bind_host", "127.0.0.1", "Address that every part listens on.")
     allow_anonymous: bool = _at(
-        "allow_anonymous", False, "Allows listening on other addresses than loopback without keys or users."
+        "allow_anonymous", False, "Allows listening on addresses other than loopback without keys or users."
     )
     allowed_hosts: Names = _at(
         "allowed_hosts",
         (),
-        "Names under which gateway and dashboard answer whoever needs no key or password, beside this machine's, "
-        "addresses, and names inside a network.",
+        "Host names that gateway and dashboard accept in requests without a key or password, besides this machine's "
+        "names, addresses, and names inside a network.",
     )
     api_keys: Names = _at(
-        "gateway.api_keys", (), "Who may call the REST API: lines of `taskqueue keys create`, with commas between them."
+        "gateway.api_keys", (), "API keys of the REST API: lines of `taskqueue keys create`, separated by commas."
     )
     api_keys_file: str = _at(
-        "gateway.api_keys_file", "", "File with more keys, one a line; it is read again when it changes."
+        "gateway.api_keys_file", "", "File with more API keys, one per line; reloaded when it changes."
     )
     gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
     gateway_processes: int = _at(
@@ -128,8 +129,8 @@ class Settings(BaseModel):
     shutdown_delay: Seconds = _at(
         "shutdown_delay",
         0,
-        "On SIGTERM: how long gateway and dashboard serve on and ask each caller to connect anew, so that load "
-        "balancers and kept connections leave first.",
+        "On SIGTERM: how long gateway and dashboard continue to serve while asking clients to reconnect, so that load "
+        "balancers and kept-alive connections leave first.",
         le=300,
     )
 
@@ -145,13 +146,13 @@ class Settings(BaseModel):
     max_queue_length: int = _at(
         "limits.queue_length",
         0,
-        "Tasks waiting to run now in a queue at which submissions get 429; 0: any.",
+        "Number of tasks ready to run in a queue from which submissions get 429; 0: no limit.",
         ge=0,
     )
     max_body_bytes: int = _at("limits.body_bytes", 1 << 20, "Largest request body.", ge=1024, le=64 << 20)
     max_json_depth: int = _at("limits.json_depth", 64, "Deepest nesting of a request body.", ge=4, le=200)
     idempotency_ttl: Seconds = _at(
-        "limits.idempotency_ttl", 86400, "How long the answer to a request with an Idempotency-Key is kept.", ge=60
+        "limits.idempotency_ttl", 86400, "How long the response to a request with an Idempotency-Key is kept.", ge=60
     )
     max_result_bytes: int = _at(
         "limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20
@@ -159,16 +160,18 @@ class Settings(BaseModel):
     refuse_without_worker: bool = _at(
         "gateway.refuse_without_worker",
         False,
-        "Refuses tasks of a type that no live worker has; otherwise they are accepted with a warning, and wait.",
+        "Rejects tasks of a type that no live worker offers; otherwise they are accepted with a warning, and wait.",
     )
     type_retention: Seconds = _at(
         "limits.type_retention",
         7 * 86400,
-        "How long a task type is known after the last worker that has it was heard of.",
+        "How long a task type is kept after the last heartbeat of a worker that offers it.",
         ge=60,
     )
-    max_log_bytes: int = _at("limits.log_bytes", 16384, "Log lines kept per attempt, the last ones.", ge=0, le=1 << 20)
-    max_delay: Seconds = _at("limits.delay", 366 * 86400, "Furthest future a task may be submitted for.")
+    max_log_bytes: int = _at(
+        "limits.log_bytes", 16384, "Bytes of log kept per attempt, the last ones.", ge=0, le=1 << 20
+    )
+    max_delay: Seconds = _at("limits.delay", 366 * 86400, "Longest delay of a task.")
 
     task_limits: Mappings = _at(
         "limits.tasks",
@@ -193,13 +196,15 @@ class Settings(BaseModel):
     queue_executors: Executors = _at(
         "worker.queue_executors",
         {},
-        "Most executors of a worker that run tasks of a queue at once, such as low:1, so that long tasks there leave "
-        "the others free.",
+        "Maximum executors per worker that run tasks of a queue at once, such as low:1, so that its long tasks leave "
+        "the other executors free.",
     )
     task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
-    kill_grace: Seconds = _at("worker.kill_grace", 1.5, "From the time limit's exception to killing the executor.")
+    kill_grace: Seconds = _at(
+        "worker.kill_grace", 1.5, "Time from the exception of the time limit to killing the executor."
+    )
     lease_time: Seconds = _at("worker.lease_time", 9, "Lease on a running task; extended at a third of it.", ge=1)
-    drain_grace: Seconds = _at("worker.drain_grace", 25, "On SIGTERM: how long running tasks may take to end.")
+    drain_grace: Seconds = _at("worker.drain_grace", 25, "On SIGTERM: how long a worker lets running tasks continue.")
     executor_max_tasks: int = _at(
         "worker.executor_max_tasks", 0, "Tasks after which an executor is replaced; 0: never.", ge=0
     )
@@ -212,7 +217,7 @@ class Settings(BaseModel):
     executor_max_memory_bytes: int = _at(
         "worker.executor_max_memory_bytes",
         2 << 30,
-        "Memory above which an executor is killed, with what its handlers started; 0: never.",
+        "Memory above which an executor is killed, with the processes its handlers started; 0: never.",
         ge=0,
     )
 
@@ -221,18 +226,24 @@ class Settings(BaseModel):
         "housekeeper.distributed_execution.enabled", False, "Several housekeepers share the work under locks."
     )
     housekeeper_distributed_execution_instance_id: str = _at(
-        "housekeeper.distributed_execution.instance_id", "", "Name of this housekeeper; empty: made from the host name."
+        "housekeeper.distributed_execution.instance_id",
+        "",
+        "Name of this housekeeper; empty: host name and process id.",
     )
     housekeeper_distributed_execution_lock_ttl: Seconds = _at(
-        "housekeeper.distributed_execution.lock_ttl", 30, "Life of a housekeeping lock; renewed at a third of it.", ge=1
+        "housekeeper.distributed_execution.lock_ttl",
+        30,
+        "Lifetime of a housekeeping lock; renewed at a third of it.",
+        ge=1,
     )
     housekeeper_lock_wait: Seconds = _at(
-        "housekeeper.distributed_execution.lock_wait", 0, "How long a job waits for its lock; 0: it skips the round."
+        "housekeeper.distributed_execution.lock_wait", 0, "How long a job waits for its lock; 0: it skips the run."
     )
     housekeeper_lock_on_error: Choices = _at(
         "housekeeper.distributed_execution.on_error",
         {},
-        "What a job does when Redis cannot be asked for its lock: skip (all do) or run (unlock, timeout, schedules).",
+        "What a job does when Redis cannot answer whether its lock is free: skip (the default), or run (only unlock, "
+        "timeout, schedules).",
     )
     housekeeper_leader_lease: Seconds = _at(
         "housekeeper.distributed_execution.leader_lease",
@@ -244,16 +255,16 @@ class Settings(BaseModel):
         "housekeeper.unlock.parallelism", 5, "Queues whose due tasks are moved at the same time.", ge=1, le=64
     )
     housekeeper_unlock_interval: Seconds = _at(
-        "housekeeper.unlock.interval", 0.25, "Pause between looks for due tasks.", gt=0
+        "housekeeper.unlock.interval", 0.25, "Pause between checks for due tasks.", gt=0
     )
     housekeeper_timeout_interval: Seconds = _at(
-        "housekeeper.timeout.interval", 1, "Pause between looks for ended leases.", gt=0
+        "housekeeper.timeout.interval", 1, "Pause between checks for ended leases.", gt=0
     )
     housekeeper_recovery_interval: Seconds = _at(
-        "housekeeper.recovery.interval", 5, "Pause between recovery rounds.", gt=0
+        "housekeeper.recovery.interval", 5, "Pause between runs of the consistency check.", gt=0
     )
     housekeeper_recovery_grace: Seconds = _at(
-        "housekeeper.recovery.grace", 10, "Age from which a pending task must have a ticket."
+        "housekeeper.recovery.grace", 10, "Age from which a pending task must have a queue entry."
     )
     housekeeper_ttl_interval: Seconds = _at(
         "housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0
@@ -261,119 +272,132 @@ class Settings(BaseModel):
     housekeeper_recovery_walk: int = _at(
         "housekeeper.recovery.walk",
         2000,
-        "Tasks that each recovery round looks at on its walk over all.",
+        "Tasks that each run of the consistency check examines on its walk over all tasks.",
         ge=0,
         le=50000,
     )
     housekeeper_max_elements_interval: Seconds = _at(
-        "housekeeper.max_elements.interval", 10, "Pause between looks at the limits.", gt=0
+        "housekeeper.max_elements.interval", 10, "Pause between checks of the limits on stored records.", gt=0
     )
     housekeeper_metrics_interval: Seconds = _at(
         "housekeeper.metrics.interval", 1, "Pause between measurements of the whole system by the leader.", gt=0
     )
     housekeeper_schedules_interval: Seconds = _at(
-        "housekeeper.schedules.interval", 0.5, "Pause between looks for due schedules.", gt=0
+        "housekeeper.schedules.interval", 0.5, "Pause between checks for due schedules.", gt=0
     )
     housekeeper_schedules_grace: Seconds = _at(
-        "housekeeper.schedules.grace", 60, "Lateness from which a due time of a schedule counts as missed."
+        "housekeeper.schedules.grace", 60, "Delay after which a due time of a schedule counts as missed."
     )
-    max_completed: Kept = _at("limits.completed", 1_000_000, "Completed tasks kept, the latest; 0: any number.")
-    max_failed: Kept = _at("limits.failed", 100_000, "Dead letters kept, the latest; 0: any number.")
-    max_cancelled: Kept = _at("limits.cancelled", 100_000, "Cancelled tasks kept, the latest; 0: any number.")
-    max_expired: Kept = _at("limits.expired", 100_000, "Expired tasks kept, the latest; 0: any number.")
+    max_completed: Kept = _at(
+        "limits.completed", 1_000_000, "Maximum completed tasks kept; the oldest are removed first; 0: no limit."
+    )
+    max_failed: Kept = _at(
+        "limits.failed", 100_000, "Maximum dead letters kept; the oldest are removed first; 0: no limit."
+    )
+    max_cancelled: Kept = _at(
+        "limits.cancelled", 100_000, "Maximum cancelled tasks kept; the oldest are removed first; 0: no limit."
+    )
+    max_expired: Kept = _at(
+        "limits.expired", 100_000, "Maximum expired tasks kept; the oldest are removed first; 0: no limit."
+    )
     schedules: Mappings | None = _at(
-        "schedules", None, "Schedules by name, as PUT /schedules/NAME takes them; those declared no longer are removed."
+        "schedules", None, "Schedules by name, as PUT /schedules/NAME takes them; one removed here is deleted."
     )
     retention_completed: Seconds = _at("retention.completed", 86400, "How long a completed task is kept.")
     retention_failed: Seconds = _at("retention.failed", 30 * 86400, "How long a dead letter is kept.")
     retention_cancelled: Seconds = _at("retention.cancelled", 86400, "How long a cancelled task is kept.")
     retention_expired: Seconds = _at("retention.expired", 7 * 86400, "How long an expired task is kept.")
 
-    # The dashboard and its people
+    # The dashboard and its users
     dashboard_users: Names = _at(
-        "dashboard.auth.users", (), "Who may sign in: name:role:hash, ...; roles are viewer, operator and admin."
+        "dashboard.auth.users", (), "Dashboard users: name:role:hash, ...; roles are viewer, operator and admin."
     )
-    dashboard_users_file: str = _at("dashboard.users_file", "", "File with more users, one name:role:hash a line.")
+    dashboard_users_file: str = _at(
+        "dashboard.users_file", "", "File with more dashboard users, one name:role:hash per line."
+    )
     dashboard_secret: str = _at(
-        "dashboard.secret", "", "Signs the dashboard's cookies; empty: one made at random and kept in Redis."
+        "dashboard.secret", "", "Key that signs the dashboard's cookies; empty: generated and kept in Redis."
     )
-    dashboard_session: Seconds = _at("dashboard.session", 12 * 3600, "How long a sign-in lasts.", ge=60)
+    dashboard_session: Seconds = _at("dashboard.session", 12 * 3600, "Duration of a dashboard session.", ge=60)
     dashboard_https: bool = _at(
-        "dashboard.https", False, "People reach the dashboard by https, through a proxy: its cookies say Secure."
+        "dashboard.https", False, "Marks the dashboard's cookies Secure, for access over HTTPS through a proxy."
     )
     dashboard_proxy_user_header: str = _at(
         "dashboard.proxy_user_header",
         "",
-        "Header in which a trusted proxy names who has signed in there; it needs DASHBOARD_PROXY_SECRET.",
+        "Header in which a trusted proxy sends the name of the signed-in user; needs DASHBOARD_PROXY_SECRET.",
     )
     dashboard_proxy_secret: str = _at(
         "dashboard.proxy_secret",
         "",
-        "What a trusted proxy sends as X-Proxy-Secret beside the user's name, 24 characters or more.",
+        "Secret that a trusted proxy sends as X-Proxy-Secret with the user's name; at least 24 characters.",
         pattern=r"^(\S{24,})?$",
     )
     dashboard_proxy_role: str = _at(
         "dashboard.proxy_role",
         "viewer",
-        "Role of people from the proxy who are not among the users.",
+        "Role of users whom the proxy names and who are not in DASHBOARD_USERS or its file.",
         pattern="^(viewer|operator|admin)$",
     )
     dashboard_trusted_proxies: Names = _at(
-        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses that the proxy header is taken from."
+        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses from which the proxy header is accepted."
     )
     dashboard_redact: Names = _at(
         "dashboard.redact",
         ("*password*", "*passwd*", "*secret*", "*token*", "authorization", "*api_key*", "*apikey*", "*card_number*"),
-        "Fields whose values the dashboard hides in data and results, by name or path (customer.iban); * is anything.",
+        "Fields whose values the dashboard hides in data and results, by name or path (customer.iban); * matches any "
+        "characters.",
     )
     dashboard_trace_url: str = _at(
         "dashboard.trace_url",
         "",
-        "Where a trace is seen, such as http://localhost:16686/trace/{trace_id}; empty: this machine's Jaeger, if any.",
+        "Address of a trace, such as http://localhost:16686/trace/{trace_id}; empty: this machine's Jaeger, if any.",
         pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
     )
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
 
-    # What is seen from outside
+    # Logs, metrics, traces and webhooks
     log_level: str = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = _at(
         "log.format", "auto", "json, text, or auto: text on a terminal, else json.", pattern="^(auto|json|text)$"
     )
-    jaeger_host: str = _at("tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* says so.")
+    jaeger_host: str = _at(
+        "tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* variables are set."
+    )
     prometheus_url: str = _at(
         "prometheus_url",
         "",
-        "Address of Prometheus, which the doctor asks what it reaches; empty: it is not asked.",
+        "Address of Prometheus, which the doctor queries for its targets; empty: not queried.",
         pattern=r"^(https?://\S+)?$",
     )
     jaeger_port: Port = _at(
-        "tracing.jaeger_port", 4318, "Port of Jaeger's OTLP; 6831, its agent's old port, is taken as 4318 (gRPC: 4317)."
+        "tracing.jaeger_port", 4318, "OTLP port of Jaeger; 6831, the old port of its agent, means 4318 (gRPC: 4317)."
     )
     trace_locally: bool = _at(
         "tracing.locally",
         False,
-        "Traces tasks for the dashboard, also when there is no collector: then at most ten a second.",
+        "Traces tasks for the dashboard even without a collector; without one, at most ten per second.",
     )
     webhook_secrets: Names = _at(
         "webhooks.secrets",
         (),
-        "Secrets that webhooks are signed with, each of them (whsec_ and base64, or 24 characters and more); empty: "
-        "there are no webhooks.",
+        "Secrets for signing webhooks; each one adds a signature (whsec_ and base64, or at least 24 characters). "
+        "Empty: webhooks are off.",
     )
     webhook_hosts: Names = _at(
-        "webhooks.hosts", (), "Hosts that webhooks may go to, *.example.com for all below one; empty: any."
+        "webhooks.hosts", (), "Hosts that webhooks may call; *.example.com matches subdomains; empty: any."
     )
-    webhook_ports: Ports = _at("webhooks.ports", (80, 443, 8080, 8443), "Ports that webhooks may go to.")
+    webhook_ports: Ports = _at("webhooks.ports", (80, 443, 8080, 8443), "Ports that webhooks may call.")
     webhook_allow: Names = _at(
         "webhooks.allow",
         (),
-        "Hosts and networks inside (receiver, 10.1.0.0/16) that webhooks may go to all the same, on any port.",
+        "Internal hosts and networks (receiver, 10.1.0.0/16) that webhooks may call, on any port.",
     )
     metrics_sources: Names = _at(
         "gateway.metrics_sources",
         (),
-        "Addresses of other parts, host:port, whose metrics the gateway's /metrics shows too; of a name with several "
-        "addresses, all.",
+        "Addresses of other parts, host:port, whose metrics the gateway's /metrics includes; for a name with several "
+        "addresses, all of them.",
     )
 
     @field_validator("redis_url")
@@ -387,7 +411,7 @@ class Settings(BaseModel):
     @classmethod
     def _a_file_to_read(cls, value: str) -> str:
         if value and not os.access(value, os.R_OK):
-            raise ValueError("there is no such file that this process may read")
+            raise ValueError("the file does not exist or this process may not read it")
         return value
 
     @field_validator("webhook_secrets")
@@ -413,7 +437,7 @@ class Settings(BaseModel):
     def _only_harmless_jobs_run_unlocked(cls, value: dict[str, OnError]) -> dict[str, OnError]:
         for name, choice in value.items():
             if choice is OnError.RUN and name not in MAY_RUN_UNLOCKED:
-                raise ValueError(f"{name} can only skip: of the jobs {', '.join(sorted(MAY_RUN_UNLOCKED))} can run")
+                raise ValueError(f"{name} can only skip: only {', '.join(sorted(MAY_RUN_UNLOCKED))} can run")
         return value
 
     @field_validator("queues")
@@ -421,30 +445,30 @@ class Settings(BaseModel):
     def _queue_names(cls, value: dict[str, int]) -> dict[str, int]:
         for name in value:
             if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
-                raise ValueError(f"{name!r} is no name for a priority: a-z, 0-9, _ and -, at most 32, not `default`")
+                raise ValueError(
+                    f"{name!r} is not a valid priority: use 1 to 32 characters of a-z, 0-9, _ and -, not `default`"
+                )
         return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if self.default_priority not in self.queues:
-            raise ValueError(
-                f"DEFAULT_PRIORITY: {self.default_priority!r} is none of QUEUES ({', '.join(self.queues)})"
-            )
+            raise ValueError(f"DEFAULT_PRIORITY: {self.default_priority!r} is not in QUEUES ({', '.join(self.queues)})")
         for name, given in (("WORKER_QUEUES", self.worker_queues), ("QUEUE_EXECUTORS", self.queue_executors)):
             if unknown := set(given) - self.queues.keys():
-                raise ValueError(f"{name}: {', '.join(sorted(unknown))} is none of QUEUES ({', '.join(self.queues)})")
+                raise ValueError(f"{name}: {', '.join(sorted(unknown))} is not in QUEUES ({', '.join(self.queues)})")
         if self.dashboard_proxy_user_header and not self.dashboard_proxy_secret:
             raise ValueError(
-                "DASHBOARD_PROXY_USER_HEADER needs DASHBOARD_PROXY_SECRET, or any process that reaches the dashboard "
-                "from a trusted address could name any user: have the proxy send the secret as X-Proxy-Secret "
-                "(openssl rand -hex 32 makes one)"
+                "DASHBOARD_PROXY_USER_HEADER needs DASHBOARD_PROXY_SECRET; without it, any process that reaches the "
+                "dashboard from a trusted address could name any user: configure the proxy to send the secret as "
+                "X-Proxy-Secret (openssl rand -hex 32 makes one)"
             )
         self.declared_schedules()
         self.declared_limits()
         return self
 
     def declared_limits(self) -> dict[str, Limit]:
-        """The limits of the settings by name. Raises ValueError with all mistakes."""
+        """Returns the declared limits by name. Raises ValueError with all mistakes."""
         limits: dict[str, Limit] = {}
         mistakes: list[str] = []
         for name, given in self.task_limits.items():
@@ -457,10 +481,10 @@ class Settings(BaseModel):
         return limits
 
     def declared_schedules(self) -> list[Schedule] | None:
-        """The schedules of the file; None when it says nothing about schedules. Raises ValueError with all mistakes."""
+        """Returns the declared schedules; None when the setting is absent. Raises ValueError with all mistakes."""
         if self.schedules is None:
             return None
-        # Only here, because reading cron expressions takes a while to import.
+        # Imported here because the cron parser is slow to import.
         from shared.domain.schedule import read_declared
 
         found, mistakes = [], []
@@ -474,16 +498,16 @@ class Settings(BaseModel):
         return found
 
     def egress_policy(self) -> EgressPolicy:
-        """Where webhooks may go."""
+        """Returns the policy for the URLs of webhooks."""
         return EgressPolicy.of(self.webhook_hosts, self.webhook_ports, self.webhook_allow)
 
     def webhook_keys(self) -> tuple[bytes, ...]:
-        """What webhooks are signed with."""
+        """Returns the keys that sign webhooks."""
         return tuple(map(_signing_key, self.webhook_secrets))
 
     @property
     def store_url(self) -> str:
-        """The address of Redis, whichever way it was given, with everything that a client must know."""
+        """Returns the address of Redis, from REDIS_URL or host and port, with all options of the client."""
         url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
         options: dict[str, str] = {}
         if "+sentinel:" in url:
@@ -501,14 +525,14 @@ class Settings(BaseModel):
 
     @property
     def trace_url(self) -> str:
-        """Where a browser sees a trace; "" when nobody knows. Only of this machine's Jaeger the address can be told."""
+        """Returns the browser address of a trace, or "". Without a setting, only a local Jaeger's address is known."""
         if self.dashboard_trace_url or self.jaeger_host not in ("localhost", "127.0.0.1"):
             return self.dashboard_trace_url
         return f"http://{self.jaeger_host}:16686/trace/{{trace_id}}"
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """The policy of a task that overrides nothing."""
+        """Returns the retry policy of a task that overrides nothing."""
         return RetryPolicy(
             max_retries=self.max_retries,
             initial_delay=self.initial_retry_delay,
@@ -519,7 +543,7 @@ class Settings(BaseModel):
 
     @property
     def executors(self) -> int:
-        """How many executor processes a worker has."""
+        """Returns the number of executor processes of a worker."""
         return (
             self.worker_executors or len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -528,19 +552,19 @@ class Settings(BaseModel):
 
     @property
     def claimed_queues(self) -> dict[str, int]:
-        """The queues a worker takes from, with their weights."""
+        """Returns the queues that a worker claims from, with their weights."""
         return {
             name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues
         }
 
     @property
     def claimed_queue_executors(self) -> dict[str, int]:
-        """The most executors that a worker has for each of its queues for which QUEUE_EXECUTORS sets a limit."""
+        """Returns the maximum executors of each claimed queue that QUEUE_EXECUTORS limits."""
         return {name: most for name, most in self.queue_executors.items() if name in self.claimed_queues}
 
     @property
     def instance_id(self) -> str:
-        """The name of this housekeeper: given, else the host's (in Kubernetes: the pod's) with the process id."""
+        """Returns the name of this housekeeper: the setting, else host name (in Kubernetes: pod) and process id."""
         return self.housekeeper_distributed_execution_instance_id or f"{socket.gethostname()}-{os.getpid()}"
 
     def lease(self) -> timedelta:
@@ -548,7 +572,10 @@ class Settings(BaseModel):
 
 
 def _signing_key(secret: str) -> bytes:
-    """A secret as the Standard Webhooks convention writes it, or as it is. Says nothing of it when it is wrong."""
+    """Decodes a secret in the Standard Webhooks format, or takes it as it is.
+
+    Raises ValueError, whose text never contains the secret.
+    """
     try:
         key = (
             base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -556,22 +583,22 @@ def _signing_key(secret: str) -> bytes:
             else secret.encode()
         )
     except ValueError:
-        raise ValueError("a secret that begins with whsec_ must go on in base64") from None
+        raise ValueError("a secret that begins with whsec_ must continue in base64") from None
     if len(key) < 24:
         raise ValueError("a secret must have at least 24 bytes: openssl rand -base64 32 makes one")
     return key
 
 
 def yaml_path(name: str) -> str:
-    """Where the YAML file has a setting."""
+    """Returns the place of a setting in the YAML file."""
     extra = Settings.model_fields[name].json_schema_extra
     return str(extra["path"]) if isinstance(extra, dict) else name
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process.
+    """Loads the settings of this process.
 
-    Raises SettingsError with every mistake on a line of its own.
+    Raises SettingsError with every mistake on its own line.
     """
     env = os.environ if environment is None else environment
     mistakes: list[str] = []
@@ -579,7 +606,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     values = read_tree(env.get("CONFIG_FILE", ""), paths, mistakes)
     sources = {name: f"{env.get('CONFIG_FILE')}: {yaml_path(name)}" for name in values}
     for name in Settings.model_fields:
-        # An empty variable means "not set": compose and Kubernetes hand over empty ones.
+        # An empty variable means "not set": compose and Kubernetes pass empty ones.
         if env.get(name.upper()):
             values[name] = env[name.upper()]
             sources[name] = name.upper()
@@ -596,8 +623,8 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _tracing_mistakes(settings: Settings) -> list[str]:
-    """What is wrong with OpenTelemetry's own variables."""
-    # Only here, because it knows the settings.
+    """Returns the mistakes in OpenTelemetry's own variables."""
+    # Imported here because it imports this module.
     from shared.observability.collector import destination_of
 
     try:
@@ -608,15 +635,15 @@ def _tracing_mistakes(settings: Settings) -> list[str]:
 
 
 def load_or_exit() -> Settings:
-    """The settings, or the end of the process with status 2 and every mistake on standard error."""
+    """Loads the settings, or prints every mistake on standard error and exits with status 2."""
     try:
         return load()
     except SettingsError as error:
-        exit_with(f"these settings are wrong:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
+        exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 
 
 def exit_with(message: str) -> NoReturn:
-    """Ends the process with status 2 and a message for a person."""
+    """Prints a message on standard error and exits with status 2."""
     print(message, file=sys.stderr)
     raise SystemExit(2)
 

@@ -1,4 +1,4 @@
-"""What values of settings may look like, in the environment and in YAML."""
+"""Formats of settings' values, in the environment and in YAML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _names(value: object) -> object:
 
 
 def _pairs(example: str) -> BeforeValidator:
-    """Accepts text such as the example, or a mapping."""
+    """Returns a validator that accepts text such as the example, or a mapping."""
 
     def read(value: object) -> object:
         if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The YAML file of the settings: a tree, whose mistakes are all told together."""
+"""Reads the YAML file of the settings and collects all its mistakes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
-    """The settings in a file, by the names that `paths` has for their places in the tree; mistakes are added."""
+    """Returns the settings in a file by name; `paths` maps a place in the tree to a name. Appends to `mistakes`."""
     if not path:
         return {}
-    import yaml  # here, because every process reads its settings when it starts, and few have such a file
+    import yaml  # imported here because every process reads settings at start-up, and few have such a file
 
     try:
         tree = yaml.safe_load(Path(path).read_text()) or {}
@@ -42,4 +42,4 @@ def _walk(
         else:
             near = difflib.get_close_matches(here, paths, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            mistakes.append(f"{file}: {here} is no setting{hint}")
+            mistakes.append(f"{file}: unknown setting {here}{hint}")

@@ -324,5 +324,5 @@ def test_a_point_costs_nothing_where_nobody_asked_for_it() -> None:
 
 
 def test_an_unknown_point_is_a_mistake_of_the_test() -> None:
-    with pytest.raises(ValueError, match="no stop point"):
+    with pytest.raises(ValueError, match="unknown failpoint"):
         failpoints.Trap("nowhere:1:kill:/nowhere")

@@ -37,7 +37,7 @@ def test_a_part_gets_its_environment_and_log_and_its_status_is_known(
     assert process.wait(20) == 2
     assert process.poll() == 2
     said = (tmp_path / "log").read_text()
-    assert said.startswith("these settings are wrong:\n  REDIS_URL: ")
+    assert said.startswith("invalid settings:\n  REDIS_URL: ")
     assert "Traceback" not in said
 
 

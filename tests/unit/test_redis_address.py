@@ -70,7 +70,7 @@ def test_files_for_tls_become_part_of_the_address_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_a_mistake() -> None:
-    with pytest.raises(SettingsError, match="REDIS_CA_FILE: there is no such file"):
+    with pytest.raises(SettingsError, match="REDIS_CA_FILE: the file does not exist"):
         load({"REDIS_CA_FILE": "/nowhere/ca.pem"})
 
 

@@ -88,7 +88,7 @@ def test_the_address_of_redis_is_made_of_its_parts() -> None:
 def test_queues_must_contain_what_refers_to_them() -> None:
     assert "DEFAULT_PRIORITY" in mistakes({"QUEUES": "fast:1"})[0]
     assert "WORKER_QUEUES" in mistakes({"WORKER_QUEUES": "fast"})[0]
-    assert "QUEUE_EXECUTORS: fast is none of QUEUES" in mistakes({"QUEUE_EXECUTORS": "fast:1"})[0]
+    assert "QUEUE_EXECUTORS: fast is not in QUEUES" in mistakes({"QUEUE_EXECUTORS": "fast:1"})[0]
 
 
 def test_executors_of_a_queue_are_a_number_of_each_queue_that_the_worker_takes_from() -> None:

@@ -43,7 +43,7 @@ def test_a_mistake_in_the_order_is_said_in_one_line(order: str) -> None:
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"{failpoints.VARIABLE} ")
-    assert line.endswith("in production leave it out")
+    assert line.endswith("do not set it in production")
 
 
 def test_a_process_that_is_to_stop_says_so_when_it_starts() -> None:
