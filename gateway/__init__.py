@@ -1,1 +1,1 @@
-"""The REST API: takes tasks in, shows them, and lets people act on them. Started by `python -m gateway`."""
+"""The REST API: accepts tasks, shows them and acts on them. Started by `python -m gateway`."""

@@ -13,7 +13,7 @@ from shared.observability.collector import announce
 
 
 def main() -> None:
-    """Serves until it is told to stop."""
+    """Serves until SIGTERM or SIGINT."""
     settings = load_or_exit()
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure("gateway", settings.log_level, settings.log_format, instance=instance)

@@ -61,9 +61,9 @@ from shared.stores.workers import Workers
 
 
 class TaskIdConverter(BaseConverter):
-    """Only what can be a task's id is looked up; everything else in its place is no path of ours.
+    """Matches task ids only; any other text makes the path unknown.
 
-    `/tasks/batch` is an address of its own, so that it answers other methods as one."""
+    `/tasks/batch` is excluded because it is a path of its own, with its own answer to other methods."""
 
     regex = f"(?!batch$){TASK_ID.pattern}"
 
@@ -75,10 +75,10 @@ class NameConverter(BaseConverter):
 
 
 def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = None, waiters: int = 8) -> Flask:
-    """The gateway on one Redis client; at most `waiters` requests wait for results at a time."""
+    """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time."""
     app = Flask("gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    # Set by the server when it stops, so that nobody waits for a result any more.
+    # Set by the server when it stops, so that no request waits for a result any longer.
     app.config["STOPPING"] = threading.Event()
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
@@ -95,7 +95,7 @@ def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = No
 
 
 def version() -> str:
-    """The version of this product."""
+    """Returns the version of this product."""
     try:
         return installed_version("taskqueue")
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""Spares callers the wait for a Redis that hangs.
+"""Refuses requests immediately while Redis hangs.
 
-One call to a server that hangs takes its whole time-out. With every thread in such a call, the requests behind them
-would wait for a thread first and for Redis next. So after one slow failure the following requests are refused at
-once for a moment, except for one at a time that looks whether Redis is back.
+A call to a server that hangs takes its whole time-out. With every thread in such a call, further requests would wait
+for a thread and then for Redis. So after one slow failure, requests are refused immediately for a moment, except for
+one at a time that probes whether Redis answers again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from shared.errors import StoreRefused, StoreUnavailable
 
 SLOW = 0.3
-"""Seconds from which a failure is worth sparing others; a refused connection fails at once and harms nobody."""
+"""Seconds from which a failure opens the breaker; a refused connection fails at once and blocks no thread."""
 PAUSE = 0.3
-"""Seconds for which requests are refused after a slow failure: the most that recovery is noticed late."""
+"""Seconds for which requests are refused after a slow failure; the maximum delay in noticing recovery."""
 LOOK = 2.0
-"""Seconds that the one who looks may take before another looks too."""
+"""Seconds that a probe may take before another request probes too."""
 
 
 class CircuitBreaker:
-    """Closed: everything passes. Open: everything is refused until a moment; then one passes, and decides."""
+    """Closed: every request passes. Open: requests are refused for PAUSE; then one passes and decides."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -33,7 +33,7 @@ class CircuitBreaker:
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Around the work of a request. Raises StoreUnavailable instead of letting it in while open."""
+        """Wraps the work of a request. Raises StoreUnavailable without doing the work while open."""
         if self.reason is not None:
             self._look_or_refuse()
         started = self.clock()

@@ -1,7 +1,7 @@
-"""What the gateway counts about itself. With several processes the counts of all are added up (`serve.py`).
+"""The gateway's own metrics, summed over all of its processes (`serve.py`).
 
-Each process counts into files of its own, which the others read. What a process that ended had counted goes on
-counting: `take_over` adds it to the file of those that are gone, so that sums never fall and files do not pile up.
+Each process counts into its own files, which the others read. `take_over` adds the counts of an ended process to one
+file for all ended processes, so that sums never decrease and files do not accumulate.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MOST_TYPES = 200
-"""Task types that are told apart; the rest is counted as `other`."""
+"""Maximum task types with their own label; the rest is counted as `other`."""
 REFUSED = ("missing", "unknown", "expired", "scope", "rate")
-"""Why requests are refused for their key. One that was revoked is unknown: nothing is left of it."""
+"""Reasons for refusing an API key. A revoked key counts as unknown, because no record of it is left."""
 
 
 class Metrics:
-    """Counters with bounded labels: task types and priorities that exist, routes as they are declared."""
+    """Counters with bounded labels: existing task types and priorities, and declared routes."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Metrics:
         shared_folder: str | None = None,
         started_at: float | None = None,
     ) -> None:
-        """`started_at` is when the first process started, by the wall clock."""
+        """`started_at` is when the first process started, in seconds since 1970."""
         self.registry = registry or CollectorRegistry()
         self.shared_folder = shared_folder
         self.started = _Started(started_at or time.time())
@@ -47,7 +47,7 @@ class Metrics:
         )
         self.key_refusals = Counter(
             "taskqueue_key_refusals_total",
-            "Requests refused for their API key, by why.",
+            "Requests refused for their API key, by reason.",
             ("reason",),
             registry=self.registry,
         )
@@ -55,7 +55,7 @@ class Metrics:
             self.key_refusals.labels(reason)
         self.requests = Histogram(
             "taskqueue_http_request_duration_seconds",
-            "Requests by route, method and class of status.",
+            "Duration of requests in seconds, by route, method and class of status.",
             ("route", "method", "status"),
             buckets=BUCKETS,
             registry=self.registry,
@@ -63,11 +63,11 @@ class Metrics:
 
     @property
     def names(self) -> frozenset[str]:
-        """The families that are ours, which no other part may add to."""
+        """Returns the metric families of the gateway itself, which no other part may add to."""
         return frozenset({"task_submissions", "taskqueue_key_refusals", "taskqueue_http_request_duration_seconds"})
 
     def submitted(self, priority: str, task_type: str, number: int = 1) -> None:
-        """Tasks were stored. Their type was published by a worker, but nobody knows how many types one may publish."""
+        """Counts stored tasks. Types beyond MOST_TYPES count as `other`, because a worker may publish any number."""
         if task_type not in self.types:
             if len(self.types) >= MOST_TYPES:
                 task_type = "other"
@@ -76,15 +76,15 @@ class Metrics:
         self.task_factory.labels(priority, task_type).inc(number)
 
     def refused(self, reason: str) -> None:
-        """A request was refused for its key: one of `REFUSED`, and never whose key it was."""
+        """Counts a request refused for its API key, by a reason of `REFUSED`; the client is not recorded."""
         self.key_refusals.labels(reason).inc()
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Counts an answered request and its duration."""
         self.requests.labels(route, method, f"{status // 100}xx").observe(seconds)
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """Returns the metrics in the text format of Prometheus."""
         if self.shared_folder is None:
             return generate_latest(self.registry) + self._render_start()
         registry = CollectorRegistry()
@@ -99,17 +99,19 @@ class Metrics:
 
 
 class _Started(Collector):
-    """Since when this gateway runs, all of its processes together."""
+    """The start time of this gateway, one for all of its processes."""
 
     def __init__(self, at: float) -> None:
         self.at = at
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("process_start_time_seconds", "When it was started, in seconds since 1970.", self.at)
+        yield GaugeMetricFamily(
+            "process_start_time_seconds", "Start time of the gateway, in seconds since 1970.", self.at
+        )
 
 
 def take_over(folder: str, pid: int) -> None:
-    """Adds what a process that ended had counted to what all before it had."""
+    """Adds the counts of an ended process to those of all ended processes."""
     with _alone(folder, fcntl.LOCK_EX):
         for kind in ("counter", "histogram"):
             left = Path(folder, f"{kind}_{pid}.db")
@@ -125,13 +127,13 @@ def _add(left: Path, gone: Path) -> None:
             sums.write_value(key, sums.read_value(key)[0] + value, 0.0)  # type: ignore[no-untyped-call]
         sums.close()  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError):
-        log.exception("what a process had counted cannot be read; it is not counted any more")
+        log.exception("counts of an ended process cannot be read; they are lost")
     left.unlink()
 
 
 @contextmanager
 def _alone(folder: str, how: int) -> Iterator[None]:
-    """Nobody reads the files while two are made one."""
+    """Locks the folder, so that the files are not read while two are merged."""
     with open(Path(folder, "lock"), "a") as lock:
         fcntl.flock(lock, how)
         yield

@@ -1,8 +1,8 @@
-"""The metrics of other parts on the gateway's page.
+"""Metrics of other parts on the gateway's /metrics.
 
-Each part has its own /metrics, and Prometheus collects them one by one. People look at the gateway, so the parts named
-in METRICS_SOURCES are asked there and then, and the families of the product are shown too. A Prometheus that scrapes
-the parts asks for `/metrics?parts=gateway`, which leaves the others out, or everything would be counted twice.
+Each part has its own /metrics, and Prometheus scrapes them one by one. For installations without such a Prometheus, the
+gateway requests the parts in METRICS_SOURCES at each scrape and includes their families. A Prometheus that scrapes the
+parts itself uses `/metrics?parts=gateway`, which omits the others; otherwise everything would be counted twice.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 OWN = "parts=gateway"
-"""The query that a gateway answers with its own metrics alone, and every other part ignores."""
+"""The query for which a gateway returns only its own metrics; every other part ignores it."""
 TIMEOUT = 1.0
 MOST_BYTES = 4 << 20
 _AT_ONCE = 16
 _FRESH = 1.0
-"""Seconds for which what was collected is shown again, so that many readers cost the parts no more than one."""
+"""Seconds for which collected metrics are reused, so that many readers cost the parts no more than one."""
 _SUMMED = frozenset({"taskqueue_executors", "taskqueue_executor_memory_bytes", "taskqueue_held_tasks"})
 """Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
 _AGE = "taskqueue_housekeeping_last_success_age_seconds"
 _OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_")
-"""What says something of one housekeeper: merged it would not say of which, so it gets the label `instance_id`."""
+"""Families of a single housekeeper; they get the label `instance_id`, which merging would lose."""
 _INFO = re.compile(r'^taskqueue_housekeeper_info\{instance_id="([^"\\]*)"\}', re.MULTILINE)
 PREFIXES = (
     "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "taskqueue_",
@@ -43,7 +43,7 @@ PREFIXES = (
 
 
 class MetricsFederation:
-    """Other parts' addresses of metrics."""
+    """Collects the metrics of other parts."""
 
     def __init__(self, addresses: Sequence[str], timeout: float = TIMEOUT) -> None:
         self.addresses = [_address(each) for each in addresses]
@@ -52,7 +52,7 @@ class MetricsFederation:
         self._collected, self._fresh_until = b"", float("-inf")
 
     def collect(self, ours: frozenset[str]) -> bytes:
-        """What the parts say of the product, without our own families; a part that does not answer is left out."""
+        """Returns the merged metrics of the parts without the families in `ours`; omits parts that do not answer."""
         if not self.addresses:
             return b""
         with self._alone:
@@ -79,7 +79,7 @@ class MetricsFederation:
 
 @dataclass(eq=False)
 class _Merged(Collector):
-    """The families of several pages as one: equal series (a counter of two workers) are added up."""
+    """The families of several pages, merged: equal series (a counter of two workers) are combined."""
 
     texts: list[str]
     ours: frozenset[str]
@@ -108,7 +108,7 @@ class _Merged(Collector):
 
 
 def _of_instance(family: Metric, instance: str) -> Metric:
-    """A family of a housekeeper's page, with its name in each series that would lose it."""
+    """Adds the housekeeper's name to the series of a family that needs it."""
     if family.name.startswith(_OF_INSTANCE):
         family.samples = [each._replace(labels={**each.labels, "instance_id": instance}) for each in family.samples]
     return family
@@ -126,7 +126,7 @@ def _add_up(family: Metric) -> None:
 
 
 def _together(family: Metric) -> Callable[[float, float], float]:
-    """How values of equal series are made one."""
+    """Returns the function that combines values of equal series."""
     if family.type != "gauge" or family.name in _SUMMED:
         return add
     return min if family.name == _AGE else max
@@ -140,9 +140,9 @@ def _address(given: str) -> str:
 
 
 def _requests(address: str) -> list[urllib.request.Request]:
-    """One for each instance: a name may have several addresses, as of a service's containers or pods.
+    """Returns a request for each instance: a name may have several addresses, one per container or pod of a service.
 
-    Addresses of one family only, or an instance that has both would be counted twice.
+    Only addresses of one IP version are used; otherwise an instance that has both would be counted twice.
     """
     parts = urlsplit(address)
     if parts.scheme != "http" or not parts.hostname:

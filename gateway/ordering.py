@@ -1,4 +1,4 @@
-"""The order in which tasks of one request are stored: those that others depend on first."""
+"""Orders the tasks of one request so that parents are stored before their children."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 
 def in_order(needs: Mapping[int, Collection[int]]) -> list[int]:
-    """The places so that each comes behind all that it needs, else as they were; those of a circle are left out.
+    """Returns the indexes in an order in which each follows all that it needs, otherwise unchanged.
 
-    What needs a place that is not among the keys is left out too, and so is what needs that.
+    Leaves out the members of cycles, indexes that need one that is not a key, and everything that needs these.
     """
     waits = {place: len(set(needed)) for place, needed in needs.items()}
     needed_by: dict[int, list[int]] = {}
@@ -29,10 +29,10 @@ def in_order(needs: Mapping[int, Collection[int]]) -> list[int]:
 
 
 def circles(left_out: Iterable[int], needs: Mapping[int, Collection[int]]) -> list[list[int]]:
-    """Circles among the places that `in_order` left out: at least one in each knot of them, and no place in two.
+    """Returns cycles among the indexes that `in_order` left out: at least one per connected group, none overlapping.
 
-    From every place one goes on to one that it needs, until there is none or one has been there before: that takes as
-    many steps as there are places, however long the circles are.
+    Follows from every index one that it needs, until there is none or it was visited before. The number of steps is the
+    number of indexes, regardless of the length of the cycles.
     """
     stuck = dict.fromkeys(left_out)
     found: list[list[int]] = []

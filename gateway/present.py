@@ -1,4 +1,4 @@
-"""From what is stored to what is shown."""
+"""Converts stored records to response models."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shared.stores.workers import WorkerInfo
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:
-    """A task in a list."""
+    """Returns a task in list form."""
     return schemas.TaskView(**_summary(summary, with_traceback=False))
 
 
 def detail(
     found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
 ) -> schemas.TaskDetailView:
-    """A task with everything; `policy` is the one that its type has; `told` are its deliveries."""
+    """Returns a task with all details; `policy` is that of its type, `told` are its webhook deliveries."""
     return schemas.TaskDetailView(
         **_summary(found.summary, with_traceback=True),
         data=found.data,
@@ -54,12 +54,12 @@ def detail(
 
 
 def webhook(named: Webhook | None) -> schemas.WebhookView | None:
-    """Who is told when a task has ended."""
+    """Returns the webhook of a task."""
     return schemas.WebhookView(url=named.url, events=list(named.events)) if named else None
 
 
 def delivery(made: TaskSummary) -> schemas.DeliveryView:
-    """One telling of a task's end."""
+    """Returns a webhook delivery."""
     return schemas.DeliveryView(
         task_id=made.id,
         status=made.state,
@@ -72,7 +72,7 @@ def delivery(made: TaskSummary) -> schemas.DeliveryView:
 
 
 def attempt(made: Attempt) -> schemas.AttemptView:
-    """One run of a task."""
+    """Returns an attempt."""
     return schemas.AttemptView(
         number=made.number,
         worker=made.worker,
@@ -90,13 +90,13 @@ def attempt(made: Attempt) -> schemas.AttemptView:
 
 
 def result(found: TaskDetail) -> schemas.ResultView:
-    """How a task ended."""
+    """Returns the end of a task with its result or error."""
     summary = found.summary
     return schemas.ResultView(task_id=summary.id, status=summary.state, result=found.result, error=error(summary.error))
 
 
 def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorView | None:
-    """Why something failed."""
+    """Returns an error."""
     if info is None:
         return None
     return schemas.ErrorView(
@@ -108,7 +108,7 @@ def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorV
 
 
 def worker(info: WorkerInfo) -> schemas.WorkerView:
-    """A worker."""
+    """Returns a worker."""
     return schemas.WorkerView(
         name=info.name,
         state=info.state,
@@ -136,7 +136,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
 
 
 def task_type(published: TaskType, offer: Offer, policy: RetryPolicy) -> schemas.TypeView:
-    """A task type and who runs it; `policy` is the general one."""
+    """Returns a task type with its availability; `policy` is the general retry policy."""
     effective = policy.override(published.retry)
     return schemas.TypeView(
         name=published.name,
@@ -152,7 +152,7 @@ def task_type(published: TaskType, offer: Offer, policy: RetryPolicy) -> schemas
 
 
 def queue(info: QueueInfo, default: str) -> schemas.QueueView:
-    """A queue."""
+    """Returns a queue."""
     paused = info.paused or {}
     paused_at = paused.get("at")
     return schemas.QueueView(
@@ -172,7 +172,7 @@ def queue(info: QueueInfo, default: str) -> schemas.QueueView:
 
 
 def batch(found: Batch) -> schemas.BatchView:
-    """A batch."""
+    """Returns a batch."""
     return schemas.BatchView(
         batch_id=found.id,
         name=found.terms.name,

@@ -1,4 +1,4 @@
-"""Whether a submission would be taken now, found out by writing on a submission's terms."""
+"""Checks whether a submission would be accepted now, by a write under the conditions of a submission."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shared.redis.client import translated
 from shared.redis.scripts import Scripts
 
 FRESH = 1.0
-"""Seconds for which an answer holds: probes come about once a second, from several places."""
+"""Seconds for which a result is reused: several probes may arrive each second."""
 
 
 class Readiness:
-    """What keeps submissions from being taken, asked of Redis at most once a second."""
+    """Finds what prevents submissions; queries Redis at most once a second."""
 
     def __init__(self, scripts: Scripts, type_cache: TypeCache, clock: Callable[[], float] = time.monotonic) -> None:
         self.scripts = scripts
@@ -27,7 +27,7 @@ class Readiness:
         self.asked_at = -FRESH
 
     def obstacles(self) -> list[str]:
-        """Returns why a submission would be refused now; nothing when it would be taken.
+        """Returns the reasons for which a submission would be refused now; empty when it would be accepted.
 
         Raises StoreUnavailable when Redis does not answer.
         """

@@ -1,4 +1,4 @@
-"""Processes that serve the app: gunicorn starts, watches and stops them, waitress reads the requests in each.
+"""Processes that serve the app: gunicorn starts, monitors and stops them; waitress reads the requests in each.
 
 Measured on two cores that also ran Redis, the load generator and other work: POST /tasks over 16 connections,
 16 threads a process, middle of three interleaved rounds; then ordinary requests beside 200 sockets that send a header
@@ -16,9 +16,9 @@ byte by byte and 200 that send a body so.
 
 At a steady 500 requests a second this, x2, answers with p50 1.5 ms and p99 9 to 31 ms, depending on the neighbours.
 
-A server whose threads read sockets is starved by anyone who sends slowly; waitress hands a request to a thread only
-when all of it has arrived, but has one process, which Python's lock holds to one core, and cuts what runs when it
-stops. So gunicorn's processes run waitress's loop (`shared/http/server.py`).
+A server whose threads read sockets is starved by slow clients. waitress passes a request to a thread only when all of
+it has arrived, but has a single process, which the GIL limits to one core, and aborts running requests when it stops.
+So gunicorn's processes run waitress's loop (`shared/http/server.py`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREADS = 24
-"""Threads of a process: requests that wait for Redis or for a result. Each may hold one connection to Redis."""
+"""Threads per process, for requests that wait for Redis or for a result. Each may hold one connection to Redis."""
 WAITERS = 12
-"""Of them, how many may wait for results."""
+"""Maximum threads that wait for results."""
 DRAIN_SECONDS = 20
 
 
 def serve(settings: Settings) -> None:
-    """Listens and serves until SIGTERM or SIGINT; what runs then is finished. Exits with status 2 when it cannot."""
+    """Serves until SIGTERM or SIGINT, then finishes running requests. Exits with status 2 when it cannot start."""
     ring = _keys_or_exit(settings)
     if not ring.required:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
@@ -62,11 +62,11 @@ def serve(settings: Settings) -> None:
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:
         address = f"http://{bind.shown(settings.bind_host, listener)}"
-        keys = "required" if ring.required else "none: whoever reaches this address may do everything"
+        keys = "required" if ring.required else "none: any client that reaches this address has full access"
         log.info("listening", extra={"address": address, "processes": processes(settings), "api_keys": keys})
         gateway.run()
     finally:
-        # A process that gunicorn started comes by here too when it ends, and the others still need the folder.
+        # Processes that gunicorn started also run this when they end, and the others still need the folder.
         if os.getpid() == first:
             gateway.clean_up()
 
@@ -79,7 +79,7 @@ def _keys_or_exit(settings: Settings) -> Keyring:
 
 
 def processes(settings: Settings) -> int:
-    """How many processes serve: as set, else one per processor, at most four."""
+    """Returns the number of serving processes: the setting, else one per processor, at most four."""
     return settings.gateway_processes or min(4, os.cpu_count() or 1)
 
 
@@ -102,7 +102,7 @@ class Gateway(Served):
         )
 
     def load(self) -> Flask:
-        """Builds the app; runs in each process by itself, so that no connection is shared between them."""
+        """Builds the app, in each process, so that processes share no connection."""
         from gateway.app import create_app
         from gateway.metrics import Metrics
 
@@ -111,19 +111,19 @@ class Gateway(Served):
         return create_app(self.settings, redis, metrics=metrics, waiters=WAITERS)
 
     def clean_up(self) -> None:
-        """Leaves nothing behind; done by the first process, or by those who find that it was killed."""
+        """Removes the metrics folder; run by the first process, or by the others if that was killed."""
         shutil.rmtree(self.metrics_folder, ignore_errors=True)
 
 
 def _forget_process(server: Any, worker: Any) -> None:
-    """A process ended; what it counted still counts."""
+    """Keeps the counts of an ended process."""
     from gateway.metrics import take_over
 
     take_over(server.app.metrics_folder, worker.pid)
 
 
 def _metrics_folder() -> str:
-    """Where the processes keep their counts for each other; prometheus_client looks for it when it is imported."""
+    """Creates the folder for the counts of all processes; prometheus_client reads its variable at import."""
     folder = tempfile.mkdtemp(prefix="gateway-metrics-", dir=memory_folder())
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
     return folder

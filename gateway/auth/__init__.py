@@ -1,1 +1,1 @@
-"""Who is asking, and what for: API keys, scopes and rates."""
+"""Authentication by API key, with scopes and rates."""

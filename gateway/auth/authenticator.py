@@ -1,9 +1,9 @@
-"""Who is asking, and whether they may: API keys, their scopes, and how many requests each lets through.
+"""Authenticates requests by API key, checks the scope, and counts requests against the key's rate.
 
-What decides is in the process (`shared/stores/api_keys.py`), so it costs a request microseconds. Redis is asked once a
-minute for a key, to note that it is used; for a key with a rate, whenever the tokens that this process took are used
-up, which is about ten times a second however many requests there are. None of this is a condition: while Redis takes no
-writes or is away the request goes on, and meets Redis itself.
+The check runs in the process (`shared/stores/api_keys.py`) and costs a request microseconds. Redis is called once a
+minute per key, to record its use, and for a key with a rate whenever the tokens of this process are used up: about ten
+times a second, regardless of the number of requests. If Redis refuses writes or is unavailable, the request continues
+without being counted.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTED_SECONDS = 60.0
-"""How often the use of a key is noted, at most."""
+"""Minimum seconds between two records of the use of a key."""
 AHEAD_SECONDS = 0.1
-"""A process takes tokens for so long ahead."""
+"""Seconds for which a process takes tokens in advance."""
 KEPT_SECONDS = 1.0
-"""What it has not used by then it forgets, so that nobody saves up more than his rate."""
+"""Seconds after which unused tokens expire, so that no client accumulates more than its rate."""
 ANYBODY = "the REST API"
-"""Who the audit record says it was where nobody needs a key."""
+"""Actor in the audit record when no API keys are configured."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Task Queue"'}
 
 
 class TokenCache:
-    """What this process knows of a key between two questions to Redis."""
+    """The tokens of a key in this process, between two calls to Redis."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -51,7 +51,7 @@ class TokenCache:
         self.noted_until = 0.0
 
     def take(self, now: float) -> bool:
-        """One of the tokens that are here already."""
+        """Takes one of the cached tokens. Returns False if there is none."""
         with self.lock:
             if now >= self.good_until or not self.tokens:
                 self.tokens = 0
@@ -66,7 +66,7 @@ class TokenCache:
 
 
 class Authenticator:
-    """Lets requests in, or says why not and what to change; never which part of a key was right."""
+    """Authenticates requests; refusals give reason and remedy, but never which part of a key was right."""
 
     def __init__(
         self, ring: Keyring, scripts: Scripts, metrics: Metrics, clock: Callable[[], float] = time.monotonic
@@ -78,7 +78,7 @@ class Authenticator:
         self.token_caches: dict[str, TokenCache] = {}
 
     def authenticate(self, scope: Scope | None) -> None:
-        """Finds out who is asking, where it matters. Raises Refusal: 401 without a good key, 403 without the scope."""
+        """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope."""
         if scope is None or not self.ring.required:
             return
         text = _given()
@@ -88,17 +88,17 @@ class Authenticator:
         key = self.ring.find(text)
         if key is None:
             self.metrics.refused("expired" if self.ring.is_over(text) else "unknown")
-            raise Refusal(errors.KEY_UNKNOWN, "this key is not known here, or its time is over", headers=CHALLENGE)
+            raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
         g.api_key, g.client = key, key.client
         if not key.may(scope):
             self.metrics.refused("scope")
             has = ", ".join(key.scopes)
-            raise Refusal(errors.SCOPE, f"this takes the scope {scope}, and the key of {key.client} has {has}")
+            raise Refusal(errors.SCOPE, f"this needs the scope {scope}, but the key of {key.client} has {has}")
 
     def take_tokens(self, circuit_breaker: CircuitBreaker) -> None:
-        """Counts the request against the rate of its key, and notes that the key is used. Raises Refusal (429).
+        """Counts the request against the rate of its key and records the key's use. Raises Refusal (429).
 
-        Without Redis nothing is counted: an operator must get in just then.
+        Without Redis requests pass uncounted, because operators need access during an outage.
         """
         key: ApiKey | None = g.get("api_key")
         if key is None:
@@ -110,7 +110,7 @@ class Authenticator:
             with circuit_breaker.guarding():
                 self._ask(key, token_cache, now)
         except StoreUnavailable as error:
-            log.debug("the use of an API key is not noted", extra={"key": key.id, "why": str(error)})
+            log.debug("use of API key not recorded", extra={"key": key.id, "why": str(error)})
 
     def _ask(self, key: ApiKey, token_cache: TokenCache, now: float) -> None:
         count, per = (key.rate.count, key.rate.per) if key.rate else (0.0, 1.0)
@@ -122,17 +122,18 @@ class Authenticator:
             self.metrics.refused("rate")
             headers = {"Retry-After": str(max(1, math.ceil(wait)))}
             rate = key.rate.text if key.rate else ""
-            raise Refusal(errors.RATE, f"the key of {key.client} lets {rate} requests through", headers=headers)
+            detail = f"the key of {key.client} is limited to {rate} requests: try again after Retry-After"
+            raise Refusal(errors.RATE, detail, headers=headers)
         token_cache.fill(granted - 1, now)
 
 
 def actor() -> str:
-    """Who is asking, for the audit record."""
+    """Returns the client and key of the request, for the audit record."""
     key: ApiKey | None = g.get("api_key")
     return f"{key.client} by API key {key.id}" if key else ANYBODY
 
 
 def _given() -> str | None:
-    """The key that came with the request, if there is one."""
+    """Returns the API key in the request, or None."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")
     return text.strip() or None if kind.lower() == "bearer" else None

@@ -1,6 +1,6 @@
 """The page at /docs.
 
-Made by our own template instead of Swagger UI, Redoc or RapiDoc: those are 0.9 to 1.5 MB of script and need styles
-(some: code) inside the page, which a strict content security policy forbids. This one is a few kilobytes, can be read
-without any script, and every request can be tried out with one.
+It is rendered by our own template instead of Swagger UI, Redoc or RapiDoc: those are 0.9 to 1.5 MB of script and need
+inline styles (some: inline code), which a strict content security policy forbids. This page is a few kilobytes, is
+readable without scripts, and has a form to try each request with a small script.
 """

@@ -12,7 +12,7 @@ _METHODS = ("get", "post", "put", "delete")
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page: operations by tag, then every schema."""
+    """Returns the page: operations by tag, then every schema."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["kind"] = kind
     template = environment.from_string((files("gateway.docs") / "page.html").read_text())
@@ -22,7 +22,7 @@ def render(document: dict[str, Any]) -> str:
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """A schema in a word or two: `string`, `array of TaskView`, `number or null`."""
+    """Returns a schema in a few words: `string`, `array of TaskView`, `number or null`."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
@@ -73,7 +73,7 @@ def _body(operation: dict[str, Any], document: dict[str, Any]) -> tuple[str, Any
 
 
 def _scope(security: list[dict[str, list[str]]]) -> str:
-    """What a key must be for; "" where none is needed."""
+    """Returns the required scope; "" when no API key is needed."""
     if not security or {} in security:
         return ""
     [[scope]] = security[0].values()

@@ -1,1 +1,1 @@
-"""Streams of events: what changes, sent to those who listen."""
+"""Server-Sent Events for changes of tasks and batches."""

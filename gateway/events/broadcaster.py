@@ -1,9 +1,9 @@
-"""Server-Sent Events: whoever watches a task or a batch is told of every change, until it has ended.
+"""Server-Sent Events: sends every change of a task or a batch to its subscribers until it has ended.
 
-A stream holds no thread. One thread of a process looks at everything that is watched, four times a second and in one
-round trip, however many watch it; the loop of `server.py` keeps the connections and writes to them. An event is the
-whole present state, and its id follows from that, so whoever comes back with Last-Event-ID, to whichever process, is
-told what is new to him and nothing else. Who reads too slowly for that is cut off, and may come back.
+A stream occupies no thread. One thread per process reads all watched subjects, four times a second and in one round
+trip, regardless of the number of streams; the loop of `server.py` keeps the connections and writes to them. An event is
+the whole current state, and its id is derived from that. A client that reconnects to any process with Last-Event-ID
+therefore gets only events that are new to it. A client that reads too slowly is disconnected and may reconnect.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "text/event-stream"
 MOST = 400
-"""Streams of a process at a time; each holds a connection and some kilobytes."""
+"""Maximum streams per process; each holds a connection and some kilobytes."""
 INTERVAL = 0.25
 WHILE_AWAY = 1.0
-"""Between looks while Redis does not answer."""
+"""Seconds between polls while Redis does not answer."""
 HEARTBEAT = 15.0
-"""Seconds without news after which a line says that the stream is alive."""
+"""Seconds without an event after which a comment keeps the stream alive."""
 _COMMENT = b": still here\n\n"
 _BEGIN = b"retry: 2000\n\n"
 
 Subject = tuple[str, str]
-"""What is watched: its kind and its id."""
+"""A watched object: its kind and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is seen of a subject: an event, the last one when it has ended."""
+    """The state of a subject as an event; the last one when it has ended."""
 
     data: bytes
     ended: bool
@@ -55,19 +55,19 @@ class Snapshot:
 
 
 class Sink(Protocol):
-    """Where the events of a stream go."""
+    """The receiver of a stream's events."""
 
     def send(self, data: bytes) -> bool:
-        """Whether somebody is still there."""
+        """Sends data. Returns whether the client is still connected."""
         ...
 
     def end(self) -> None:
-        """All was said."""
+        """Ends the stream."""
         ...
 
 
 class Waiting:
-    """A sink for servers that take an answer from an iterator, which keeps one of their threads."""
+    """A sink for servers that read a response from an iterator, which occupies one of their threads."""
 
     def __init__(self) -> None:
         self.parts: SimpleQueue[bytes | None] = SimpleQueue()
@@ -84,28 +84,28 @@ class Waiting:
 
 
 class Stream:
-    """Somebody who watches something."""
+    """A subscription to one subject."""
 
     def __init__(self, broadcaster: Broadcaster, subject: Subject, last_event_id: str | None) -> None:
         self.broadcaster = broadcaster
         self.subject = subject
         self.last_event_id = last_event_id
-        """The id of the last event that he has."""
+        """The id of the last event that the client has."""
         self.sink: Sink | None = None
         self.spoke_at = time.monotonic()
 
     def begin(self, sink: Sink) -> None:
-        """From here on events go there."""
+        """Sends events to `sink` from now on."""
         self.sink, self.spoke_at = sink, time.monotonic()
 
     def close(self) -> None:
-        """Nobody is there any more."""
+        """Ends the subscription after the client has disconnected."""
         self.broadcaster.forget(self)
 
     def publish(self, snapshot: Snapshot | None, now: float) -> None:
-        """Says what is new; None is what was removed."""
+        """Sends the snapshot if it is new; None means that the subject was removed."""
         if self.sink is None:
-            # Its headers are not written yet; or never will be, as whoever asked has gone.
+            # The headers are not written yet, or never will be because the client has disconnected.
             if now - self.spoke_at > HEARTBEAT:
                 self.close()
             return
@@ -121,7 +121,7 @@ class Stream:
             self.finish()
 
     def breathe(self, now: float) -> None:
-        """Says that it is alive, when it has been silent for long."""
+        """Sends a comment when the stream has been silent for HEARTBEAT seconds."""
         if self.sink is not None and now - self.spoke_at >= HEARTBEAT:
             self._publish(_COMMENT, now)
 
@@ -140,7 +140,7 @@ Look = Callable[[Collection[Subject]], Mapping[Subject, Snapshot]]
 
 
 class Broadcaster:
-    """All streams of a process, and the thread that looks for them; it lives while there is one."""
+    """All streams of a process and their polling thread, which runs while there are streams."""
 
     def __init__(self, look: Look, stopping: threading.Event, most: int = MOST) -> None:
         self.look = look
@@ -151,9 +151,9 @@ class Broadcaster:
         self.thread: threading.Thread | None = None
 
     def open(self, subject: Subject, last_event_id: str | None) -> tuple[Stream | None, bytes]:
-        """A stream, and the bytes that it begins with; without a stream when there is nothing more to come.
+        """Returns a stream and its first bytes; None instead of the stream when the subject has ended.
 
-        Raises KeyError when there is no such subject, and Refusal when as many watch as may.
+        Raises KeyError when the subject does not exist, and Refusal when the maximum number of streams is open.
         """
         snapshot = self.look([subject])[subject]
         first = _BEGIN + (snapshot.event() if snapshot.id != last_event_id else b"")
@@ -163,7 +163,8 @@ class Broadcaster:
         with self.lock:
             if len(self.streams) >= self.most:
                 headers = {"Retry-After": str(errors.RETRY_AFTER)}
-                raise Refusal(errors.BUSY, f"{self.most} streams of events are open here", headers=headers)
+                detail = f"{self.most} event streams are open, the maximum: try again later"
+                raise Refusal(errors.BUSY, detail, headers=headers)
             self.streams[stream] = None
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="announcer", daemon=True)
@@ -184,7 +185,7 @@ class Broadcaster:
                 for stream in streams:
                     stream.breathe(time.monotonic())
             except Exception:
-                log.exception("the streams of events could not be served")
+                log.exception("serving event streams failed")
                 pause = WHILE_AWAY
             self.stopping.wait(pause)
 
@@ -198,7 +199,7 @@ class Broadcaster:
     def _round(self, streams: Collection[Stream]) -> None:
         if self.stopping.is_set():
             for stream in streams:
-                stream.finish()  # whoever watched comes back, to another process
+                stream.finish()  # the client reconnects to another process
             return
         sights = self.look({stream.subject for stream in streams})
         now = time.monotonic()

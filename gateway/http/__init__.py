@@ -1,1 +1,1 @@
-"""The HTTP side: endpoints, errors, middleware, the description of the API, and the server."""
+"""The HTTP layer: endpoints, errors, middleware, OpenAPI document and server."""

@@ -1,8 +1,8 @@
-"""An endpoint says here what it takes and answers; that is checked on each request and printed by `openapi.py`.
+"""Declares endpoints: their input and responses, checked on each request and documented by `openapi.py`.
 
 Why not flask-openapi3: it reads bodies with Flask's own JSON (broken JSON arrives as "no body", NaN and equal keys
-pass), and its answer to wrong input is a hook, not a document with a type. What we use of it would be less than this
-file.
+pass), and its response to invalid input is a hook, not a document with a type. The part of it that we would use is
+smaller than this file.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 REPLAYED = {"Idempotency-Replayed": "true"}
-"""Says that an answer is that of the first request with the same Idempotency-Key."""
+"""Header of a response that repeats the one to the first request with the same Idempotency-Key."""
 _CHECKS = (errors.INVALID, errors.UNKNOWN_TYPE, errors.NO_TYPES, errors.NO_WORKER)
-"""Refusals that come from looking at a request alone, before anything is asked of its key."""
+"""Refusals by validation alone, before the Idempotency-Key is looked up."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One status that an endpoint may answer with."""
+    """One response status of an endpoint."""
 
     description: str
     model: type[BaseModel] | None = None
     media_type: str = JSON
     lines: type[BaseModel] | None = None
-    """What a line is like, when a request of lines is answered with this."""
+    """Model of a line, when a stream is answered with this status."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAction:
-    """What somebody did, and to what: `about` has the names of the path's parameters in braces."""
+    """An action in the audit record and its object: `about` has names of path parameters in braces."""
 
     what: str
     about: str
@@ -67,7 +67,7 @@ class AuditAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """What an endpoint takes, answers and refuses."""
+    """The input, responses and refusals of an endpoint."""
 
     method: str
     path: str
@@ -77,18 +77,18 @@ class Endpoint:
     query: type[BaseModel] | None = None
     problems: tuple[Kind, ...] = ()
     store: bool = True
-    """Whether it talks to Redis, and so answers 503 while Redis is away."""
+    """Whether it uses Redis, and so answers 503 while Redis is unavailable."""
     lines: bool = False
-    """Whether its body may also come as a stream of lines; it is handed over unread, as `ndjson.Lines`."""
+    """Whether its body may also be a stream of lines; it is passed unread, as `ndjson.Lines`."""
     events: bool = False
-    """Whether it answers with a stream of events, and honours the header Last-Event-ID."""
+    """Whether it responds with a stream of events and honours the header Last-Event-ID."""
     scope: Scope | None = Scope.ADMIN
-    """What a key must be for; None: everybody may. `endpoint` says read for a GET that names none."""
+    """Required scope of the API key; None: no key needed. `endpoint` sets read for a GET that names none."""
     act: AuditAction | None = None
-    """What the audit record says of it."""
+    """Entry in the audit record."""
     idempotent: bool = False
-    """Whether it honours the header Idempotency-Key: `g.request_key` has what came with it, or None. Its class can
-    `replay` what such a request was answered."""
+    """Whether it honours the header Idempotency-Key: `g.request_key` has the key's request, or None. Its class can
+    `replay` the first response to such a request."""
 
     @property
     def produces(self) -> str:
@@ -97,19 +97,19 @@ class Endpoint:
 
 @dataclass(slots=True, kw_only=True)
 class Reply:
-    """What an endpoint hands back: a document, or bytes that are sent as they are, at once or as they come."""
+    """The response of an endpoint: a document, or bytes that are sent as they are, at once or as a stream."""
 
     content: BaseModel | Mapping[str, Any] | bytes | Iterator[bytes]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
     noted: str = ""
-    """What the audit record adds, where the caller gave no reason."""
+    """Note for the audit record when the client gave no reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """What stands before every endpoint, and the record of what was done behind it."""
+    """The checks before every endpoint, and the audit record of its actions."""
 
     limits: Limits
     circuit_breaker: CircuitBreaker
@@ -118,25 +118,25 @@ class Guards:
 
 
 class Replaying(Protocol):
-    """What the class of an idempotent endpoint can do besides: it knows the answers that are kept."""
+    """The class of an idempotent endpoint, which can look up stored responses."""
 
     def replay(self, request: Request, body: Any) -> Reply | None:
-        """The answer that this request had the first time, if that is known."""
+        """Returns the first response to this request, or None if none is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of a body is read, and what wrong input is measured against."""
+    """Limits for reading and validating input."""
 
     json_depth: int
     context: Mapping[str, Any]
-    """Handed to the validators of the models."""
+    """Context passed to the validators of the models."""
 
 
 def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
     """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`.
 
-    One that does not say what it takes is for admins, so that what somebody forgets is not open; a GET is for readers.
+    The default scope is read for a GET and admin for any other method, so a forgotten scope opens nothing.
     """
     about.setdefault("scope", Scope.READ if method == "GET" else Scope.ADMIN)
 
@@ -148,14 +148,14 @@ def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
 
 
 def endpoints_of(routes: object) -> list[tuple[Endpoint, Callable[..., Reply]]]:
-    """The declared endpoints of an object, in the order of the class."""
+    """Returns the declared endpoints of an object, in the order of the class."""
     declared = [name for name, method in vars(type(routes)).items() if hasattr(method, "endpoint")]
     methods = [getattr(routes, name) for name in declared]
     return [(method.endpoint, method) for method in methods]
 
 
 def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint, str]]:
-    """Adds an object's endpoints to the app; what was added, with what each docstring says."""
+    """Adds an object's endpoints to the app. Returns each with its docstring."""
     added = []
     for about, function in endpoints_of(routes):
         rule = re.sub(r"{(\w+_id)}", r"<id:\1>", about.path).replace("{name}", "<name:name>")
@@ -167,7 +167,7 @@ def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint,
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What Flask calls: an endpoint, with the checks that it declares in front."""
+    """The view function for Flask: an endpoint behind its declared checks."""
 
     about: Endpoint
     function: Callable[..., Reply]
@@ -188,7 +188,7 @@ class _View:
         return self._answer_to(self.about.body, arguments)
 
     def _answer_to(self, model: type[BaseModel], arguments: Mapping[str, Any]) -> Response:
-        """A repeat has its answer also when what it asks for would be refused by now."""
+        """Answers a repeated request with its first response, even if validation would refuse it now."""
         value = _body_as_sent(self.about, self.guards.limits)
         try:
             return self._answer(body=_checked(model, value, self.guards.limits), **arguments)
@@ -214,7 +214,7 @@ class _View:
 
 
 def _record(audit: Audit, act: AuditAction, arguments: Mapping[str, Any], reply: Reply) -> None:
-    """Writes down what was done, and by whom."""
+    """Writes an action and its actor to the log and the audit record."""
     given = arguments.get("body") or arguments.get("query")
     reason = getattr(given, "reason", None) or reply.noted
     who, about = actor(), act.about.format(**arguments)
@@ -241,16 +241,16 @@ def _check_accept(produced: str) -> None:
     accepted = request.environ.get("HTTP_ACCEPT", "*/*")
     if "*/*" in accepted or produced in accepted:
         return
-    # A client that only lists the problem type for errors still wants the answer.
+    # A client that lists only the problem type, for errors, still accepts the response.
     if not request.accept_mimetypes.best_match([produced.partition(";")[0], errors.MEDIA_TYPE]):
         wanted = produced.partition(";")[0]
-        raise Refusal(errors.NOT_ACCEPTABLE, f"this address answers {wanted}: name it in Accept, or leave Accept out")
+        raise Refusal(errors.NOT_ACCEPTABLE, f"this path responds with {wanted}: add it to Accept, or omit Accept")
 
 
 def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
     double = [name for name, values in request.args.lists() if len(values) > 1]
     if double:
-        raise errors.invalid([errors.parameter_error(name, "is given more than once: keep one") for name in double])
+        raise errors.invalid([errors.parameter_error(name, "is given more than once: send it once") for name in double])
     try:
         return model.model_validate(request.args.to_dict(), context=limits.context)
     except ValidationError as error:
@@ -261,7 +261,7 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
 
 def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
     if about.body and not (request.content_type or request.content_length):
-        # What is missing says more than that nothing has a media type.
+        # The missing fields are a more useful error than the missing media type.
         _checked(about.body, {}, limits)
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
@@ -285,18 +285,19 @@ def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
 
 def _read_lines(about: Endpoint, limits: Limits) -> Lines:
     _check_encoding()
-    # What comes later is not known yet: the key tells one stream from another, and each task says whether it changed.
+    # The content is not known yet: the key identifies the stream, and each task is compared as it arrives.
     g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, None)
     if not request.environ.get("taskqueue.place", lambda: True)():
         headers = {"Retry-After": str(errors.RETRY_AFTER)}
-        raise Refusal(errors.BUSY, "this gateway receives as many streams as it takes at a time", headers=headers)
+        raise Refusal(errors.BUSY, "the maximum number of streams is open: try again later", headers=headers)
     return Lines(request.environ["wsgi.input"], request.max_content_length or ndjson.READ, limits.json_depth)
 
 
 def request_key(header: str | None, path: str, value: Any) -> Request | None:
-    """What a request is known by when it is sent again: its key, and its content whatever the order of members.
+    """Returns the identity of a repeatable request: client, key, path, and content regardless of member order.
 
-    The header is a string in quotation marks, as the draft of the IETF has it, or the same without them.
+    The header is a string in quotation marks, as in the IETF draft, or the same without them. Returns None without a
+    header. Raises Refusal when it is malformed.
     """
     if header is None:
         return None
@@ -307,7 +308,7 @@ def request_key(header: str | None, path: str, value: Any) -> Request | None:
             "the header Idempotency-Key must be 1 to 255 printable ASCII characters, with or without quotation marks",
         )
     content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    # Who asks is part of it where callers have names: one's key must not tell what another has sent.
+    # The client is part of the identity, so that a key of one client reveals nothing of another's requests.
     return Request.of(g.get("client", ""), match[1] or match[2], path, content)
 
 
@@ -316,11 +317,11 @@ def _check_media_type() -> None:
     if request.mimetype != JSON:
         raise Refusal(errors.MEDIA, f"the body must be {JSON}: set the header Content-Type, got {given[:80]!r}")
     if request.mimetype_params.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
-        raise Refusal(errors.MEDIA, f"the charset of {JSON} is utf-8: leave the charset out, got {given[:80]!r}")
+        raise Refusal(errors.MEDIA, f"the charset of {JSON} must be utf-8: omit it, got {given[:80]!r}")
     _check_encoding()
 
 
 def _check_encoding() -> None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
-        raise Refusal(errors.MEDIA, f"compressed bodies are not read: send it without {encoding[:40]!r}")
+        raise Refusal(errors.MEDIA, f"compressed bodies are not supported: send it without {encoding[:40]!r}")

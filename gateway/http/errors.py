@@ -1,6 +1,6 @@
-"""Every way in which a request can be refused, and the one JSON shape of them all (RFC 9457).
+"""Defines every kind of refused request and its problem document (RFC 9457).
 
-`type` is a stable address: clients may branch on it, and `GET` of it explains it.
+`type` is a stable path: clients may branch on it, and `GET` of it explains it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 1
-"""Seconds after which a caller may try again when Redis is away or a queue is full."""
+"""Seconds after which a client may try again when Redis is unavailable or a queue is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of refusal. `meaning` says what it is about and what the caller can do."""
+    """A kind of refusal. `meaning` explains the cause and the remedy."""
 
     slug: str
     status: int
@@ -55,7 +55,7 @@ class Kind:
 
 
 class Refusal(Exception):
-    """A request that is not carried out; becomes a problem document."""
+    """A refused request; it is answered with a problem document."""
 
     def __init__(self, kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(detail)
@@ -67,91 +67,119 @@ class Refusal(Exception):
 
 BAD_REQUEST = Kind("bad-request", 400, "Bad request", "The request cannot be read as HTTP.")
 INVALID_JSON = Kind(
-    "invalid-json", 400, "Invalid JSON", "The body is not strict JSON in UTF-8; `detail` says where and why."
+    "invalid-json",
+    400,
+    "Invalid JSON",
+    "The body is not strict JSON in UTF-8; `detail` gives the place and the reason.",
 )
-NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "Nothing lives at this address; GET / lists what there is.")
-NOT_FOUND = Kind("not-found", 404, "Not found", "What the path names (a task, batch, type, queue, …) does not exist.")
+NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "This path does not exist; GET / lists all paths.")
+NOT_FOUND = Kind(
+    "not-found", 404, "Not found", "The task, batch, type, queue or other object in the path does not exist."
+)
 FOREIGN = Kind(
-    "another-site", 403, "Another site", "A page of another site sent this, or the header Host names another machine."
+    "another-site",
+    403,
+    "Another site",
+    "A page of another site sent this request, or the header Host names another machine.",
 )
 KEY_MISSING = Kind(
-    "key-required", 401, "Key required", "Send `Authorization: Bearer KEY` with a key that this gateway knows."
+    "key-required", 401, "Key required", "Send `Authorization: Bearer KEY` with an API key of this gateway."
 )
-KEY_UNKNOWN = Kind(
-    "key-unknown", 401, "Key unknown", "The key is not one of this gateway's, or not any more: ask for a new one."
+KEY_UNKNOWN = Kind("key-unknown", 401, "Key unknown", "The API key is invalid or expired: request a new one.")
+SCOPE = Kind(
+    "scope-missing", 403, "Scope missing", "The API key lacks the scope for this request: use a key that has it."
 )
-SCOPE = Kind("scope-missing", 403, "Scope missing", "The key is good, but not for this: ask for one with this scope.")
-METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this address.")
-NOT_ACCEPTABLE = Kind("not-acceptable", 406, "Not acceptable", "The header Accept rules out what this address answers.")
-CONFLICT = Kind("wrong-state", 409, "Wrong state", "The task's present state, in `task_status`, does not allow this.")
+METHOD = Kind("method-not-allowed", 405, "Method not allowed", "The header Allow lists the methods of this path.")
+NOT_ACCEPTABLE = Kind(
+    "not-acceptable", 406, "Not acceptable", "The header Accept excludes the media type of the response."
+)
+CONFLICT = Kind(
+    "wrong-state", 409, "Wrong state", "The current state of the task, in `task_status`, does not allow this."
+)
 LOCK_CHANGED = Kind(
-    "lock-changed", 409, "Lock changed", "The lock is free, or another token holds it: look at it again first."
+    "lock-changed", 409, "Lock changed", "The lock is free or held under another token: read it again first."
 )
 NOT_UNIQUE = Kind(
     "not-unique",
     409,
     "Not unique",
-    "Another task holds the unique_key: `existing_task` says which.",
+    "Another task holds the unique_key; `existing_task` is its id.",
 )
 IN_PROGRESS = Kind(
     "request-in-progress",
     409,
     "Request in progress",
-    "The first request with this key is not answered yet: try again.",
+    "The first request with this Idempotency-Key is still in progress: try again after Retry-After.",
 )
 BATCH_STOPPED = Kind(
     "batch-stopped",
     409,
     "Batch stopped",
-    "The batch was cancelled, or stopped by its failures: it takes no more tasks, and none of its tasks starts.",
+    "The batch was cancelled, or stopped by its failures: it accepts no more tasks, and none of its tasks starts.",
 )
-BATCH_BUSY = Kind("batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is going on: try again later.")
+BATCH_BUSY = Kind(
+    "batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is in progress: try again later."
+)
 TOO_SLOW = Kind(
-    "too-slow", 408, "Too slow", "No whole line of a stream came for a while: send the rest with another request."
+    "too-slow",
+    408,
+    "Too slow",
+    "The stream sent no complete line for too long: send the remaining tasks with another request.",
 )
-TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or put the data elsewhere and send its address.")
-MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json, not compressed.")
-INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` names every field and what it must be.")
+TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or store the data elsewhere and send its address.")
+MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json without compression.")
+INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` lists every invalid field and its valid values.")
 UNKNOWN_TYPE = Kind(
     "unknown-task-type",
     422,
     "Unknown task type",
-    "`known_types` lists types that workers offer: the first 200, for a task of a batch the first 20.",
+    "`known_types` lists the types that workers offer: the first 200, or 20 for a task of a batch.",
 )
 KEY_REUSED = Kind(
     "idempotency-key-reused",
     422,
     "Idempotency-Key reused",
-    "A new request needs a new Idempotency-Key.",
+    "A different request was sent with this Idempotency-Key: use a new key for a new request.",
 )
 NOT_THE_SAME = Kind(
-    "place-is-taken", 422, "Place is taken", "Another task was sent at this place of the batch, or under this name."
+    "place-is-taken",
+    422,
+    "Place is taken",
+    "A different task was sent at this index of the batch, or under this name.",
 )
 NO_PARENT = Kind(
-    "missing-parent", 422, "Missing parent", "A task that it depends on does not exist, or its retention is over."
+    "missing-parent", 422, "Missing parent", "A task in depends_on does not exist, or its retention has ended."
 )
-QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after the time in Retry-After, or another priority.")
-RATE = Kind("rate-limited", 429, "Rate limited", "The key may send no more for now: try again after Retry-After.")
+QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after Retry-After, or use another priority.")
+RATE = Kind("rate-limited", 429, "Rate limited", "The API key has used up its rate: try again after Retry-After.")
 ASKED_TOO_OFTEN = Kind(
-    "asked-too-often", 429, "Asked too often", "Others are having this looked at just now: ask after Retry-After."
+    "asked-too-often",
+    429,
+    "Asked too often",
+    "As many examinations as allowed are in progress: try again after Retry-After.",
 )
 CROWDED = Kind(
-    "too-many-bodies", 503, "Too many bodies", "More is being sent at a time than is kept: send it again, and faster."
+    "too-many-bodies",
+    503,
+    "Too many bodies",
+    "The buffer for incomplete request bodies is full: send the request again, faster.",
 )
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
-NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "A transfer coding other than chunked is not read.")
-INTERNAL = Kind("internal-error", 500, "Internal error", "A fault of ours: the log has it under `request_id`.")
-CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "What is stored under this id or name cannot be read.")
-BUSY = Kind("too-many-streams", 503, "Too many streams", "As many streams are open as may be: try again later.")
+NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "Only the transfer coding chunked is supported.")
+INTERNAL = Kind(
+    "internal-error", 500, "Internal error", "The gateway failed; its log has the error under `request_id`."
+)
+CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "The record stored under this id or name cannot be read.")
+BUSY = Kind("too-many-streams", 503, "Too many streams", "The maximum number of streams is open: try again later.")
 STORE = Kind(
     "store-unavailable",
     503,
     "Store unavailable",
-    "Redis does not answer. `detail` says whether it may have been done all the same; with the same Idempotency-Key it "
-    "can be sent again without harm.",
+    "Redis does not answer. `detail` states whether the request may have taken effect; it can be resent safely with "
+    "the same Idempotency-Key.",
 )
 STORE_REFUSED = Kind(
-    "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading. Try again later."
+    "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading: try again later."
 )
 NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
@@ -161,7 +189,7 @@ NO_WORKER = Kind(
     "no-worker",
     503,
     "No worker",
-    "No live worker has this task type, and the gateway is set to refuse such tasks (REFUSE_WITHOUT_WORKER).",
+    "No live worker offers this task type, and the gateway rejects such tasks (REFUSE_WITHOUT_WORKER).",
 )
 
 KINDS = {
@@ -179,25 +207,25 @@ _BY_STATUS = {404: NO_SUCH_PATH, 405: METHOD, 413: TOO_LARGE, 415: MEDIA}
 
 
 def invalid(errors: list[dict[str, str]], kind: Kind = INVALID, **members: Any) -> Refusal:
-    """A refusal that names what is wrong with each field."""
+    """Returns a refusal that lists the mistake in each field."""
     shown = "; ".join(f"{_where(error)}: {error['detail']}" for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
     return Refusal(kind, shown + more, errors=errors, **members)
 
 
 def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
-    """What is wrong with a member of the body: where, as a JSON pointer and for people, and what it must be."""
+    """Returns the error of a body member: its place as JSON pointer and in readable form, and what it must be."""
     pointer = "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return {"pointer": _clipped(pointer), "field": _clipped(_dotted(path)), "detail": detail}
 
 
 def parameter_error(name: str, detail: str) -> dict[str, str]:
-    """What is wrong with a parameter of the query."""
+    """Returns the error of a query parameter."""
     return {"parameter": _clipped(name), "detail": detail}
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What a caller is told about any error."""
+    """Returns the refusal that answers any error."""
     match error:
         case Refusal():
             return error
@@ -225,7 +253,7 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(CORRUPT, "the key of this task does not hold a record")
         case _:
             log.error("request failed", exc_info=error, extra={"request_id": g.get("request_id")})
-            return Refusal(INTERNAL, f"something failed here; the log has it under {g.get('request_id')}")
+            return Refusal(INTERNAL, f"internal error: the log of the gateway has it under {g.get('request_id')}")
 
 
 def _of_store(error: StoreUnavailable) -> Refusal:
@@ -236,11 +264,11 @@ def _of_store(error: StoreUnavailable) -> Refusal:
 
 
 def _whether_done() -> str:
-    """What is known of a change that Redis gave no answer to; nothing of a request that only reads."""
+    """Returns whether a change without a reply of Redis may have taken effect; "" for a request that only reads."""
     if has_request_context() and request.method in ("GET", "HEAD"):
         return ""
     if anything_sent():
-        return "It may have been done all the same: look, or send it again with the same Idempotency-Key"
+        return "The request may have taken effect: check, or resend it with the same Idempotency-Key"
     return "Nothing was changed"
 
 
@@ -250,12 +278,12 @@ def _of_task(error: TaskQueueError) -> Refusal:
     if isinstance(error, InvalidJSON):
         return Refusal(INVALID_JSON, str(error))
     if isinstance(error, TaskNotFound):
-        return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention is over")
+        return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention has ended")
     if isinstance(error, IllegalTransition):
         kind = BATCH_STOPPED if isinstance(error, BatchStopped) else CONFLICT
         return Refusal(kind, str(error), task_status=error.about.get("state"))
     if isinstance(error, ScheduleNotFound):
-        return Refusal(NOT_FOUND, "there is no schedule of this name: GET /schedules lists them")
+        return Refusal(NOT_FOUND, "no schedule has this name: GET /schedules lists them")
     if isinstance(error, KeyBelongsToAnother):
         return Refusal(KEY_REUSED, str(error))
     return Refusal(CORRUPT, str(error))
@@ -264,11 +292,11 @@ def _of_task(error: TaskQueueError) -> Refusal:
 def _of_batch(error: TaskQueueError) -> Refusal:
     if isinstance(error, BatchNotFound):
         return Refusal(NOT_FOUND, "no batch has this id: it never existed, or all its tasks have been removed")
-    return Refusal(BATCH_BUSY, "an earlier cancel or retry of this batch is still going on")
+    return Refusal(BATCH_BUSY, "an earlier cancel or retry of this batch is still in progress: try again later")
 
 
 def respond(refusal: Refusal) -> Response:
-    """The answer to the request at hand."""
+    """Returns the response to the current request."""
     body = document(refusal, instance=request.path, request_id=g.get("request_id"))
     response = Response(body, refusal.kind.status, content_type=MEDIA_TYPE)
     response.headers.update(refusal.headers)
@@ -276,7 +304,7 @@ def respond(refusal: Refusal) -> Response:
 
 
 def document(refusal: Refusal, *, instance: str, request_id: str | None) -> bytes:
-    """The problem document."""
+    """Returns the problem document as JSON."""
     body = {
         "type": refusal.kind.type,
         "title": refusal.kind.title,
@@ -296,11 +324,10 @@ def _of_http(error: HTTPException) -> Refusal:
 
 
 _DETAILS = {
-    NO_SUCH_PATH: "nothing lives at this path: GET / lists the addresses there are",
-    METHOD: "this address does not know this method: the header Allow lists those it knows",
+    NO_SUCH_PATH: "this path does not exist: GET / lists all paths",
+    METHOD: "this path does not support this method: the header Allow lists the supported ones",
     TOO_LARGE: (
-        "the body is larger than this server takes: send less, store the data elsewhere and send its address, or raise "
-        "MAX_BODY_BYTES"
+        "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit"
     ),
 }
 
@@ -310,7 +337,7 @@ def _where(error: Mapping[str, str]) -> str:
 
 
 def _dotted(path: tuple[str | int, ...]) -> str:
-    """data.items[2].name"""
+    """Formats a path such as data.items[2].name."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
 

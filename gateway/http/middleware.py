@@ -1,6 +1,6 @@
-"""What happens around every request: its id, its trace, its headers, its line in the log, its place in the metrics.
+"""Wraps every request: request id, trace, response headers, log line and metrics.
 
-What a page of another site makes a browser send is refused here."""
+Refuses requests that a page of another site makes a browser send."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUIET = ("/health", "/metrics")
 
 
 def install(app: Flask, metrics: Metrics, settings: Settings) -> None:
-    """Puts it around every request of the app."""
+    """Installs the middleware around every request of the app."""
 
     @app.before_request
     def begin() -> None:
@@ -59,30 +59,33 @@ def install(app: Flask, metrics: Metrics, settings: Settings) -> None:
 
 
 def _check_host(settings: Settings) -> None:
-    """A page elsewhere whose name was made to point at this machine must not get in. Raises Refusal."""
+    """Prevents DNS rebinding by a page whose host name points at this machine. Raises Refusal."""
     host = request.headers.get("Host", "localhost")
     if answers_to(host, settings.bind_host, settings.allowed_hosts):
         return
     if is_loopback(settings.bind_host):
         raise Refusal(
             FOREIGN,
-            "this gateway listens on loopback, so it answers under names of this machine only: localhost, or what "
-            "ALLOWED_HOSTS names",
+            "this gateway listens on loopback and answers only to names of this machine: use localhost, or add the "
+            "host to ALLOWED_HOSTS",
         )
     if not current_app.extensions["door"].ring.required:
         raise Refusal(
             FOREIGN,
-            "nobody needs a key here, so a page of another site could get in under a name made to point here: ask by "
-            "address, or name this host in ALLOWED_HOSTS if it is yours",
+            "without API keys, this gateway refuses unknown host names, which a page of another site could point "
+            "here: use an address, or add the host to ALLOWED_HOSTS if it is yours",
         )
 
 
 def _check_origin() -> None:
-    """A browser may change something only for a page from here; others send no such headers. Raises Refusal."""
+    """Refuses changes that a browser sends for a page of another site. Raises Refusal.
+
+    Other clients do not send these headers.
+    """
     origin = request.headers.get("Origin")
     foreign = request.headers.get("Sec-Fetch-Site") == "cross-site"
     if foreign or (origin is not None and _netloc(origin) != request.headers.get("Host", "").lower()):
-        raise Refusal(FOREIGN, "a page of another site sent this, and only pages from this address may change anything")
+        raise Refusal(FOREIGN, "a page of another site sent this: only pages from this address may make changes")
 
 
 def _netloc(origin: str) -> str | None:
@@ -105,7 +108,7 @@ def _add_headers(response: Response) -> None:
 
 
 def _route() -> str:
-    """The path as it is declared, so that a label never holds what a caller made up."""
+    """Returns the declared path, so that a metric label never holds input of a client."""
     rule = request.url_rule
     return rule.rule if rule is not None else "none"
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from what the endpoints declare and from the models that check and answer."""
+"""Generates the OpenAPI 3.1 document from the declared endpoints and the models of input and output."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ _SCHEME = "key"
 _SECURITY: Document = {
     "type": "http",
     "scheme": "bearer",
-    "description": "An API key, where this gateway has keys: `submit` takes tasks; `read` shows everything; `operate` "
-    "reads, retries, cancels, pauses and limits; `admin` does everything, also what cannot be undone.",
+    "description": "An API key, if this gateway has keys. Scopes: `submit` submits tasks; `read` reads everything; "
+    "`operate` reads, retries, cancels, pauses and sets limits; `admin` does everything, including actions that cannot "
+    "be undone.",
 }
 
 _IDEMPOTENCY_KEY: Document = {
@@ -42,8 +43,9 @@ _IDEMPOTENCY_KEY: Document = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 257, "pattern": "^[\\x21\\x23-\\x7e]{1,255}$"},
-    "description": "The same key with the same body is answered as the first time, with Idempotency-Replayed: true, "
-    "and does nothing again. Tasks of a batch that were refused for now (queue full, unique_key held) are tried again.",
+    "description": "A repeated request with the same key and body gets the first response, with Idempotency-Replayed: "
+    "true, and changes nothing. Tasks of a batch that were refused temporarily (queue full, unique_key held) are tried "
+    "again.",
 }
 
 _LAST_EVENT_ID: Document = {
@@ -51,19 +53,19 @@ _LAST_EVENT_ID: Document = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-    "description": "The id of the last event that was received: it is not told again.",
+    "description": "The id of the last event that was received; it is not sent again.",
 }
 
 
 _EVENT: Document = {
     "type": "object",
-    "description": "Each event of the stream; its data is JSON in a string.",
+    "description": "An event of the stream; its data is JSON in a string.",
     "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
 }
 
 
 def document(declared: Declared, version: str, keys: bool) -> Document:
-    """The whole document; `keys` is whether callers need one."""
+    """Returns the whole document; `keys`: whether clients need an API key."""
     definitions = _definitions(declared)
     paths: dict[str, Document] = {}
     for about, text in declared:
@@ -74,8 +76,8 @@ def document(declared: Declared, version: str, keys: bool) -> Document:
         "info": {
             "title": "Task Queue",
             "version": version,
-            "description": "Submit work as JSON; it runs at least once, is retried, and ends completed, failed (in the "
-            "dead-letter queue), cancelled or expired.",
+            "description": "Submit tasks as JSON. A task runs at least once, is retried on failure, and ends "
+            "completed, failed (a dead letter), cancelled or expired.",
         },
         "paths": paths,
         "components": {
@@ -86,7 +88,7 @@ def document(declared: Declared, version: str, keys: bool) -> Document:
 
 
 def problems_of(about: Endpoint) -> list[Kind]:
-    """Every way in which an endpoint may refuse, by status."""
+    """Returns every kind of refusal of an endpoint, by status."""
     kinds = {*about.problems, *_EVERYWHERE}
     if about.body:
         kinds.update(_WITH_BODY)
@@ -118,7 +120,7 @@ def _definitions(declared: Declared) -> dict[str, Document]:
 
 
 def _without_defaults(schema: Any) -> Any:
-    """What may be left out without its default: some generators send every default, others require what has one."""
+    """Removes defaults: some generators send every default, others require fields that have one."""
     if isinstance(schema, list):
         return [_without_defaults(each) for each in schema]
     if not isinstance(schema, dict):
@@ -151,19 +153,19 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], 
 
 
 def _security(about: Endpoint, keys: bool) -> list[Document]:
-    """The scope that a key must have; where keys are not needed, nothing is as good."""
+    """Returns the required scope of the key; without keys, no authentication is an alternative."""
     if about.scope is None:
         return []
     return [{_SCHEME: [about.scope]}, *([] if keys else [{}])]
 
 
 def _request_body(about: Endpoint, body: type[BaseModel]) -> Document:
-    """JSON only: a generator that meets a second media type which it does not know leaves the whole endpoint out."""
+    """Returns the JSON body only: some generators omit an endpoint with a second media type that they do not know."""
     found: Document = {"required": True, "content": {JSON: {"schema": _reference(body)}}}
     if about.lines:
         found["description"] = (
-            f"Also as a stream, {ndjson.MEDIA_TYPE}: one JSON object a line, a task as in `tasks`; the first may be a "
-            "BatchLineBody. It is answered with such a stream, in which each line is a BatchLine."
+            f"Also as a stream, {ndjson.MEDIA_TYPE}: one JSON object per line, a task as in `tasks`; the first may be "
+            "a BatchLineBody. The response is then such a stream, in which each line is a BatchLine."
         )
     return found
 
@@ -193,7 +195,7 @@ def _query_parameters(model: type[BaseModel] | None, definitions: Mapping[str, D
 
 
 def _without_null(schema: Document) -> Document:
-    """A parameter is left out, never null."""
+    """Removes null: a parameter is omitted, never null."""
     kept = {key: value for key, value in schema.items() if key not in ("anyOf", "description", "title")}
     if kept.get("default", 0) is None:
         del kept["default"]

@@ -1,6 +1,6 @@
-"""How the gateway reads requests: bodies of lines while they come, refusals as problem documents, streams of events.
+"""The gateway's HTTP server: streamed bodies, refusals as problem documents, event streams.
 
-The loop itself, and how it stops, is `shared/http/server.py`.
+The loop itself, and its shutdown, are in `shared/http/server.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from shared.http import server
 log = logging.getLogger(__name__)
 
 STREAMED = "/tasks/batch"
-"""Where a body of lines is read while it comes."""
+"""The path whose body of lines is read as it arrives."""
 UNREAD_EVENTS = 256 << 10
-"""Bytes of events that wait for somebody who does not read."""
+"""Maximum bytes of events that wait for a client that does not read."""
 
 
 class Parser(server.Parser):
-    """A request on its way in; who sends lines is answered while they come."""
+    """An incoming request; a stream of lines is answered while it arrives."""
 
     def __init__(self, adj: Adjustments) -> None:
         super().__init__(adj)
@@ -47,7 +47,7 @@ class Parser(server.Parser):
         return kind.partition(";")[0].strip().lower() == ndjson.MEDIA_TYPE
 
     def _leave_body(self) -> None:
-        """The body is not read here: how long it is, and whether its sender waits for a word before it sends it."""
+        """Leaves the body unread; keeps its length and whether the client expects 100 Continue."""
         self.stream = (None if self.chunked else self.content_length, self.expect_continue)
         self.body_rcv, self.chunked, self.content_length = None, False, 0
         self.expect_continue, self.connection_close = False, True
@@ -60,7 +60,7 @@ class Parser(server.Parser):
 
 
 class Problem(server.Refused):
-    """The refusal of what could not be read as a request."""
+    """The refusal of a request that could not be parsed."""
 
     def execute(self) -> None:
         code, detail = self.request.error.code, str(self.request.error.body)
@@ -76,14 +76,14 @@ class Problem(server.Refused):
 
 
 class Pipe:
-    """Where a stream of events is written: its connection stays in the loop, and costs nothing while it is silent."""
+    """The sink of an event stream: its connection stays in the loop and costs nothing while it is silent."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.channel: Channel = task.channel
 
     def send(self, data: bytes) -> bool:
-        """Whether somebody is there; who reads too slowly is not waited for, but cut off."""
+        """Sends data. Returns whether the client is connected; disconnects a client that reads too slowly."""
         if self.channel.total_outbufs_len > UNREAD_EVENTS:
             self.channel.server.cut(self.channel)
         else:
@@ -106,7 +106,7 @@ class Pipe:
 class Task(server.Task):
     """A request that the app answers.
 
-    The app may begin a stream of events as its answer: then this thread is free, and the connection is kept for it.
+    When the app responds with an event stream, this thread becomes free and the connection stays open for the stream.
     """
 
     events: Stream | None = None
@@ -139,14 +139,14 @@ class Channel(server.Channel):
     task_class = Task
 
     events: Stream | None = None
-    """What is told here, until it ends; then the connection ends, too."""
+    """The event stream of this connection; the connection closes when it ends."""
 
     @property
     def busy(self) -> bool:
         return self.events is not None or super().busy
 
     def leave(self, streams: Streams) -> None:
-        """Hands the connection over to a stream; this loop knows it no longer."""
+        """Passes the connection to a stream and removes it from this loop."""
         request, sock = self.requests[0], self.socket
         environ = self.task_class(self, request).get_environment()
         self.del_channel()
@@ -154,12 +154,12 @@ class Channel(server.Channel):
         streams.take(sock, request.rest, length, environ, waits)
 
     def received(self, data: bytes) -> bool:
-        """Behind a request for events nothing else is answered on the same connection."""
+        """Ignores further requests on a connection with an event stream."""
         return self.events is None and super().received(data)
 
     def handle_write(self) -> None:
         if self.events is not None and not self.will_close:
-            # Another thread writes, too, at any time.
+            # Another thread may write at the same time.
             self._flush_exception(self._flush_some_if_lockable)
         else:
             super().handle_write()
@@ -188,12 +188,12 @@ class Server(server.Server):
         super().__init__(app, listener, threads)
 
     def add_task(self, task: Any) -> None:
-        """A request is ready for a thread; a stream, whose body is still to come, for one of its own."""
+        """Passes a complete request to a thread, and a stream, whose body is still arriving, to its own thread."""
         if getattr(task, "events", None) is not None:
             return
         first = task.requests[0]
         if getattr(first, "stream", None) is not None and not first.error and len(task.requests) == 1:
-            # It may be a thread that is through with the request before: only the loop takes a connection out of it.
+            # This may run in a thread that finished the previous request; only the loop may remove a connection.
             self.leaving.append(task)
             self.pull_trigger()
         else:
@@ -204,7 +204,7 @@ class Server(server.Server):
         for _ in range(len(self.leaving)):
             channel = self.leaving.popleft()
             if channel.connected and channel.total_outbufs_len:
-                # Earlier answers come first; who does not take them is cut off like all others.
+                # Earlier responses are sent first; a client that does not read them is disconnected as usual.
                 self.leaving.append(channel)
             elif channel.connected:
                 channel.leave(self.streams)
@@ -214,7 +214,7 @@ class Server(server.Server):
 
 
 class GunicornWorker(server.GunicornWorker):
-    """A process of gunicorn's."""
+    """A gunicorn worker process of the gateway."""
 
     server_class = Server
 

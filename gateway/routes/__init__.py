@@ -1,1 +1,1 @@
-"""The endpoints, one class for each part of the API; `app.py` hands each what it needs."""
+"""The endpoints, one class per part of the API; `app.py` passes each class its dependencies."""

@@ -1,4 +1,4 @@
-"""How batches get on, and what is done with all tasks of one."""
+"""Endpoints for the progress of batches and for actions on all tasks of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.stores.batches import Batches
 
 
 class BatchRoutes:
-    """Batches as a whole."""
+    """Endpoints of existing batches."""
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
@@ -24,7 +24,7 @@ class BatchRoutes:
         answers={200: Answer(description="A page of batches, newest first.", model=schemas.BatchList)},
     )
     def page(self, query: schemas.PageQuery) -> Reply:
-        """Lists the batches, each with its counts."""
+        """Lists batches with their counts, newest first."""
         try:
             found, cursor = self.batches.page(query.limit, query.cursor)
         except ValueError:
@@ -39,7 +39,7 @@ class BatchRoutes:
         problems=(errors.NOT_FOUND,),
     )
     def show(self, batch_id: str) -> Reply:
-        """Shows how far a batch is: how many of its tasks are in which state. Costs the same whatever its size."""
+        """Shows the progress of a batch: its number of tasks in each state. The cost is the same for any size."""
         return Reply(content=present.batch(self.batches.get(batch_id)))
 
     @endpoint(
@@ -47,11 +47,13 @@ class BatchRoutes:
         "/batches/{batch_id}/tasks",
         tag="batches",
         query=schemas.BatchItemsQuery,
-        answers={200: Answer(description="A page of its tasks, in their order.", model=schemas.BatchItemList)},
+        answers={
+            200: Answer(description="A page of its tasks, in the order of submission.", model=schemas.BatchItemList)
+        },
         problems=(errors.NOT_FOUND,),
     )
     def items(self, batch_id: str, query: schemas.BatchItemsQuery) -> Reply:
-        """Lists the tasks of a batch in the order in which they were sent; a page may be short and not the last."""
+        """Lists the tasks of a batch in the order of submission. A page may be short and not the last."""
         if query.cursor is not None and not (query.cursor.isascii() and query.cursor.isdigit()):
             raise bad_cursor()
         self.batches.get(batch_id)
@@ -73,13 +75,13 @@ class BatchRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("cancelled batch", "{batch_id}"),
         query=schemas.CancelQuery,
-        answers={202: Answer(description="None of its tasks starts any more.", model=schemas.BatchView)},
+        answers={202: Answer(description="The batch is stopped: no more of its tasks start.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
     )
     def cancel(self, batch_id: str, query: schemas.CancelQuery) -> Reply:
-        """Cancels all tasks of a batch: none starts from this moment on, and those that run are asked to stop.
+        """Cancels all tasks of a batch. No more tasks start, and running ones are asked to stop.
 
-        Those that wait are cancelled step by step; `work` says whether that is through.
+        Waiting tasks are cancelled in steps; `work` is null when all are done.
         """
         self.batches.cancel(batch_id, query.reason)
         return Reply(content=present.batch(self.batches.get(batch_id)), status=202)
@@ -90,10 +92,10 @@ class BatchRoutes:
         tag="batches",
         scope=Scope.OPERATE,
         act=AuditAction("retried failures of batch", "{batch_id}"),
-        answers={202: Answer(description="Its dead letters go back step by step.", model=schemas.BatchView)},
+        answers={202: Answer(description="Its dead letters are requeued in steps.", model=schemas.BatchView)},
         problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
     )
     def retry(self, batch_id: str) -> Reply:
-        """Sends all dead letters of a batch back to their queues; a batch that was stopped goes on."""
+        """Retries all dead letters of a batch. A stopped batch continues."""
         self.batches.retry_failed(batch_id)
         return Reply(content=present.batch(self.batches.get(batch_id)), status=202)

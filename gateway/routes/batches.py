@@ -1,4 +1,4 @@
-"""Submitting many tasks in one request: as a JSON document, or as a stream of lines."""
+"""Endpoint for submitting many tasks in one request: as a JSON document, or as a stream of lines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from shared.stores.queues import CHUNK
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
 _FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}
 _SOON = {*_REDIS_AWAY, errors.QUEUE_FULL.type}
-"""Refusals that say when to try again, as they do of a single task."""
+"""Refusals with Retry-After, as for a single task."""
 
 
 class BatchSubmission:
-    """Tasks by the thousand."""
+    """Submission of batches."""
 
     def __init__(self, intake: BatchPlanner, idempotency: Idempotency, stopping: threading.Event) -> None:
         self.idempotency = idempotency
@@ -46,11 +46,11 @@ class BatchSubmission:
         query=schemas.BatchQuery,
         lines=True,
         answers={
-            202: Answer(description="Every task is kept.", model=schemas.BatchAccepted),
+            202: Answer(description="Every task is accepted and stored.", model=schemas.BatchAccepted),
             207: Answer(
                 description=(
-                    "Some tasks are kept; the others say why not, and Retry-After when to try those again that found "
-                    "a full queue, or Redis away. A stream is always answered so."
+                    "Some tasks are accepted; each refused one has its problem. Retry-After is sent when a queue was "
+                    "full or Redis was unavailable. A stream always gets this status."
                 ),
                 model=schemas.BatchAccepted,
                 lines=schemas.BatchLine,
@@ -60,11 +60,11 @@ class BatchSubmission:
         idempotent=True,
     )
     def submit(self, body: schemas.BatchBody | Lines, query: schemas.BatchQuery) -> Reply:
-        """Submits up to 10,000 tasks at once, or a million as a stream; each is accepted or refused by itself.
+        """Submits up to 10,000 tasks at once, or a million as a stream. Each is accepted or refused by itself.
 
-        A stream (`application/x-ndjson`) has one task a line, and its first line may be `{"batch": {…}}` with what
-        holds for the whole; it is read and answered line by line, so read the answer while you send. Sent again with
-        the same Idempotency-Key it goes on where the first one stopped, and stores nothing twice.
+        A stream (`application/x-ndjson`) has one task per line; its first line may be `{"batch": {…}}` with options of
+        the batch. It is read and answered line by line, so read the response while you send. When resent with the same
+        Idempotency-Key, it continues where the first one stopped and stores nothing twice.
         """
         if isinstance(body, Lines):
             return self._stream(body, query.start)
@@ -83,12 +83,12 @@ class BatchSubmission:
         return _reply(answer)
 
     def replay(self, request: Request, body: Any) -> Reply | None:
-        """The answer that this request had before, for one that would be refused by now."""
+        """Returns the first response to this request, for a repetition that validation would refuse now."""
         kept = self.idempotency.first_answer(request)
         return None if kept is None else _reply(with_ids(kept), REPLAYED)
 
     def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
-        """Keeps an answer that stands; where time may mend a refusal, whoever sends it again goes on."""
+        """Stores a final response; after a temporary refusal, a repetition of the request continues instead."""
         refused = _refusals(answer)
         if refused & _REDIS_AWAY:
             return
@@ -116,17 +116,17 @@ class BatchSubmission:
         if planned.tasks:
             self.intake.open(identity, body, g.trace_parent)
             if self._store(planned.tasks, items, begun):
-                # Also where some of it was refused for now: nobody knows whether that is ever sent again.
+                # Also after temporary refusals: the refused tasks may never be sent again.
                 self.intake.batches.close(identity.batch_id)
         taken = accepted(items)
         batch_id = identity.batch_id if planned.tasks else None
         return {"batch_id": batch_id, "accepted": taken, "refused": len(items) - taken, "items": items}
 
     def _store(self, tasks: Sequence[tuple[int, NewTask]], items: list[Item], begun: Begun | None) -> bool:
-        """Stores chunk by chunk and writes down what became of each; whether Redis was there to the end.
+        """Stores tasks in chunks and records each outcome in `items`. Returns whether Redis answered throughout.
 
-        When Redis goes away in the middle, what is stored stays and is said to be; only if nothing was is the whole
-        request refused.
+        If Redis fails after the first chunk, stored tasks are reported as stored. Raises StoreUnavailable if it fails
+        at the first chunk.
         """
         for first in range(0, len(tasks), CHUNK):
             chunk = tasks[first : first + CHUNK]
@@ -163,7 +163,7 @@ def _refusals(answer: Mapping[str, Any]) -> set[str]:
 
 
 def without_ids(answer: Mapping[str, Any], begun: Begun) -> bytes:
-    """The answer as it is kept for those who send the request again: ids that the seed tells are left out."""
+    """Returns the response in its stored form, without ids that follow from the seed."""
     items = [
         {"status": item["status"]} if item.get("task_id") == begun.task_id(at) else item
         for at, item in enumerate(answer["items"])
@@ -172,7 +172,7 @@ def without_ids(answer: Mapping[str, Any], begun: Begun) -> bytes:
 
 
 def with_ids(kept: bytes) -> dict[str, Any]:
-    """The answer again."""
+    """Returns the response restored from its stored form."""
     answer: dict[str, Any] = json.loads(kept)
     seed = answer.pop("seed")
     answer["items"] = [

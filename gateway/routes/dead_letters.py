@@ -1,4 +1,4 @@
-"""The dead-letter queue: tasks that failed for good, to be sent back or removed."""
+"""Endpoints for dead letters: list, retry, delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
 
 
 class DeadLetterRoutes:
-    """Tasks in state failed. `GET /tasks/{task_id}` shows one with everything."""
+    """Tasks in state failed. `GET /tasks/{task_id}` shows one with all details."""
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self.dead_letters = dead_letters
@@ -25,10 +25,10 @@ class DeadLetterRoutes:
         "/dlq/failed-tasks",
         tag="dead letters",
         query=schemas.DeadLettersQuery,
-        answers={200: Answer(description="A page of dead letters, the latest failure first.", model=schemas.TaskList)},
+        answers={200: Answer(description="A page of dead letters, latest failure first.", model=schemas.TaskList)},
     )
     def page(self, query: schemas.DeadLettersQuery) -> Reply:
-        """Lists the tasks that failed for good, each with its error."""
+        """Lists dead letters with their errors."""
         return task_list(
             lambda: self.dead_letters.page(
                 limit=query.limit, cursor=query.cursor, task_type=query.type, since=query.since, until=query.until
@@ -45,9 +45,9 @@ class DeadLetterRoutes:
         problems=(*PROBLEMS, errors.BATCH_STOPPED),
     )
     def retry(self, task_id: str) -> Reply:
-        """Sends a dead letter back to its queue with all its retries; its attempts stay on record.
+        """Retries a dead letter with all its retries. Its earlier attempts stay on record.
 
-        One of a batch that was stopped goes back with all others of that batch: POST /batches/{batch_id}/retry.
+        For a dead letter of a stopped batch, retry the batch: POST /batches/{batch_id}/retry.
         """
         self.dead_letters.requeue(task_id)
         stop_point("gateway.requeued")
@@ -60,10 +60,10 @@ class DeadLetterRoutes:
         tag="dead letters",
         scope=Scope.ADMIN,
         act=AuditAction("deleted", "{task_id}"),
-        answers={200: Answer(description="The task is gone.", model=schemas.Removed)},
+        answers={200: Answer(description="The dead letter is deleted.", model=schemas.Removed)},
         problems=PROBLEMS,
     )
     def purge(self, task_id: str) -> Reply:
-        """Removes a dead letter for good, with everything on record about it."""
+        """Deletes a dead letter and its whole record. This cannot be undone."""
         self.dead_letters.purge(task_id)
         return Reply(content={"task_id": task_id, "removed": True})

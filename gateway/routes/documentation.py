@@ -1,6 +1,6 @@
-"""The API about itself: an index, the OpenAPI document, a page to read and try it, and what each problem means.
+"""Endpoints that document the API: index, OpenAPI document, a page to read and try it, and the kinds of problem.
 
-It tells nothing about this installation, so nobody needs a key for it."""
+They reveal nothing about the installation, so they need no API key."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 
 
 
 def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
-    """Who asks needs neither a key nor a Redis."""
+    """Declares an endpoint that needs neither an API key nor Redis."""
     answer = Answer(description=says, media_type=media_type)
     return endpoint("GET", path, tag="documentation", answers={200: answer}, store=False, scope=None)
 
 
 class Documentation:
-    """Everything is made once, for whoever asks first: most processes are never asked, and start sooner without it."""
+    """Documents are built at the first request, because most processes never serve one and start faster without."""
 
     def __init__(self, describe: Callable[[], dict[str, Any]]) -> None:
         self._describe = describe
@@ -38,9 +38,9 @@ class Documentation:
     def page(self) -> bytes:
         return page.render(self.document).encode()
 
-    @_open("/", "Where things are.")
+    @_open("/", "All paths with their methods.")
     def index(self) -> Reply:
-        """Says where things are."""
+        """Lists all paths with their methods."""
         info = self.document["info"]
         addresses = {path: sorted(map(str.upper, methods)) for path, methods in self.document["paths"].items()}
         return Reply(
@@ -55,38 +55,38 @@ class Documentation:
 
     @_open("/openapi.json", "OpenAPI 3.1.")
     def openapi(self) -> Reply:
-        """Gives the OpenAPI document."""
+        """Returns the OpenAPI document."""
         return Reply(content=self.document)
 
-    @_open("/docs", "A page.", "text/html")
+    @_open("/docs", "The documentation page.", "text/html")
     def docs(self) -> Reply:
-        """Shows the documentation as a page that needs nothing from anywhere else."""
+        """Shows the API documentation as a self-contained page."""
         return Reply(
             content=self.page, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
         )
 
     @_open("/docs/{name}", "The file.", "*/*")
     def asset(self, name: str) -> Reply:
-        """Gives the page's style and script."""
+        """Returns the style sheet and the script of the documentation page."""
         if name not in _ASSETS:
-            raise Refusal(errors.NO_SUCH_PATH, "there is no such file")
+            raise Refusal(errors.NO_SUCH_PATH, f"no such file: use {' or '.join(_ASSETS)}")
         return Reply(content=(files("gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
 
     @_open("/favicon.ico", "The icon.", "*/*")
     def favicon(self) -> Reply:
-        """Gives the icon that browsers ask for unasked."""
+        """Returns the icon that browsers request by default."""
         return Reply(content=(files("gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
-    @_open("/problems", "All kinds.")
+    @_open("/problems", "All kinds of problem.")
     def problems(self) -> Reply:
         """Lists the kinds of problem."""
         return Reply(content={"items": [_explained(slug) for slug in KINDS], "next_cursor": None})
 
-    @_open("/problems/{name}", "A kind.")
+    @_open("/problems/{name}", "The kind of problem.")
     def problem(self, name: str) -> Reply:
         """Explains the `type` of a problem."""
         if name not in KINDS:
-            raise Refusal(errors.NOT_FOUND, f"there is no kind of problem {name}: GET /problems lists them")
+            raise Refusal(errors.NOT_FOUND, f"no kind of problem is named {name}: GET /problems lists them")
         return Reply(content=_explained(name))
 
 

@@ -1,4 +1,4 @@
-"""Streams of events of a task or a batch."""
+"""Endpoints for event streams of a task or a batch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from shared.stores.tasks import Records
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),
-    204: Answer(description="Last-Event-ID is the last event: there is nothing more to come.", media_type=""),
+    204: Answer(description="Last-Event-ID is the id of the last event: no more events follow.", media_type=""),
 }
 
 UNBUFFERED = {"X-Accel-Buffering": "no"}
-"""Asks nginx to hand each event on when it comes."""
+"""Makes nginx forward each event immediately."""
 
 
 class Poller:
-    """Looks at tasks and batches in one round trip each, and makes an event only of what has changed."""
+    """Reads tasks and batches in one round trip each, and builds events only for changes."""
 
     def __init__(self, records: Records, batches: Batches) -> None:
         self.records = records
@@ -36,7 +36,7 @@ class Poller:
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
     def __call__(self, subjects: Collection[Subject]) -> Mapping[Subject, Snapshot]:
-        """What is there of them."""
+        """Returns a snapshot of each subject that exists."""
         tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
         batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
         found: dict[Subject, TaskSummary | Batch] = {("task", each.id): each for each in tasks}
@@ -52,7 +52,7 @@ class Poller:
 
 
 class EventRoutes:
-    """What happens to a task or a batch, as it happens."""
+    """Server-Sent Events of a task or a batch."""
 
     def __init__(self, broadcaster: Broadcaster) -> None:
         self.broadcaster = broadcaster
@@ -66,10 +66,11 @@ class EventRoutes:
         events=True,
     )
     def task(self, task_id: str) -> Reply:
-        """Tells of every change of a task's state and progress, as Server-Sent Events, until it has ended.
+        """Streams the state and progress of a task as Server-Sent Events until it has ended.
 
-        `state` and, last, `end` have the task as GET /tasks lists it. An event is the whole present state: of changes
-        within a quarter of a second only the last is told. When as many streams are open as may be, it is a 503.
+        Events `state` and, last, `end` have the task as GET /tasks lists it. An event is the whole current state; of
+        changes within a quarter of a second only the last is sent. The response is 503 when the maximum number of
+        streams is open.
         """
         try:
             return self._watch(("task", task_id))
@@ -85,9 +86,9 @@ class EventRoutes:
         events=True,
     )
     def batch(self, batch_id: str) -> Reply:
-        """Tells how a batch gets on, as Server-Sent Events, until all its tasks have ended.
+        """Streams the progress of a batch as Server-Sent Events until all its tasks have ended.
 
-        `state` and, last, `end` have the batch as GET /batches/{batch_id} shows it.
+        Events `state` and, last, `end` have the batch as GET /batches/{batch_id} shows it.
         """
         try:
             return self._watch(("batch", batch_id))

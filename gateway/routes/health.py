@@ -1,4 +1,4 @@
-"""Whether the gateway lives, whether it can take tasks, and what somebody should look at."""
+"""Health endpoints: liveness, readiness, and findings that need attention."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from shared.stores.workers import WorkerInfo, Workers
 ALIVE = {"status": "ok"}
 NEARLY_FULL = 0.9
 EXAMINING = 2
-"""How many may look at everything at a time: it takes a thread for seconds where Jaeger or Prometheus is silent."""
+"""Examinations at a time: each takes a thread for seconds when Jaeger or Prometheus does not answer."""
 
 
 class HealthRoutes:
-    """Health, for people and for orchestrators."""
+    """Health, for operators and orchestrators."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HealthRoutes:
         circuit_breaker: CircuitBreaker,
         keys: bool,
     ) -> None:
-        """`keys`: callers need one, so strangers are told only what orchestrators have to know."""
+        """`keys`: clients need an API key, so endpoints without one report only what orchestrators need."""
         self.settings = settings
         self.redis = queues.scripts.redis
         self.queues = queues
@@ -58,13 +58,13 @@ class HealthRoutes:
         "/health",
         tag="health",
         answers={
-            200: Answer(description="Tasks are taken; `notes` says what to look at.", model=schemas.Health),
-            503: Answer(description="Tasks are not taken.", model=schemas.Health),
+            200: Answer(description="Tasks are accepted; `notes` lists findings.", model=schemas.Health),
+            503: Answer(description="Tasks are not accepted.", model=schemas.Health),
         },
         store=False,
     )
     def health(self) -> Reply:
-        """Says how Redis, the workers and the queues are."""
+        """Shows the health of Redis, workers and queues."""
         try:
             with self.circuit_breaker.guarding():
                 found = self._look()
@@ -76,15 +76,16 @@ class HealthRoutes:
         "GET",
         "/health/detail",
         tag="health",
-        answers={200: Answer(description="What was looked at, what was seen, what to do.", model=schemas.HealthDetail)},
+        answers={200: Answer(description="Every check with its finding and advice.", model=schemas.HealthDetail)},
         problems=(errors.ASKED_TOO_OFTEN,),
         store=False,
     )
     def detail(self) -> Reply:
-        """Looks at Redis, settings, workers, housekeeping, Jaeger and Prometheus, and says in words what to change."""
+        """Examines Redis, settings, workers, housekeeping, Jaeger and Prometheus, with advice on each finding."""
         if not self.examining.acquire(blocking=False):
             headers = {"Retry-After": str(errors.RETRY_AFTER)}
-            raise Refusal(errors.ASKED_TOO_OFTEN, "others are having this looked at just now", headers=headers)
+            detail = f"{EXAMINING} examinations are in progress: try again after Retry-After"
+            raise Refusal(errors.ASKED_TOO_OFTEN, detail, headers=headers)
         try:
             findings = examine(self.settings, self.redis)
         finally:
@@ -97,11 +98,11 @@ class HealthRoutes:
         "/health/live",
         tag="health",
         scope=None,
-        answers={200: Answer(description="The process answers.", model=schemas.Alive)},
+        answers={200: Answer(description="The process is alive.", model=schemas.Alive)},
         store=False,
     )
     def live(self) -> Reply:
-        """Says that this process answers; it does not ask Redis, so that a restart is not the answer to its trouble."""
+        """Liveness probe. Does not check Redis, so a Redis outage does not restart the process."""
         return Reply(content=ALIVE)
 
     @endpoint(
@@ -110,13 +111,13 @@ class HealthRoutes:
         tag="health",
         scope=None,
         answers={
-            200: Answer(description="Tasks are taken.", model=schemas.Health),
-            503: Answer(description="Tasks are not taken; `notes` says why.", model=schemas.Health),
+            200: Answer(description="Tasks are accepted.", model=schemas.Health),
+            503: Answer(description="Tasks are not accepted; `notes` gives the reasons.", model=schemas.Health),
         },
         store=False,
     )
     def ready(self) -> Reply:
-        """Says whether a submission would be taken now: Redis takes and keeps it, and task types are registered."""
+        """Readiness probe. Ready when Redis accepts and keeps writes, and task types are registered."""
         answer = self.health()
         if self.keys and isinstance(answer.content, schemas.Health):
             reachable = schemas.StoreHealth(reachable=answer.content.redis.reachable)
@@ -133,7 +134,7 @@ class HealthRoutes:
         notes += self._warnings(register.live, queues)
         alive = len(register.live) + len(register.unreadable)
         if not alive:
-            notes.append("no worker is alive: tasks are taken but not run; start one with python -m worker")
+            notes.append("no worker is alive: tasks are accepted but not run; start one with python -m worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three
@@ -145,14 +146,14 @@ class HealthRoutes:
         )
 
     def _warnings(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[str]:
-        """What the doctor finds wrong with those who are to run what is taken."""
+        """Returns the doctor's findings about workers and housekeeping."""
         with translated():
             now_us = self.queues.scripts.now_us()
             findings = [check_capacity(workers, queues, now_us), check_housekeeping(self.redis, self.settings)]
         return [f"{each.seen}; {each.advice}" for each in findings if each.level is not Level.OK]
 
     def _info(self) -> Mapping[str, Any]:
-        """What INFO says; empty when this user may not ask, which is no fault."""
+        """Returns INFO of Redis; empty when the Redis user may not run it, which is no fault."""
         with translated():
             try:
                 info: Mapping[str, Any] = self.redis.info()
@@ -184,18 +185,18 @@ def _store(info: Mapping[str, Any]) -> schemas.StoreHealth:
 
 
 def _judge(info: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What keeps tasks from being safe, and what only deserves a look."""
+    """Returns what endangers tasks, and what only deserves attention."""
     stops, notes = [], []
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        stops.append(f"maxmemory-policy is {policy}: Redis may throw tasks away; set it to noeviction")
+        stops.append(f"maxmemory-policy is {policy}: Redis may evict tasks; set it to noeviction")
     if info.get("role") == "slave":
-        stops.append("this Redis is a replica and takes no writes: point REDIS_URL at the primary")
+        stops.append("this Redis is a replica and refuses writes: point REDIS_URL at the primary")
     if info.get("loading"):
-        stops.append("Redis is loading its data")
+        stops.append("Redis is loading its data: wait until it has finished")
     if info.get("aof_enabled") == 0:
-        notes.append("Redis keeps no append-only file: a restart of it may lose tasks; set appendonly yes")
+        notes.append("Redis has no append-only file: its restart may lose tasks; set appendonly yes")
     most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
     if most and used > NEARLY_FULL * most:
-        notes.append(f"Redis uses {used / most:.0%} of maxmemory: submissions will be refused when it is full")
+        notes.append(f"Redis uses {used / most:.0%} of maxmemory: submissions are refused when it is full; raise it")
     return stops, notes

@@ -1,4 +1,4 @@
-"""The API keys: whose they are, what they are for, and when each was last used. They are made and removed elsewhere."""
+"""Endpoint that lists API keys. Keys are created and revoked in settings (`taskqueue keys`)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from shared.stores.api_keys import ApiKey, Keyring, Scope
 
 
 class KeyView(View):
-    """An API key, of which nobody can tell the secret."""
+    """An API key, without its secret."""
 
     id: str
-    client: str = Field(description="Whose it is: the name in the log and in the audit record.")
+    client: str = Field(description="Name of the client, as in the log and the audit record.")
     scopes: list[Scope]
-    rate: str | None = Field(description="Requests in a time; null: any number.")
+    rate: str | None = Field(description="Requests per time, such as 100/s; null: unlimited.")
     expires_at: datetime | None
-    last_used_at: datetime | None = Field(description="To a minute; null: not within a year.")
+    last_used_at: datetime | None = Field(description="Accurate to a minute; null: not used within a year.")
 
 
 class KeyList(View):
-    """The keys by client."""
+    """API keys by client."""
 
     items: list[KeyView]
     next_cursor: NextCursor = None
 
 
 class KeyRoutes:
-    """What this gateway was told of keys, and what Redis remembers of their use."""
+    """The API keys of this gateway's settings, with their last use from Redis."""
 
     def __init__(self, ring: Keyring, redis: Redis) -> None:
         self.ring = ring
@@ -50,7 +50,7 @@ class KeyRoutes:
         answers={200: Answer(description="All keys.", model=KeyList)},
     )
     def all(self) -> Reply:
-        """Lists the API keys: whose each is, what it is for, and when it was last used."""
+        """Lists API keys with client, scopes, rate, expiry and last use."""
         found = self.ring.all()
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in found:

@@ -1,4 +1,4 @@
-"""The limits: how many tasks of a type or with a key run at once, and how many start in a time."""
+"""Endpoints for limits: how many tasks of a type or with a limit_key run at once, and how many start per time."""
 
 from __future__ import annotations
 
@@ -17,42 +17,44 @@ from shared.stores.limits import Limits, LimitState, read_limit
 
 
 class LimitBody(Body):
-    """A limit. With neither a concurrency nor a rate it lifts the one that a handler or the settings declare."""
+    """A limit. Without concurrency and rate, it lifts the limit declared by a handler or the settings."""
 
-    concurrency: int | None = Field(None, ge=0, le=1_000_000, description="How many run at once, over all workers.")
-    rate: str | None = Field(None, max_length=50, description="How many start in a time: 10/s, 100/m, 1/10s.")
+    concurrency: int | None = Field(
+        None, ge=0, le=1_000_000, description="Maximum tasks running at once, over all workers."
+    )
+    rate: str | None = Field(None, max_length=50, description="Maximum starts per time: 10/s, 100/m, 1/10s.")
     burst: float | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="How many may start at once after a pause; none: as many as come in a quarter of a second.",
+        description="Maximum starts at once after a pause; null: the number that the rate allows in 0.25 s.",
     )
 
 
 class LimitView(View):
-    """A limit in force, and who is under it."""
+    """A limit in force, with its current use."""
 
     name: str = Field(description="type:NAME or key:NAME.")
     concurrency: int | None
     rate: str | None
     burst: float | None
-    source: str = Field(description="Who says so: api, settings, handler, or share for what housekeeping sets.")
+    source: str = Field(description="Origin: api, settings, handler, or share when housekeeping set it.")
     set_at: datetime | None
-    running: int = Field(description="Tasks that run under it.")
-    waiting: int = Field(description="Pending tasks that stand aside for it.")
-    tokens: float | None = Field(description="How many may start at once by the rate.")
-    next_at: datetime | None = Field(description="When its rate lets the next one start, if one waits for that.")
+    running: int = Field(description="Running tasks under the limit.")
+    waiting: int = Field(description="Pending tasks throttled by the limit.")
+    tokens: float | None = Field(description="Starts that the rate currently allows.")
+    next_at: datetime | None = Field(description="When the rate allows the next start, if a task waits for it.")
 
 
 class LimitList(View):
-    """The limits by name."""
+    """Limits by name."""
 
     items: list[LimitView]
     next_cursor: NextCursor = None
 
 
 class LimitRemoved(View):
-    """A limit that is no more, or not as it was set by hand."""
+    """A limit that was removed; a declared one applies again."""
 
     name: str
     removed: Literal[True]
@@ -60,21 +62,21 @@ class LimitRemoved(View):
 
 _SHOWN = {200: Answer(description="The limit.", model=LimitView)}
 _PUT = {
-    200: Answer(description="It was set by hand before; it is as the body says now.", model=LimitView),
-    201: Answer(description="It is new, or stands above a declared one now.", model=LimitView),
+    200: Answer(description="The limit that was set before is replaced.", model=LimitView),
+    201: Answer(description="The limit is new, or overrides a declared one.", model=LimitView),
 }
-_GONE = {200: Answer(description="It is removed; a declared one holds again.", model=LimitRemoved)}
+_GONE = {200: Answer(description="The limit is removed; a declared one applies again.", model=LimitRemoved)}
 
 
 class LimitRoutes:
-    """Changes hold at once, for every worker; what runs goes on."""
+    """Changes take effect immediately on all workers; running tasks continue."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
     @endpoint("GET", "/limits", tag="limits", answers={200: Answer(description="All limits.", model=LimitList)})
     def all(self) -> Reply:
-        """Lists the limits in force: who set each, how many tasks run under it, and how many wait."""
+        """Lists the limits in force with origin, running tasks and waiting tasks."""
         return Reply(content=LimitList(items=[_view(each) for each in self.limits.all()]))
 
     @endpoint("GET", "/limits/types/{name}", tag="limits", answers=_SHOWN, problems=(errors.NOT_FOUND,))
@@ -92,7 +94,7 @@ class LimitRoutes:
         answers=_PUT,
     )
     def put_of_type(self, name: str, body: LimitBody) -> Reply:
-        """Sets the limit of a task type. Tasks that run already count."""
+        """Sets the limit of a task type. Running tasks count."""
         return self._put(f"type:{name}", body)
 
     @endpoint(
@@ -105,7 +107,7 @@ class LimitRoutes:
         problems=(errors.NOT_FOUND,),
     )
     def delete_of_type(self, name: str) -> Reply:
-        """Removes the limit of a task type. One that its handler or the settings declare holds again."""
+        """Removes the limit of a task type. A limit declared by its handler or the settings applies again."""
         return self._delete(f"type:{name}")
 
     @endpoint("GET", "/limits/keys/{name}", tag="limits", answers=_SHOWN, problems=(errors.NOT_FOUND,))
@@ -123,7 +125,7 @@ class LimitRoutes:
         answers=_PUT,
     )
     def put_of_key(self, name: str, body: LimitBody) -> Reply:
-        """Sets the limit of tasks with a limit_key, whatever their type."""
+        """Sets the limit of tasks with a limit_key, of any type."""
         return self._put(f"key:{name}", body)
 
     @endpoint(
@@ -136,7 +138,7 @@ class LimitRoutes:
         problems=(errors.NOT_FOUND,),
     )
     def delete_of_key(self, name: str) -> Reply:
-        """Removes the limit of tasks with a limit_key. One that the settings declare holds again."""
+        """Removes the limit of tasks with a limit_key. A limit declared in the settings applies again."""
         return self._delete(f"key:{name}")
 
     def _show(self, name: str) -> Reply:
@@ -162,7 +164,7 @@ class LimitRoutes:
 
 
 def _unknown(name: str) -> Refusal:
-    return Refusal(errors.NOT_FOUND, f"there is no limit {name}: GET /limits lists them")
+    return Refusal(errors.NOT_FOUND, f"no limit is named {name}: GET /limits lists them")
 
 
 def _view(state: LimitState) -> LimitView:

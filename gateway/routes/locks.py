@@ -1,4 +1,4 @@
-"""The locks of housekeeping: who holds them, and taking one away in an emergency."""
+"""Endpoints for locks: list, show, and forced release in an emergency."""
 
 from __future__ import annotations
 
@@ -18,47 +18,49 @@ from shared.stores.locks import LEADER, LockAdmin, LockInfo
 
 
 class LockView(View):
-    """A lock as it is now."""
+    """The current state of a lock."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     name: str = Field(
-        description="The housekeeping job that it protects (`metrics` is the leader's); a handler's begins with task."
+        description="Housekeeping job that it protects (`metrics` is the leader's); locks of handlers begin with task."
     )
-    lock_key: str = Field(description="Its key in Redis.")
+    lock_key: str = Field(description="Key of the lock in Redis.")
     locked: bool
-    remaining_time: int = Field(description="Milliseconds until it ends, unless its holder renews it.")
-    owner: str | None = Field(description="The housekeeper, or the task, that holds it.")
-    thread_id: int | None = Field(description="The thread of its owner that took it.")
-    fencing_token: str | None = Field(description="What an emergency unlock must name; new for every holder.")
-    fencing_number: int | None = Field(description="Grows with every holder; the last one's when nobody holds it.")
+    remaining_time: int = Field(description="Milliseconds until it expires, unless its holder renews it.")
+    owner: str | None = Field(description="Housekeeper or task that holds it.")
+    thread_id: int | None = Field(description="Thread of the owner that acquired it.")
+    fencing_token: str | None = Field(description="Required by a forced release; new for every holder.")
+    fencing_number: int | None = Field(
+        description="Grows with every holder; of the last holder while the lock is free."
+    )
     acquired_at: datetime | None
 
 
 class LockList(View):
-    """The locks by name."""
+    """Locks by name."""
 
     items: list[LockView]
     next_cursor: NextCursor = None
 
 
 class UnlockBody(Body):
-    """Why a lock is taken from its holder, and which holder was meant."""
+    """The reason for a forced release, and the holder that is meant."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     reason: str = Field(description="Kept in the audit record.", min_length=1, max_length=500)
-    fencing_token: str = Field(description="`fencingToken` as it was shown.", min_length=1, max_length=100)
+    fencing_token: str = Field(description="`fencingToken` as shown by GET /admin/locks.", min_length=1, max_length=100)
 
 
 class StepDownBody(Body):
-    """Why the leader is to step down."""
+    """The reason for ending the leader's term."""
 
     reason: str = Field(description="Kept in the audit record.", min_length=1, max_length=500)
 
 
 class Unlocked(View):
-    """Whose lock was taken."""
+    """A released lock and its last owner."""
 
     name: str
     unlocked: bool
@@ -66,14 +68,14 @@ class Unlocked(View):
 
 
 class LockRoutes:
-    """Locks are looked at, never taken, from here."""
+    """Locks can be shown and released, never acquired, over the API."""
 
     def __init__(self, desk: LockAdmin) -> None:
         self.desk = desk
 
     @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
     def all(self) -> Reply:
-        """Lists the locks of housekeeping and of handlers: who holds each, since when, and for how long."""
+        """Lists the locks of housekeeping and of handlers with owner, acquisition time and remaining time."""
         return Reply(content=LockList(items=[_view(each) for each in self.desk.all()]))
 
     @endpoint(
@@ -97,7 +99,7 @@ class LockRoutes:
         problems=(errors.NOT_FOUND, errors.LOCK_CHANGED),
     )
     def unlock(self, name: str, body: UnlockBody) -> Reply:
-        """Takes a lock from its holder. The holder stops within a renewal, and its writes are refused at once."""
+        """Releases a lock by force. Its holder's writes are refused immediately; it stops at its next renewal."""
         self._find(name)
         owner = self.desk.force(name, body.fencing_token, actor(), body.reason)
         return Reply(content=Unlocked(name=name, unlocked=True, owner=owner))
@@ -108,18 +110,18 @@ class LockRoutes:
         tag="locks",
         scope=Scope.ADMIN,
         body=StepDownBody,
-        answers={200: Answer(description="It leads no longer.", model=Unlocked)},
+        answers={200: Answer(description="The leader's term has ended.", model=Unlocked)},
         problems=(errors.LOCK_CHANGED,),
     )
     def step_down(self, body: StepDownBody) -> Reply:
-        """Ends the leader's term. Another housekeeper leads next; this one may lead again after ten seconds."""
+        """Ends the leader's term. Another housekeeper takes over; this one may lead again after ten seconds."""
         owner = self.desk.step_down(actor(), body.reason)
         return Reply(content=Unlocked(name=LEADER, unlocked=True, owner=owner))
 
     def _find(self, name: str) -> LockInfo:
         found = self.desk.get(name)
         if found is None:
-            raise Refusal(errors.NOT_FOUND, f"there is no lock {name}: GET /admin/locks lists them")
+            raise Refusal(errors.NOT_FOUND, f"no lock is named {name}: GET /admin/locks lists them")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Prometheus."""
+"""Endpoint of the metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.metrics_federation import MetricsFederation
 
 
 class MetricsRoutes:
-    """The metrics of this gateway and of the parts beside it."""
+    """The metrics of this gateway and of the parts in METRICS_SOURCES."""
 
     def __init__(self, metrics: Metrics, metrics_federation: MetricsFederation) -> None:
         self.metrics = metrics
@@ -21,13 +21,13 @@ class MetricsRoutes:
         "GET",
         "/metrics",
         tag="metrics",
-        # As at every other part: counts, and names of types and queues; no data, no ids, no callers.
+        # Open as in every other part: counts, and names of types and queues; no data, ids or clients.
         scope=None,
         query=schemas.MetricsQuery,
         answers={200: Answer(description="Metrics in the text format of Prometheus.", media_type=CONTENT_TYPE_LATEST)},
         store=False,
     )
     def metrics_page(self, query: schemas.MetricsQuery) -> Reply:
-        """Shows the metrics of this gateway, and those of the parts in METRICS_SOURCES."""
+        """Returns the metrics of this gateway and of the parts in METRICS_SOURCES."""
         others = self.metrics_federation.collect(self.metrics.names) if query.parts == "all" else b""
         return Reply(content=self.metrics.render() + others, media_type=CONTENT_TYPE_LATEST)

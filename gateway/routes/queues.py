@@ -1,4 +1,4 @@
-"""The queues: what waits in them, and stopping workers from taking more."""
+"""Endpoints for queues: list, pause, resume, move foreign jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QueueRoutes:
 
     @endpoint("GET", "/queues", tag="queues", answers={200: Answer(description="All queues.", model=schemas.QueueList)})
     def all(self) -> Reply:
-        """Lists the queues by weight: what waits, since when, and whether somebody paused them."""
+        """Lists the queues by weight with waiting tasks, age of the oldest, and pauses."""
         return Reply(content=schemas.QueueList(items=self._items()))
 
     @endpoint(
@@ -35,7 +35,7 @@ class QueueRoutes:
         problems=(errors.NOT_FOUND,),
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
-        """Pauses a queue: workers take nothing more from it, what runs goes on, submissions are still taken."""
+        """Pauses a queue: workers claim nothing more from it. Running tasks continue, submissions are accepted."""
         queue = self._queue(name)
         self.queues.pause(queue, body.reason, actor())
         return self._show(queue)
@@ -46,11 +46,11 @@ class QueueRoutes:
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("resumed queue", "{name}"),
-        answers={200: Answer(description="The queue is open.", model=schemas.QueueView)},
+        answers={200: Answer(description="The queue is not paused.", model=schemas.QueueView)},
         problems=(errors.NOT_FOUND,),
     )
     def resume(self, name: str) -> Reply:
-        """Lets workers take tasks from a queue again."""
+        """Resumes a queue: workers claim tasks from it again."""
         queue = self._queue(name)
         self.queues.resume(queue)
         return self._show(queue)
@@ -62,11 +62,11 @@ class QueueRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("moved RQ's jobs out of queue", "{name}"),
         body=schemas.MoveForeignBody,
-        answers={200: Answer(description="They are in the other queue.", model=schemas.ForeignMoved)},
+        answers={200: Answer(description="The jobs are in the other queue.", model=schemas.ForeignMoved)},
         problems=(errors.NOT_FOUND,),
     )
     def move_foreign(self, name: str, body: schemas.MoveForeignBody) -> Reply:
-        """Moves the jobs that RQ programs put into a queue of this system to one that RQ's own workers serve."""
+        """Moves foreign jobs of RQ programs from a queue of this system to a queue that RQ workers serve."""
         queue = self._queue(name)
         if body.to in self.queues.weights or body.to == "default":
             rule = f"must be a queue that an RQ worker serves: {body.to} belongs to this system, which runs no RQ jobs"
@@ -77,7 +77,7 @@ class QueueRoutes:
         queue = self.default_priority if name == "default" else name
         if queue not in self.queues.weights:
             known = validation_messages.choices(self.queues.weights)
-            raise Refusal(errors.NOT_FOUND, f"there is no queue {name}: there are {known}")
+            raise Refusal(errors.NOT_FOUND, f"no queue is named {name}: use one of {known}")
         return queue
 
     def _show(self, name: str) -> Reply:

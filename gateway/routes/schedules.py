@@ -1,4 +1,4 @@
-"""Schedules: tasks that are made again and again, at times of a cron expression or at an interval."""
+"""Endpoints for schedules, which create tasks at the times of a cron expression or at an interval."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from shared.stores.queues import Queues
 from shared.stores.schedules import ScheduleStore, StoredSchedule
 
 SHOWN = 5
-"""Due times that a schedule is shown with."""
+"""Number of upcoming due times shown with a schedule."""
 
 
 def _cron(value: str) -> str:
@@ -51,52 +51,60 @@ def _time_zone(value: str) -> str:
 
 
 class ScheduleBody(Body):
-    """What is to run, and when: `cron` or `interval`."""
+    """The task to create, and its times: `cron` or `interval`."""
 
     type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
-    data: Any = Field(None, description="Any JSON that fits the schema of the type.")
-    priority: schemas.Priority | None = Field(None, description="A priority of GET /queues; none: the default one.")
+    data: Any = Field(None, description="Any JSON that is valid under the schema of the type.")
+    priority: schemas.Priority | None = Field(
+        None, description="A priority of GET /queues; null: the default priority."
+    )
     cron: Annotated[str, AfterValidator(_cron)] | None = Field(
-        None, description="Minute, hour, day, month, weekday; with seconds in front if there are six.", max_length=200
+        None, description="Minute, hour, day, month, weekday; six fields begin with seconds.", max_length=200
     )
     interval: Annotated[int, Field(strict=True, ge=1, le=31_622_400)] | None = Field(
-        None, description="Seconds from one run to the next."
+        None, description="Seconds from one due time to the next."
     )
     timezone: Annotated[str, AfterValidator(_time_zone)] = Field(
-        "UTC", description="Whose clocks `cron` means, such as Europe/Berlin; UTC by default.", max_length=64
+        "UTC", description="Time zone of `cron`, such as Europe/Berlin; UTC by default.", max_length=64
     )
     missed: Literal["skip", "once", "all"] = Field(
-        "once", description="What becomes of times that passed because no housekeeper ran; `once` by default."
+        "once",
+        description="How to handle due times missed because no housekeeper ran: create no task (`skip`), one for all "
+        "(`once`, the default), or one for each (`all`).",
     )
     missed_limit: Annotated[int, Field(strict=True, ge=1, le=10_000)] = Field(
-        100, description="With missed: all, how many are made up for, the latest; 100 by default."
+        100, description="With missed: all, the maximum number of tasks, for the latest due times; 100 by default."
     )
     overlap: Literal["allow", "skip", "cancel"] = Field(
         "allow",
-        description="When the last task has not ended: run beside it (`allow`, the default), skip this time, or cancel "
-        "that one.",
+        description="When the last task has not ended: run both (`allow`, the default), `skip` this due time, or "
+        "`cancel` the last task.",
     )
-    timeout: Timeout | None = Field(None, description="Seconds that one attempt may take.")
-    expires_in: ExpiresIn | None = Field(None, description="Seconds after which a task must not start any more.")
-    retry: schemas.RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
+    timeout: Timeout | None = Field(None, description="Time limit of one attempt, in seconds.")
+    expires_in: ExpiresIn | None = Field(None, description="Seconds after which a task expires if it has not started.")
+    retry: schemas.RetryOverrides | None = Field(None, description="Overrides of the retry policy of the type.")
     tags: Annotated[list[Tag], Field(max_length=MOST_TAGS_OF_A_SCHEDULE)] | None = Field(
-        None, description="Words to find its tasks by; schedule:NAME comes along."
+        None, description="Tags of its tasks; schedule:NAME is added."
     )
     limit_key: schemas.LimitKey | None = Field(
-        None, description="Puts its tasks under the limit of this key beside that of their type."
+        None, description="Applies the limit of this key to its tasks, in addition to that of their type."
     )
-    fair_key: schemas.Key | None = Field(None, description="Whose tasks they are, where tenants take turns.")
-    webhook: schemas.WebhookBody | None = Field(None, description="Whom to tell when one of its tasks has ended.")
+    fair_key: schemas.Key | None = Field(
+        None, description="Tenant of its tasks: within one priority, tenants take turns."
+    )
+    webhook: schemas.WebhookBody | None = Field(
+        None, description="A signed POST to send when one of its tasks has ended."
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> ScheduleBody:
         if (self.cron is None) == (self.interval is None):
-            raise ValueError("must have either cron or interval")
+            raise ValueError("must have either cron or interval: send one of them")
         return self
 
 
 class ScheduleView(View):
-    """A schedule and how it fares."""
+    """A schedule with its due times and counts."""
 
     name: str
     type: str
@@ -115,35 +123,35 @@ class ScheduleView(View):
     limit_key: str | None
     fair_key: str | None
     webhook: schemas.WebhookView | None
-    source: str = Field(description="`file` for one that the configuration file declares, else `api`.")
+    source: str = Field(description="`file` if the configuration file declares it, else `api`.")
     paused: bool
     paused_reason: str | None
-    next_at: datetime | None = Field(description="Null while it is paused.")
-    next_times: list[datetime] = Field(description="The next five.")
-    last_due_at: datetime | None = Field(description="The latest due time that became a task.")
+    next_at: datetime | None = Field(description="Next due time; null while paused.")
+    next_times: list[datetime] = Field(description="The next five due times.")
+    last_due_at: datetime | None = Field(description="Latest due time that created a task.")
     last_task_id: str | None
-    tasks: int = Field(description="Due times that became tasks.")
-    missed_times: int = Field(description="Due times that passed without a task.")
-    overlaps: int = Field(description="Due times skipped because the last task had not ended.")
+    tasks: int = Field(description="Number of due times that created tasks.")
+    missed_times: int = Field(description="Number of due times that passed without a task.")
+    overlaps: int = Field(description="Number of due times skipped because the last task had not ended.")
 
 
 class ScheduleList(View):
     """Schedules by name."""
 
     items: list[ScheduleView]
-    unreadable: list[str] = Field(description="Names of those on this page that cannot be read: set them again.")
+    unreadable: list[str] = Field(description="Names of schedules on this page that cannot be read: PUT them again.")
     next_cursor: schemas.NextCursor = None
 
 
 class ScheduleRemoved(View):
-    """A schedule that is gone."""
+    """A deleted schedule."""
 
     name: str
     removed: Literal[True]
 
 
 class ScheduleRoutes:
-    """Each due time becomes one task, whose id is made from the name and the time."""
+    """Each due time creates one task, whose id is derived from the name and the time."""
 
     def __init__(
         self,
@@ -169,7 +177,7 @@ class ScheduleRoutes:
         answers={200: Answer(description="A page of schedules.", model=ScheduleList)},
     )
     def page(self, query: schemas.PageQuery) -> Reply:
-        """Lists the schedules by name, each with its next five times."""
+        """Lists schedules by name, each with its next five due times."""
         page = self.schedule_store.page(query.limit, query.cursor or "")
         items = [_view(each) for each in page.items]
         return Reply(content=ScheduleList(items=items, unreadable=list(page.unreadable), next_cursor=page.after))
@@ -193,13 +201,13 @@ class ScheduleRoutes:
         act=AuditAction("changed schedule", "{name}"),
         body=ScheduleBody,
         answers={
-            200: Answer(description="It was there; it is as the body says now.", model=ScheduleView),
-            201: Answer(description="It is new.", model=ScheduleView),
+            200: Answer(description="The existing schedule is replaced.", model=ScheduleView),
+            201: Answer(description="The schedule is created.", model=ScheduleView),
         },
         problems=(errors.CORRUPT, errors.UNKNOWN_TYPE, errors.NO_TYPES),
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
-        """Creates or changes a schedule. The same again changes nothing, not even its next time."""
+        """Creates or replaces a schedule. An identical request changes nothing, not even the next due time."""
         self.type_cache.check(body.type, body.data)
         happened = self.schedule_store.put(_schedule(name, body, self.default_priority))
         return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
@@ -210,11 +218,11 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.ADMIN,
         act=AuditAction("deleted schedule", "{name}"),
-        answers={200: Answer(description="The schedule is gone; its tasks stay.", model=ScheduleRemoved)},
+        answers={200: Answer(description="The schedule is deleted; its tasks stay.", model=ScheduleRemoved)},
         problems=(errors.NOT_FOUND,),
     )
     def delete(self, name: str) -> Reply:
-        """Removes a schedule. One that the configuration file declares comes back with the next housekeeper."""
+        """Deletes a schedule. One declared in the configuration file is created again by the next housekeeper."""
         self.schedule_store.delete(name)
         return Reply(content=ScheduleRemoved(name=name, removed=True))
 
@@ -229,7 +237,7 @@ class ScheduleRoutes:
         problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
-        """Pauses a schedule. Times that pass meanwhile are not made up for."""
+        """Pauses a schedule. Due times during the pause are skipped."""
         stored = self.schedule_store.pause(name, body.reason)
         return Reply(content=_view(stored))
 
@@ -239,11 +247,11 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("resumed schedule", "{name}"),
-        answers={200: Answer(description="The schedule goes on.", model=ScheduleView)},
+        answers={200: Answer(description="The schedule is not paused.", model=ScheduleView)},
         problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def resume(self, name: str) -> Reply:
-        """Lets a schedule go on, with its next time from now."""
+        """Resumes a schedule with its next due time from now."""
         stored = self.schedule_store.resume(name)
         return Reply(content=_view(stored))
 
@@ -253,11 +261,11 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("ran schedule now", "{name}"),
-        answers={202: Answer(description="The task is kept.", model=schemas.TaskStatus)},
+        answers={202: Answer(description="The task is accepted and stored.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.CORRUPT, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
     )
     def run(self, name: str) -> Reply:
-        """Runs it now, beside its due times, also while it is paused."""
+        """Creates a task now, in addition to due times. Works while the schedule is paused."""
         schedule = self.schedule_store.get(name).schedule
         if schedule.type == WEBHOOK_TYPE:
             raise Refusal(errors.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)

@@ -1,4 +1,4 @@
-"""Submitting tasks, looking at them, waiting for them, cancelling them."""
+"""Endpoints for tasks: submit, list, show, wait for the result, cancel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_STEP = 1.0
 
 
 class Tasks:
-    """Tasks one by one."""
+    """Endpoints of single tasks."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Tasks:
         self.intake = intake
         self.idempotency = idempotency
         self.policy = policy
-        # Each long poll keeps a thread, and most threads must stay free for requests that do not wait.
+        # Each long poll occupies a thread, and most threads must stay free for requests that do not wait.
         self.waiters = threading.BoundedSemaphore(waiters)
         self.stopping = stopping
 
@@ -59,16 +59,16 @@ class Tasks:
         body=schemas.NewTaskBody,
         answers={
             200: Answer(
-                description="A task that holds the unique_key is there already, and was asked for.",
+                description="Another task holds the unique_key, and on_conflict is `existing`: that task.",
                 model=schemas.TaskAccepted,
             ),
-            202: Answer(description="The task is kept.", model=schemas.TaskAccepted),
+            202: Answer(description="The task is accepted and stored.", model=schemas.TaskAccepted),
         },
         problems=(errors.UNKNOWN_TYPE, errors.NO_PARENT, errors.NOT_UNIQUE, errors.QUEUE_FULL, errors.NO_TYPES),
         idempotent=True,
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:
-        """Submits a task. Once this has answered 202 the task is stored, and will end as one of the final states."""
+        """Submits a task. After a 202 the task is stored and will end in one of the final states."""
         with self.intake.checked(body, g.trace_parent) as task:
             stored, again = self._store(task)
         stop_point("gateway.stored")
@@ -79,14 +79,14 @@ class Tasks:
         return _accepted(stored, task.type, task.queue, again, self.type_cache.warnings(task.type))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
-        """The answer that this request had before, for one that would be refused by now: its type may be gone."""
+        """Returns the first response to this request, for a repetition that validation would refuse now."""
         stored = self.idempotency.first_task(request)
         if stored is None:
             return None
         return _accepted(stored, body["type"], self.intake.queue_of(body.get("priority")), again=True, warnings=())
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
-        """What became of the task, and whether that is what the first request with the same key was told."""
+        """Stores a task. Returns the outcome, and whether it is the one of an earlier request with the same key."""
         if g.request_key is not None:
             return self.idempotency.submit(g.request_key, task)
         [stored] = self.queues.submit([task])
@@ -100,7 +100,7 @@ class Tasks:
         answers={200: Answer(description="A page of tasks, newest first.", model=schemas.TaskList)},
     )
     def page(self, query: schemas.TasksQuery) -> Reply:
-        """Lists tasks. A page costs the same however many there are; it may be short and still not be the last."""
+        """Lists tasks. The cost of a page does not depend on their number. A page may be short and not the last."""
         wanted = Filter(
             state=query.status,
             type=query.type,
@@ -119,7 +119,7 @@ class Tasks:
         problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def show(self, task_id: str) -> Reply:
-        """Shows a task with its data, its result, its progress and every attempt on record."""
+        """Shows a task with its data, result, progress and all attempts on record."""
         found = self.records.get(task_id)
         kind = self.type_cache.get(found.summary.type)
         policy = self.policy.override(kind.retry) if kind else self.policy
@@ -133,11 +133,11 @@ class Tasks:
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("redelivered", "{task_id}"),
-        answers={202: Answer(description="It is on its way again.", model=schemas.TaskStatus)},
+        answers={202: Answer(description="The delivery is pending again.", model=schemas.TaskStatus)},
         problems=(errors.NOT_FOUND, errors.CONFLICT),
     )
     def redeliver(self, task_id: str) -> Reply:
-        """Sends a webhook's delivery again, by its own id, with the same content and the same Webhook-Id."""
+        """Repeats a webhook delivery, by its own id, with the same content and the same Webhook-Id."""
         on_its_way = self.queues.redeliver(task_id)
         answer = {"task_id": on_its_way, "status": TaskState.PENDING}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{on_its_way}"})
@@ -156,7 +156,7 @@ class Tasks:
         problems=(errors.NOT_FOUND, errors.CONFLICT),
     )
     def cancel(self, task_id: str, query: schemas.CancelQuery) -> Reply:
-        """Cancels a task: a waiting one at once, a running one by stopping it. One that has ended is a conflict."""
+        """Cancels a task: a waiting one immediately, a running one by stopping it. An ended task is a conflict."""
         state = self.queues.cancel(task_id, query.reason)
         stop_point("gateway.cancelled")
         status = 202 if state is TaskState.RUNNING else 200
@@ -169,12 +169,12 @@ class Tasks:
         query=schemas.ResultQuery,
         answers={
             200: Answer(description="The task has ended.", model=schemas.ResultView),
-            202: Answer(description="The task has not ended yet: ask again.", model=schemas.TaskStatus),
+            202: Answer(description="The task has not ended yet: try again.", model=schemas.TaskStatus),
         },
         problems=(errors.NOT_FOUND, errors.CORRUPT),
     )
     def result(self, task_id: str, query: schemas.ResultQuery) -> Reply:
-        """Gives the result, waiting for it up to `wait` seconds. When too many wait already, it answers at once."""
+        """Returns the result, waiting for it up to `wait` seconds. Responds at once when too many requests wait."""
         state = self._state_within(task_id, query.wait)
         if not state.ended:
             return Reply(content={"task_id": task_id, "status": state}, status=202, headers={"Retry-After": "1"})
@@ -189,7 +189,7 @@ class Tasks:
             self.waiters.release()
 
     def _wait(self, task_id: str, seconds: float) -> TaskState:
-        """Waits in short steps, because a process that is told to stop must not wait half a minute for this."""
+        """Waits in short steps, so that a process that is stopping does not wait half a minute."""
         end = time.monotonic() + seconds
         while True:
             left = end - time.monotonic()
@@ -213,7 +213,7 @@ def _accepted(stored: Submitted, task_type: str, queue: str, again: bool, warnin
 
 
 def task_list(read: Callable[[], Page]) -> Reply:
-    """One page of tasks, in short."""
+    """Returns one page of tasks in list form. Raises Refusal for an invalid cursor."""
     try:
         page = read()
     except ValueError:
@@ -223,5 +223,6 @@ def task_list(read: Callable[[], Page]) -> Reply:
 
 
 def bad_cursor() -> Refusal:
-    """What a cursor that no page gave out is answered with."""
-    return errors.invalid([errors.parameter_error("cursor", "is not one that a page of this list gave out")])
+    """Returns the refusal of an invalid cursor."""
+    detail = "is not valid for this list: use next_cursor of the previous page"
+    return errors.invalid([errors.parameter_error("cursor", detail)])

@@ -1,4 +1,4 @@
-"""The task types there are, as workers published them."""
+"""Endpoints for task types, as published by workers."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class TypeRoutes:
         """Shows one task type."""
         found, offer = self.type_cache.get(name), self.type_cache.offer(name)
         if found is None or offer is None:
-            raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists them")
+            raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists all")
         return Reply(content=present.task_type(found, offer, self.policy))

@@ -1,4 +1,4 @@
-"""Who is working."""
+"""Endpoint that lists workers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ class WorkerRoutes:
         "/workers",
         tag="workers",
         answers={
-            200: Answer(
-                description="The live workers by name, then lost ones, the latest first.", model=schemas.WorkerList
-            )
+            200: Answer(description="Live workers by name, then lost workers, latest first.", model=schemas.WorkerList)
         },
     )
     def all(self) -> Reply:
-        """Lists the live workers and what each is doing, and those lost in the last week, with the reason."""
+        """Lists live workers with their running tasks, and workers lost in the last week with the reason."""
         found = self.workers.look()
         items = [present.worker(each) for each in (*found.live, *found.lost)]
         return Reply(content=schemas.WorkerList(items=items, unreadable=found.unreadable))

@@ -1,6 +1,6 @@
-"""What requests may hold and what answers look like: checked at the door, printed in the OpenAPI document.
+"""Models of requests and responses: they validate input and define the OpenAPI document.
 
-Cut by what they describe; whoever speaks of several says `schemas.NAME`.
+There is one module per resource. Import the package and write `schemas.NAME` to use models of several modules.
 """
 
 # ruff: noqa: F403  # every name of the files below is one of the package

@@ -1,4 +1,4 @@
-"""Batches: as they are submitted, answered and shown."""
+"""Models of batches: submission, response and display."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ class BatchItemBody(NewTaskBody):
     """A task of a batch."""
 
     item: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        None, description="A name within the batch, for other tasks to depend on, and to know it by when sent again."
+        None, description="Name of the task within the batch, for dependencies and for recognizing it when resent."
     )
 
 
 class FollowUpBody(NewTaskBody):
-    """The task that follows a batch; its handler has the counts of the batch."""
+    """The task that follows a batch; its handler receives the counts of the batch."""
 
     @model_validator(mode="after")
     def _depends_on_the_batch(self) -> FollowUpBody:
         if self.depends_on is not None:
-            raise ValueError("depends on the batch: leave depends_on out")
+            raise ValueError("always depends on its batch: leave depends_on out")
         return self
 
 
 class BatchTermsBody(Body):
-    """What holds for a batch as a whole."""
+    """Options of a batch as a whole."""
 
-    name: Annotated[str, Field(max_length=200)] | None = Field(None, description="What people know it by.")
+    name: Annotated[str, Field(max_length=200)] | None = Field(None, description="Display name.")
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="How many of its tasks may wait for a worker or run at once; the others are blocked."
+        None, description="How many of its tasks may be pending or running at once; the others are blocked."
     )
     stop_on_error: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="When so many of its tasks have failed for good, the others are cancelled."
+        None, description="Number of tasks that fail for good after which the others are cancelled."
     )
-    then: FollowUpBody | None = Field(None, description="A task that runs when all have ended, however they ended.")
+    then: FollowUpBody | None = Field(None, description="A task that runs when all others have ended, in any state.")
 
 
 class BatchBody(BatchTermsBody):
-    """Many tasks at once; each is checked by itself, so one that is wrong does not sink the rest."""
+    """Many tasks at once. Each is checked by itself, so an invalid task does not affect the others."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -55,21 +55,21 @@ class BatchBody(BatchTermsBody):
     )
 
     tasks: Annotated[list[Any], Field(min_length=1, max_length=10_000)] = Field(
-        description="Tasks as POST /tasks takes them; `item` may name one, and `depends_on` may say which others of "
-        "the batch must end first, by their place or their name."
+        description="Tasks as POST /tasks takes them. `item` names a task; `depends_on` can refer to other tasks of "
+        "the batch by index or name."
     )
 
 
 class BatchLineBody(Body):
-    """The first line of a stream may say what holds for the whole batch; every other line is a task."""
+    """The optional first line of a stream, with the options of the batch; every other line is a task."""
 
     batch: BatchTermsBody
 
 
 class BatchItem(SparseView):
-    """What became of one task of a batch, in the place in which it was sent: its id and state, or a problem.
+    """The outcome of one task of a batch, at the index at which it was sent: its id and state, or a problem.
 
-    A problem beside an id means that Redis did not answer: the task may be stored, and GET /tasks/{id} tells.
+    A problem together with an id means that Redis did not answer: the task may be stored. GET /tasks/{id} shows it.
     """
 
     task_id: str | None = None
@@ -79,7 +79,7 @@ class BatchItem(SparseView):
 
 
 class BatchAccepted(View):
-    """What became of a batch."""
+    """The outcome of submitting a batch."""
 
     batch_id: str | None
     accepted: int
@@ -88,10 +88,10 @@ class BatchAccepted(View):
 
 
 class BatchLine(SparseView):
-    """A line of the answer to a stream: what became of one line of the request, by its place among the tasks.
+    """A line of the response to a stream: the outcome of one task of the request, by its index.
 
-    The first line has only the `batch_id`; the last has `complete`, and how many were accepted and refused. Without it
-    the answer was cut off: send the rest again.
+    The first line has only the `batch_id`; the last has `complete` and the numbers of accepted and refused tasks.
+    Without the last line the response was cut off: send the remaining tasks again.
     """
 
     batch_id: str | None = None
@@ -106,24 +106,26 @@ class BatchLine(SparseView):
 
 
 class BatchView(View):
-    """A batch at a glance."""
+    """A batch with its progress and counts."""
 
     batch_id: str
     name: str
     status: Literal["receiving", "running", "ended"]
-    progress: float = Field(description="The share of its tasks that has ended.")
+    progress: float = Field(description="Share of its tasks that have ended, 0 to 1.")
     total: int
     ended: int
     counts: dict[TaskState, int]
-    removed: int = Field(description="Tasks whose records are gone; they count where they ended.")
+    removed: int = Field(
+        description="Tasks whose records are removed; they still count in the state in which they ended."
+    )
     max_running: int | None
     stop_on_error: int | None
-    then: str | None = Field(description="The task that follows.")
+    then: str | None = Field(description="Id of the task that follows the batch.")
     created_at: datetime
     ended_at: datetime | None
-    stopped: str | None = Field(description="Why none of its tasks starts any more.")
+    stopped: str | None = Field(description="Reason why the batch was stopped; null if it was not.")
     stopped_at: datetime | None
-    work: str | None = Field(description="What goes on with all of them: cancel, stop or retry.")
+    work: str | None = Field(description="Operation in progress on all its tasks: cancel, stop or retry.")
 
 
 class BatchList(View):
@@ -134,7 +136,7 @@ class BatchList(View):
 
 
 class BatchItemView(View):
-    """A task in its place in a batch; `task` is null when its record is gone."""
+    """A task of a batch with its index; `task` is null when its record is removed."""
 
     index: int
     task_id: str
@@ -142,19 +144,19 @@ class BatchItemView(View):
 
 
 class BatchItemList(View):
-    """Tasks of a batch in the order in which they were sent."""
+    """Tasks of a batch, in the order in which they were sent."""
 
     items: list[BatchItemView]
     next_cursor: NextCursor = None
 
 
 class BatchItemsQuery(PageQuery):
-    """Which tasks of a batch."""
+    """Filters for the tasks of a batch."""
 
     status: TaskState | None = None
 
 
 class BatchQuery(Query):
-    """Where a stream goes on."""
+    """Parameters of a batch that is sent as a stream."""
 
-    start: int = Field(0, ge=0, le=10**9, description="For a stream of the rest: the place of its first task.")
+    start: int = Field(0, ge=0, le=10**9, description="When continuing a stream: the index of its first task.")

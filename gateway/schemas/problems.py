@@ -1,4 +1,4 @@
-"""A refusal: a problem document (RFC 9457)."""
+"""Models of problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field."""
+    """A mistake in one field."""
 
     detail: str
     pointer: str | None = Field(None, description="JSON pointer into the body.")
-    field: str | None = Field(None, description="The same for people: data.items[2]")
-    parameter: str | None = Field(None, description="A parameter of the query.")
+    field: str | None = Field(None, description="The same place in readable form, such as data.items[2].")
+    parameter: str | None = Field(None, description="Query parameter.")
 
 
 class Problem(BaseModel):
-    """Why a request was not carried out (RFC 9457)."""
+    """A refused request (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="Stable; GET of it explains it.")
+    type: str = Field(description="Stable identifier; GET of this path explains it.")
     title: str
     status: int
-    detail: str = Field(description="What to change.")
+    detail: str = Field(description="What is wrong and what to change.")
     instance: str
     request_id: str | None
-    errors: list[FieldError] | None = Field(None, description="Every field that is wrong.")
+    errors: list[FieldError] | None = Field(None, description="Every invalid field.")

@@ -1,4 +1,4 @@
-"""A task as it is submitted, and what is said of it then."""
+"""Models of a task submission and its response."""
 
 from __future__ import annotations
 
@@ -40,32 +40,34 @@ from shared.http.egress_policy import LONGEST as LONGEST_URL
 
 
 class RetryOverrides(Body):
-    """What this task changes in the retry policy of its type."""
+    """Overrides of the retry policy of the task type."""
 
     max_retries: Retries | None = Field(None, description="Retries after the first attempt.")
     initial_delay: RetrySeconds | None = Field(None, description="Seconds before the first retry.")
     multiplier: Multiplier | None = Field(None, description="Factor from one delay to the next.")
-    max_delay: RetrySeconds | None = Field(None, description="Longest delay in seconds.")
+    max_delay: RetrySeconds | None = Field(None, description="Longest delay between attempts, in seconds.")
     jitter: Jitter | None = Field(None, description="Spreads each delay by up to this share of it.")
     pauses: Pauses | None = Field(
         None,
-        description="Seconds before each retry, in place of the backoff; max_retries is how many there are.",
+        description="Seconds before each retry, instead of the backoff; their number sets max_retries.",
     )
 
 
 class DependencyBody(Body):
-    """A task that has to end first: by its id, or by the place or the name that it has in the same batch."""
+    """A task that must end first: by id, or by its index or name in the same batch."""
 
-    task_id: TaskId | None = Field(None, description="A task that exists.")
+    task_id: TaskId | None = Field(None, description="Id of an existing task.")
     item: int | Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        None, description="In a batch only: the place (from 0) or the name (`item`) of another of its tasks."
+        None, description="In a batch only: the index (from 0) or the name (`item`) of another of its tasks."
     )
-    on: OnWord = Field("success", description="`success` (the default): it must complete; `end`: any end will do.")
+    on: OnWord = Field(
+        "success", description="`success` (the default): it must complete; `end`: it must end in any state."
+    )
 
     @model_validator(mode="after")
     def _one_task(self) -> DependencyBody:
         if (self.task_id is None) == (self.item is None):
-            raise ValueError("must name one task: by task_id, or in a batch by item")
+            raise ValueError("must name one task: set task_id, or item in a batch")
         return self
 
 
@@ -76,7 +78,7 @@ Dependency = Annotated[
         {
             "anyOf": [
                 {"type": "string", "description": "The id of a task that must complete."},
-                {"type": "integer", "description": "The place of a task of the same batch that must complete."},
+                {"type": "integer", "description": "The index of a task of the same batch that must complete."},
                 {"$ref": "#/components/schemas/DependencyBody"},
             ]
         }
@@ -85,15 +87,15 @@ Dependency = Annotated[
 
 
 class WebhookBody(Body):
-    """Whom to tell when the task has ended."""
+    """A request to call a URL when the task has ended."""
 
     url: Annotated[str, AfterValidator(_callable_url)] = Field(
-        description="https:// or http:// of a host that is reached over the public internet.",
+        description="An https:// or http:// URL of a host on the public internet.",
         max_length=LONGEST_URL,
         json_schema_extra={"format": "uri"},
     )
-    events: Events | None = Field(None, description="Which ends are told; none given: every one.")
-    retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of deliveries.")
+    events: Events | None = Field(None, description="End states that are delivered; null: all.")
+    retry: RetryOverrides | None = Field(None, description="Overrides of the retry policy of deliveries.")
 
 
 class NewTaskBody(Body):
@@ -104,47 +106,47 @@ class NewTaskBody(Body):
     )
 
     type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
-    data: Any = Field(description="Any JSON that fits the schema of the type.")
+    data: Any = Field(description="Any JSON that is valid under the schema of the type.")
     priority: Priority | None = Field(
-        None, description="A priority of GET /queues; `default` or none: the default one."
+        None, description="A priority of GET /queues; `default` or null: the default priority."
     )
-    delay: Delay | None = Field(None, description="Seconds to wait before it may run. Not together with run_at.")
+    delay: Delay | None = Field(None, description="Seconds before it may run. Excludes run_at.")
     run_at: Annotated[Instant, AfterValidator(_not_too_far)] | None = Field(
-        None, description="When it may run. Not together with delay."
+        None, description="Earliest time at which it may run. Excludes delay."
     )
-    expires_in: ExpiresIn | None = Field(None, description="Seconds from now after which it must not start any more.")
-    timeout: Timeout | None = Field(None, description="Seconds that one attempt may take.")
-    max_retries: Retries | None = Field(None, description="Short for retry.max_retries.")
-    retry: RetryOverrides | None = Field(None, description="What differs from the retry policy of the type.")
+    expires_in: ExpiresIn | None = Field(
+        None, description="Seconds from now after which it expires if it has not started."
+    )
+    timeout: Timeout | None = Field(None, description="Time limit of one attempt, in seconds.")
+    max_retries: Retries | None = Field(None, description="Short form of retry.max_retries.")
+    retry: RetryOverrides | None = Field(None, description="Overrides of the retry policy of the type.")
     tags: Annotated[list[Tag], Field(max_length=MOST_TAGS)] | None = Field(
-        None, description="Words to find it by: GET /tasks?tag=…"
+        None, description="Words by which lists can be filtered: GET /tasks?tag=…"
     )
-    unique_key: Key | None = Field(None, description="No two tasks of the type hold one key at the same time.")
+    unique_key: Key | None = Field(None, description="At most one task of the type holds a key at a time.")
     unique_until: Literal["start", "end"] | Annotated[float, Field(strict=True, ge=0.001, le=MAX_UNIQUE)] = Field(
         "end",
         description="How long it holds its unique_key: until it starts (`start`), until it has ended (`end`, the "
-        "default), or for so many seconds whatever becomes of it.",
+        "default), or for this many seconds regardless of its state.",
     )
     on_conflict: Annotated[Conflict, Field(strict=False)] = Field(
         Conflict.REFUSE,
-        description="When another task holds the unique_key: refuse this one (409, the default), answer with the "
-        "existing one (200), or replace that one if it has not started.",
+        description="When another task holds the unique_key: `refuse` this one (409, the default), return the "
+        "`existing` one (200), or `replace` the other one if it has not started.",
     )
     depends_on: Annotated[list[Dependency], Field(max_length=1000)] | None = Field(
-        None, description="Tasks that must end first; their results are there for its handler."
+        None, description="Tasks that must end first; their results are available to the handler."
     )
     on_parent_failure: OnParentFailureWord | None = Field(
         None,
-        description="When a task whose success it wants ends otherwise: `cancel` it (the default), `release` it all "
-        "the same, or `wait` for as long as that one is a dead letter that may be retried.",
+        description="When a parent that must complete ends in another state: `cancel` this task (the default), "
+        "`release` it to run, or `wait` as long as the parent is a dead letter that may be retried.",
     )
     limit_key: LimitKey | None = Field(
-        None, description="Puts it under the limit of this key beside that of its type: PUT /limits/keys/…"
+        None, description="Applies the limit of this key in addition to that of the type: PUT /limits/keys/…"
     )
-    fair_key: Key | None = Field(
-        None, description="Whose task it is: within one priority those who have many let others have their turn."
-    )
-    webhook: WebhookBody | None = Field(None, description="Whom to tell by a signed POST when it has ended.")
+    fair_key: Key | None = Field(None, description="Tenant of the task: within one priority, tenants take turns.")
+    webhook: WebhookBody | None = Field(None, description="A signed POST to send when the task has ended.")
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
@@ -155,11 +157,11 @@ class NewTaskBody(Body):
         if self.expires_in is not None and self.delay is not None and self.expires_in <= self.delay:
             raise ValueError("would expire before its delay is over: make expires_in larger than delay")
         if self.unique_key is None and self.model_fields_set & {"unique_until", "on_conflict"}:
-            raise ValueError("has unique_until or on_conflict, but no unique_key that they could be about")
+            raise ValueError("has unique_until or on_conflict without unique_key: send unique_key, or leave them out")
         return self
 
     def retry_overrides(self) -> dict[str, float | list[float]]:
-        """What differs from the retry policy of the type."""
+        """Returns the overrides of the retry policy of the type."""
         changes = self.retry.model_dump(exclude_none=True) if self.retry else {}
         if self.max_retries is not None:
             changes["max_retries"] = self.max_retries
@@ -167,7 +169,7 @@ class NewTaskBody(Body):
 
 
 class TaskAccepted(SparseView):
-    """A task that is kept from now on. `warnings` say why it may wait for long: no live worker has its type."""
+    """An accepted, stored task. `warnings` say why it may wait for long: no live worker offers its type."""
 
     task_id: str
     status: TaskState

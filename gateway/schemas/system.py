@@ -1,4 +1,4 @@
-"""Queues, workers, types and health."""
+"""Models of queues, workers, task types and health."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gateway.schemas.values import Body, NextCursor, Query, View
 
 
 class MetricsQuery(Query):
-    """Whose metrics are shown."""
+    """Parameters of GET /metrics."""
 
     parts: Literal["all", "gateway"] = Field(
-        "all", description="`gateway` leaves out the other parts, for a Prometheus that scrapes each of them."
+        "all", description="`gateway` omits the other parts, for a Prometheus that scrapes each part itself."
     )
 
 
 class PauseBody(Body):
-    """Why a queue is paused."""
+    """The reason for pausing a queue."""
 
-    reason: str = Field(description="Shown to everybody who looks at the queue.", min_length=1, max_length=500)
+    reason: str = Field(description="Shown with the queue.", min_length=1, max_length=500)
 
 
 class MoveForeignBody(Body):
-    """Where the jobs of RQ programs go."""
+    """The destination of foreign jobs."""
 
     to: str = Field(
-        description="A queue that RQ's own workers serve, and none of this system.",
+        description="A queue that an RQ worker serves; not a queue of this system.",
         min_length=1,
         max_length=200,
         pattern=r"^[^\s\x00-\x1f]+$",
@@ -36,13 +36,13 @@ class MoveForeignBody(Body):
 
 
 class ForeignMoved(View):
-    """What became of the jobs of RQ programs in a queue."""
+    """The number of foreign jobs that were moved."""
 
-    moved: int = Field(description="How many are in the list of the other queue now.")
+    moved: int = Field(description="Number of jobs now in the list of the other queue.")
 
 
 class RunningTaskView(View):
-    """What one executor is doing."""
+    """The task that one executor is running."""
 
     task_id: str
     type: str
@@ -50,7 +50,7 @@ class RunningTaskView(View):
 
 
 class QueueExecutorsView(View):
-    """How many executors of a worker run tasks of a queue for which QUEUE_EXECUTORS sets a limit."""
+    """The executors of a worker in use by a queue that QUEUE_EXECUTORS limits."""
 
     queue: str
     in_use: int
@@ -58,13 +58,13 @@ class QueueExecutorsView(View):
 
 
 class WorkerView(View):
-    """A worker as it last announced itself."""
+    """A worker as of its last heartbeat."""
 
     name: str
     state: str = Field(
-        description="idle, busy or draining; silent: it missed two heartbeats; lost: its leases have ended since."
+        description="idle, busy or draining; silent: missed two heartbeats; lost: its leases have ended."
     )
-    reason: str | None = Field(description="Why it is silent or lost.")
+    reason: str | None = Field(description="Why it is silent or lost; else null.")
     host: str
     pid: int
     version: str
@@ -82,54 +82,54 @@ class WorkerView(View):
     memory_bytes: int
     running: list[RunningTaskView]
     queue_executors: list[QueueExecutorsView] = Field(
-        description="The queues for which QUEUE_EXECUTORS sets a limit, with the executors that each has in use."
+        description="The queues that QUEUE_EXECUTORS limits, each with its executors in use."
     )
 
 
 class WorkerList(View):
-    """The live workers by name, then those lost in the last week, the latest first; at most a hundred of these."""
+    """Live workers by name, then workers lost in the last week, most recent first, at most 100 of these."""
 
     items: list[WorkerView]
     unreadable: list[str] = Field(
-        description="Names of those that live and whose record cannot be read; each writes it anew within seconds."
+        description="Names of live workers whose record cannot be read; each rewrites its record within seconds."
     )
     next_cursor: NextCursor = None
 
 
 class RetryPolicyView(View):
-    """When a failed attempt is tried again; delays in seconds."""
+    """A retry policy; delays in seconds."""
 
     max_retries: int
     initial_delay: float
     multiplier: float
     max_delay: float
     jitter: float
-    pauses: tuple[float, ...] = Field(description="Seconds before each retry; none where the backoff holds.")
+    pauses: tuple[float, ...] = Field(description="Seconds before each retry; empty when the backoff applies.")
 
 
 class TypeView(View):
-    """A task type as workers published it."""
+    """A task type as published by workers."""
 
     name: str
     description: str
     data_schema: dict[str, Any] = Field(description="JSON Schema of `data`.")
     timeout_seconds: float | None
     retry: RetryPolicyView = Field(description="The retry policy of its tasks.")
-    live: bool = Field(description="Whether a live worker has it; its tasks wait while none does.")
-    versions: int = Field(description="How many versions of it workers have; more than one during an update.")
-    last_seen_at: datetime = Field(description="When a worker that has it was last heard of.")
-    last_seen_on: str = Field(description="The host of that worker.")
+    live: bool = Field(description="Whether a live worker offers the type; its tasks wait while none does.")
+    versions: int = Field(description="Number of versions that workers offer; more than one during an update.")
+    last_seen_at: datetime = Field(description="Last heartbeat of a worker that offers the type.")
+    last_seen_on: str = Field(description="Host of that worker.")
 
 
 class TypeList(View):
-    """The task types by name."""
+    """Task types by name."""
 
     items: list[TypeView]
     next_cursor: NextCursor = None
 
 
 class QueueView(View):
-    """A queue at a glance."""
+    """A queue with its counts."""
 
     name: str
     weight: int
@@ -137,23 +137,23 @@ class QueueView(View):
     pending: int
     scheduled: int
     retrying: int
-    foreign: int = Field(description="Jobs that RQ programs put into its list: parked, not run.")
-    oldest_at: datetime | None = Field(description="When its longest waiting task was enqueued.")
+    foreign: int = Field(description="Foreign jobs of RQ programs in its list: parked, never run.")
+    oldest_at: datetime | None = Field(description="When its longest-waiting task was enqueued.")
     paused: bool
     paused_reason: str | None
-    paused_by: str | None = Field(description="Who paused it, where that is known.")
+    paused_by: str | None = Field(description="Client or user that paused it, if known.")
     paused_at: datetime | None
 
 
 class QueueList(View):
-    """The queues, the heaviest first."""
+    """Queues, highest weight first."""
 
     items: list[QueueView]
     next_cursor: NextCursor = None
 
 
 class StoreHealth(View):
-    """What Redis says of itself."""
+    """State and configuration of Redis."""
 
     reachable: bool
     version: str | None = None
@@ -164,27 +164,27 @@ class StoreHealth(View):
 
 
 class Health(View):
-    """Whether tasks are taken and run."""
+    """Whether tasks are accepted and run."""
 
     status: Literal["ok", "degraded", "unavailable"]
     version: str
     redis: StoreHealth
     workers: int | None
     queues: dict[str, int] | None = Field(description="Pending tasks of each priority.")
-    notes: list[str] = Field(description="What somebody should look at.")
+    notes: list[str] = Field(description="Findings that need attention.")
 
 
 class HealthCheck(View):
-    """One thing that was looked at."""
+    """One check of the system."""
 
     check: str
     level: Literal["ok", "warning", "error"]
     seen: str
-    advice: str = Field(description="What to do, unless all is well.")
+    advice: str = Field(description="What to do, unless the level is ok.")
 
 
 class HealthDetail(View):
-    """An examination of the whole system."""
+    """The result of all checks of the system."""
 
     status: Literal["ok", "warning", "error"] = Field(description="The worst level of the checks.")
     version: str
@@ -192,6 +192,6 @@ class HealthDetail(View):
 
 
 class Alive(View):
-    """A yes."""
+    """The process is alive."""
 
     status: Literal["ok"]

@@ -1,4 +1,4 @@
-"""Tasks as they are looked for and shown."""
+"""Models of task queries and responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.domain.task import On, OnParentFailure, Outcome, TaskState
 
 
 class TasksQuery(PageQuery):
-    """Which tasks, newest first. `since` and `until` bound the creation, or with `status` the coming into it."""
+    """Filters for tasks. `since` and `until` bound the creation time, or with `status` the time of entering it."""
 
     status: TaskState | None = None
     type: str | None = Field(None, max_length=100)
@@ -23,7 +23,7 @@ class TasksQuery(PageQuery):
 
 
 class DeadLettersQuery(PageQuery):
-    """Which dead letters, the latest failure first."""
+    """Filters for dead letters."""
 
     type: str | None = Field(None, max_length=100)
     since: Instant | None = None
@@ -31,44 +31,46 @@ class DeadLettersQuery(PageQuery):
 
 
 class CancelQuery(Query):
-    """Why a task is cancelled."""
+    """The reason for a cancellation."""
 
     reason: str = Field("cancelled over the API", min_length=1, max_length=500)
 
 
 class ResultQuery(Query):
-    """How long to wait for the end of a task."""
+    """Parameters of GET /tasks/{task_id}/result."""
 
-    wait: float = Field(0, ge=0, le=30, description="Seconds; the answer comes as soon as the task has ended.")
+    wait: float = Field(
+        0, ge=0, le=30, description="Seconds to wait; the response is sent as soon as the task has ended."
+    )
 
 
 class DependencyView(View):
-    """A task that had to end first, and which end."""
+    """A parent of the task and the required end."""
 
     task_id: str
     on: On
 
 
 class TaskStatus(View):
-    """Where a task is now."""
+    """The current state of a task."""
 
     task_id: str
     status: TaskState
 
 
 class ErrorView(View):
-    """Why an attempt did not succeed. Lists leave the traceback out."""
+    """The error of an attempt. Lists omit the traceback."""
 
     type: str
     message: str
     place: str | None = Field(
-        None, description="Where in the code it arose; of the error that a task failed for good with."
+        None, description="Place in the code that raised it; only for the error of a dead letter."
     )
     traceback: str | None = None
 
 
 class ProgressView(View):
-    """How far a running handler says it is."""
+    """Progress as reported by the running handler."""
 
     fraction: float
     message: str
@@ -84,19 +86,19 @@ class TaskView(View):
     created_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
-    next_attempt_at: datetime | None = Field(description="When it runs next, while it is scheduled or retrying.")
-    attempt: int = Field(description="Attempts begun so far.")
-    retry_count: int = Field(description="Retries used up, since it was last taken out of the dead letters.")
-    crash_count: int = Field(description="Attempts whose process died.")
-    worker: str | None = Field(description="Who runs it now.")
+    next_attempt_at: datetime | None = Field(description="Time of the next attempt while it is scheduled or retrying.")
+    attempt: int = Field(description="Number of attempts begun.")
+    retry_count: int = Field(description="Retries used, since it was last retried as a dead letter.")
+    crash_count: int = Field(description="Attempts that ended by the death of their process.")
+    worker: str | None = Field(description="Worker that runs it now.")
     tags: list[str]
     progress: ProgressView | None
-    error: ErrorView | None = Field(description="Why the latest attempt failed.")
-    corrupt: str | None = Field(description="What of the stored record cannot be read.")
+    error: ErrorView | None = Field(description="Error of the latest attempt.")
+    corrupt: str | None = Field(description="Part of the stored record that cannot be read; null: all of it can.")
 
 
 class AttemptView(View):
-    """One run of a task; without an end while it runs."""
+    """One run of a task; `ended_at` is null while it runs."""
 
     number: int
     worker: str | None
@@ -107,20 +109,20 @@ class AttemptView(View):
     run_seconds: float | None
     outcome: Outcome | None
     error: ErrorView | None
-    retry_delay_seconds: float | None = Field(description="How long it then waited for the next attempt.")
+    retry_delay_seconds: float | None = Field(description="Delay before the next attempt.")
     trace_id: str | None
     logs: list[str]
 
 
 class WebhookView(View):
-    """Who is told when a task has ended, and of which ends."""
+    """The webhook of a task: its URL and the end states that are delivered."""
 
     url: str
-    events: list[str] = Field(description="None: every end.")
+    events: list[str] = Field(description="Empty: every end state.")
 
 
 class DeliveryView(View):
-    """One telling. It failed for good when its status is `failed`: then it is in the dead letters."""
+    """A webhook delivery. With status `failed` it is a dead letter."""
 
     task_id: str
     status: TaskState
@@ -137,37 +139,39 @@ class TaskDetailView(TaskView):
     data: Any
     result: Any
     max_retries: int
-    timeout_seconds: float | None = Field(description="Time limit of an attempt; null: the type's, or the general one.")
+    timeout_seconds: float | None = Field(
+        description="Time limit of an attempt; null: that of the type, or TASK_TIMEOUT."
+    )
     expires_at: datetime | None
     cancel_reason: str | None
     unique_key: str | None
     limit_key: str | None
     fair_key: str | None
     throttled_by: str | None = Field(
-        description="While it stands aside: the limit that it waits for, `worker` for one that can run it; empty for "
-        "the turn of its fair_key."
+        description="While it is throttled: the name of the limit, `worker` if no worker can run its version, or empty "
+        "for the turn of its fair_key."
     )
     refusal: str | None = Field(
-        description="Why versions of its type refused its data, while it waits for another one."
+        description="Why versions of its type refused its data, while it waits for a worker with another version."
     )
-    warnings: list[str] = Field(description="Why it waits for longer than usual: no live worker has its type.")
-    trace_parent: str | None = Field(description="The trace that the submission belongs to.")
+    warnings: list[str] = Field(description="Why it may wait for long: no live worker offers its type.")
+    trace_parent: str | None = Field(description="W3C traceparent of the submission.")
     depends_on: list[DependencyView]
-    on_parent_failure: OnParentFailure | None = Field(description="null when it depends on nothing.")
-    dependents: list[str] = Field(description="The first tasks that depend on it.")
+    on_parent_failure: OnParentFailure | None = Field(description="Null when it has no parents.")
+    dependents: list[str] = Field(description="Ids of the first tasks that depend on it.")
     dependents_count: int
     batch_id: str | None
     batch_index: int | None
-    webhook: WebhookView | None = Field(description="Who is told when it has ended.")
+    webhook: WebhookView | None = Field(description="Called when the task has ended.")
     deliveries: list[DeliveryView] = Field(
-        description="What was told, the latest first, the last twenty; each is a task with its own attempts."
+        description="The last twenty webhook deliveries, latest first; each is a task with its own attempts."
     )
-    delivery_of: str | None = Field(description="Of a delivery: the task that it tells of.")
+    delivery_of: str | None = Field(description="For a webhook delivery: the id of the task that it reports.")
     attempts: list[AttemptView]
 
 
 class ResultView(View):
-    """How a task ended."""
+    """The end of a task with its result or error."""
 
     task_id: str
     status: TaskState
@@ -176,7 +180,7 @@ class ResultView(View):
 
 
 class Removed(View):
-    """A dead letter that is gone for good."""
+    """A deleted dead letter."""
 
     task_id: str
     removed: Literal[True]

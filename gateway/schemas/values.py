@@ -1,4 +1,4 @@
-"""Single values and how they are checked, and what all bodies, queries and answers have in common."""
+"""Types of single values with their validators, and base classes of bodies, queries and responses."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _RFC_3339 = re.compile(
 
 
 def _instant(value: object) -> object:
-    """RFC 3339. A plus sign in a query that was not escaped arrives as a space, and is taken as what was meant."""
+    """Parses RFC 3339. An unescaped plus sign in a query arrives as a space and is accepted as a plus sign."""
     if value is None:
         return None
     if isinstance(value, str) and _RFC_3339.fullmatch(value):
         try:
             return datetime.fromisoformat(value[:10] + "T" + value[11:].upper().replace(" ", "+"))
         except ValueError as error:
-            raise ValueError(f"is no moment that exists: {error}") from None
-    raise ValueError(f"must be a moment such as 2030-01-31T12:00:00Z, got {shown(value)}")
+            raise ValueError(f"is not a valid time: {error}") from None
+    raise ValueError(f"must be a time such as 2030-01-31T12:00:00Z, got {shown(value)}")
 
 
 def _within_delay(value: float, info: ValidationInfo) -> float:
@@ -43,7 +43,7 @@ def _within_delay(value: float, info: ValidationInfo) -> float:
 
 
 def _not_too_far(value: datetime, info: ValidationInfo) -> datetime:
-    # This machine's clock is good enough for a bound of a year; when the task runs is decided by Redis' clock.
+    # The local clock suffices for a bound of a year; the clock of Redis decides when the task runs.
     most = info.context["max_delay"] if info.context else float("inf")
     if value.timestamp() - time.time() > most:
         raise ValueError(f"must be at most {most:.16g} seconds ahead")
@@ -61,19 +61,19 @@ def _priority(value: str, info: ValidationInfo) -> str:
 
 def _tag(value: str) -> str:
     if not TAG.fullmatch(value):
-        raise ValueError(f"must be 1 to 64 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+        raise ValueError(f"must be 1 to 64 characters of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
     return value
 
 
 def _key(value: str) -> str:
     if not KEY.fullmatch(value):
-        raise ValueError(f"must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+        raise ValueError(f"must be 1 to 128 characters of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
     return value
 
 
 def _task_id(value: str) -> str:
     if not TASK_ID.fullmatch(value):
-        raise ValueError(f"must be the id of a task, got {shown(value)}")
+        raise ValueError(f"must be a task id, got {shown(value)}")
     return value
 
 
@@ -87,7 +87,7 @@ def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
 
 
 def _expanded(value: object) -> object:
-    """A dependency may be written as no more than the id of the task, or its place in the same batch."""
+    """Expands the short forms of a dependency: the id of a task, or its index in the same batch."""
     if isinstance(value, str):
         return {"task_id": value}
     return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
@@ -103,7 +103,7 @@ def _callable_url(value: str, info: ValidationInfo) -> str:
 
 def _limit_key(value: str) -> str:
     if not LIMIT_KEY.fullmatch(value):
-        raise ValueError(f"must be 1 to 100 characters out of A-Z a-z 0-9 _ . -, got {shown(value)}")
+        raise ValueError(f"must be 1 to 100 characters of A-Z a-z 0-9 _ . -, got {shown(value)}")
     return value
 
 
@@ -125,34 +125,36 @@ LimitKey = Annotated[
 
 
 class Body(BaseModel):
-    """A body: no field that is not known, no value of another kind."""
+    """Base class of bodies: rejects unknown fields and values of the wrong type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Query(BaseModel):
-    """The parameters of a query: texts that are read as what they stand for."""
+    """Base class of query parameters: converts texts to the types of the fields."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class PageQuery(Query):
-    """Which page of a list."""
+    """Page of a list."""
 
-    limit: int = Field(50, ge=1, le=200, description="Items on the page; a page may hold fewer and not be the last.")
-    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+    limit: int = Field(
+        50, ge=1, le=200, description="Maximum items on the page; a page may have fewer and not be the last."
+    )
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the previous page.")
 
 
 class View(BaseModel):
-    """A part of an answer. Every field is always there, null when there is nothing to say."""
+    """Base class of responses. Every field is always present; it is null when it has no value."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class SparseView(BaseModel):
-    """A part that comes by the thousand: fields with nothing to say are left out."""
+    """Base class of responses that repeat by the thousand: fields without a value are omitted."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-NextCursor = Annotated[str | None, Field(description="Where the next page begins; null on the last page.")]
+NextCursor = Annotated[str | None, Field(description="Cursor of the next page; null on the last page.")]

@@ -1,1 +1,1 @@
-"""From the body of a request to tasks that are stored."""
+"""Turns request bodies into stored tasks."""

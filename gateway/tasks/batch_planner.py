@@ -1,5 +1,4 @@
-"""From many submitted tasks to a batch: ids that are the same whenever the same request comes again, and who waits for
-whom."""
+"""Plans batches: derives ids that are the same when a request is repeated, and orders tasks by their dependencies."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from shared.stores.idempotency import task_id
 from shared.stores.queues import Queues, Submitted
 
 Item = dict[str, Any]
-"""What is said of one task."""
+"""The response for one task."""
 MOST_KNOWN = 20
-"""Types that are listed for one task of an unknown type."""
+"""Known types listed in the problem of a single task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ids of a batch and of its tasks, made from one seed."""
+    """The ids of a batch and of its tasks, derived from one seed."""
 
     seed: str
 
@@ -36,16 +35,16 @@ class Identity:
 
     @property
     def then_id(self) -> str:
-        """The id of the task that follows."""
+        """Returns the id of the task that follows the batch."""
         return task_id(self.seed, "then")
 
     def of(self, place: int, name: object) -> str:
-        """The id of a task: by its name, if it has one, so that it may be sent again at another place."""
+        """Returns the id of a task: derived from its name, if any, so that it may be resent at another index."""
         return task_id(self.seed, f"item {name}" if isinstance(name, str) else place)
 
 
 class BatchPlanner:
-    """Begins batches, reads their tasks and stores them."""
+    """Opens batches and stores their tasks."""
 
     def __init__(self, queues: Queues, batches: Batches, task_factory: TaskFactory) -> None:
         self.queues = queues
@@ -53,7 +52,7 @@ class BatchPlanner:
         self.task_factory = task_factory
 
     def open(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> None:
-        """Begins the batch and stores the task that follows it. Raises Refusal when that one cannot be."""
+        """Opens the batch and stores the task that follows it. Raises Refusal when that task cannot be stored."""
         then = self._follow_up(identity, terms, trace_parent) if terms.then else None
         about = BatchTerms(
             name=terms.name or "",
@@ -70,7 +69,7 @@ class BatchPlanner:
                 raise refusal
 
     def _follow_up(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> NewTask:
-        assert terms.then is not None  # noqa: S101  # for mypy: the caller has looked
+        assert terms.then is not None  # noqa: S101  # for mypy: the caller has checked
         try:
             with self.task_factory.checked(terms.then, trace_parent) as task:
                 return replace(task, id=identity.then_id, after_batch=identity.batch_id)
@@ -78,7 +77,7 @@ class BatchPlanner:
             raise _under("then", refusal) from None
 
     def store(self, tasks: Sequence[NewTask]) -> list[Item]:
-        """Stores some tasks, and says what became of each."""
+        """Stores tasks. Returns the outcome of each."""
         with self.task_factory.tracing.storing(len(tasks)):
             stored = self.queues.submit(tasks)
         self.task_factory.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
@@ -94,14 +93,17 @@ def _stored_answer(task: NewTask, stored: Submitted, warnings: Sequence[str]) ->
 
 @dataclass(slots=True)
 class Plan:
-    """The tasks of a request that is here as a whole, in the order in which they can be stored."""
+    """The tasks of a complete request, in the order in which they can be stored."""
 
     tasks: list[tuple[int, NewTask]]
     refused: dict[int, Item]
 
 
 def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None) -> Plan:
-    """Reads all tasks of a request; each by itself is taken or refused. Raises Refusal when there are no types yet."""
+    """Validates all tasks of a request; each is accepted or refused by itself.
+
+    Raises Refusal when no task types are registered yet.
+    """
     names = [value.get("item") if isinstance(value, dict) else None for value in values]
     ids = [identity.of(at, name) for at, name in enumerate(names)]
     places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
@@ -113,7 +115,7 @@ def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_
     for at, value in enumerate(values):
         try:
             if places[ids[at]] != at:
-                raise errors.invalid([errors.field_error(("item",), f"is the name of task {places[ids[at]]} already")])
+                raise errors.invalid([errors.field_error(("item",), f"is already the name of task {places[ids[at]]}")])
             place = BatchPlace(batch_id=batch_id, index=at)
             tasks[at] = intake.task_factory.read(value, trace_parent, ids[at], finder, place, since)
         except Refusal as refusal:
@@ -126,7 +128,7 @@ def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_
 
 
 class _Finder:
-    """Finds the other tasks of a request."""
+    """Finds other tasks of the same request by index or name."""
 
     def __init__(self, ids: Sequence[str], names: Mapping[str, int]) -> None:
         self.ids = ids
@@ -137,10 +139,10 @@ class _Finder:
         self.asked = True
         if isinstance(item, str):
             if item not in self.names:
-                raise ValueError("is the name of no task of this batch")
+                raise ValueError("is not the name of a task of this batch")
             return self.ids[self.names[item]]
         if not 0 <= item < len(self.ids):
-            raise ValueError(f"is no place in this batch, which has {len(self.ids)} tasks, counted from 0")
+            raise ValueError(f"is not an index of this batch: it has {len(self.ids)} tasks, counted from 0")
         return self.ids[item]
 
 
@@ -153,26 +155,26 @@ def _ordered(tasks: Mapping[int, NewTask], places: Mapping[str, int], refused: d
     wrong = dict.fromkeys(left_out, "names a task of this batch that was refused, or depends on one that was")
     for circle in circles(sorted(left_out), needs):
         for turn, at in enumerate(circle):
-            wrong[at] = f"goes in a circle: {_shown(circle, turn)}"
+            wrong[at] = f"is a circular dependency: {_shown(circle, turn)}"
     for at, text in wrong.items():
         refused[at] = {"problem": problem(errors.invalid([errors.field_error(("depends_on",), text)]))}
     return Plan([(at, tasks[at]) for at in order], refused)
 
 
 def _shown(circle: Sequence[int], turn: int, most: int = 11) -> str:
-    """Once around, from the place of this turn back to it."""
+    """Formats a cycle from one of its members back to it."""
     size = len(circle)
     steps = [str(circle[(turn + step) % size]) for step in range(size if size <= most else most - 1)]
     return " → ".join([*steps, *(["…"] if size > most else []), str(circle[turn])])
 
 
 def accepted(items: Iterable[Mapping[str, Any]]) -> int:
-    """How many of them were taken."""
+    """Returns the number of accepted tasks."""
     return sum("problem" not in item for item in items)
 
 
 def problem(refusal: Refusal) -> Item:
-    """A refusal inside of an answer, which may hold thousands of them: of what there is only the beginning."""
+    """Returns the problem of one task, with `known_types` shortened: a response may have thousands of problems."""
     said = {
         "type": refusal.kind.type,
         "title": refusal.kind.title,
@@ -190,7 +192,7 @@ def status(state: TaskState | None) -> str | None:
 
 
 def _under(name: str, refusal: Refusal) -> Refusal:
-    """The same refusal of something that is a member of the body."""
+    """Returns the refusal with its places moved below a member of the body."""
     mistakes = refusal.members.get("errors")
     if not mistakes:
         return refusal

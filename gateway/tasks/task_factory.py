@@ -1,4 +1,4 @@
-"""From a checked body to a task on its way in: the same for one task and for many."""
+"""Creates tasks from request bodies, for single tasks and for batches."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from shared.observability.tracing import Tracing, subject_of
 from shared.stores.queues import Submitted
 
 Find = Callable[[int | str], str]
-"""Gives the id of a task of the same batch, named by its place or its name. Raises ValueError saying why it cannot."""
+"""Returns the id of a task of the same batch by its index or name. Raises ValueError with the reason."""
 
 
 def not_in_a_batch(item: int | str) -> str:
-    """For a task that comes alone."""
-    raise ValueError("names a task of a batch, and this is none: use task_id")
+    """Refuses a reference by index or name from a task outside a batch. Raises ValueError."""
+    raise ValueError("refers to a task of a batch, but this task is not in one: use task_id")
 
 
 class TaskFactory:
-    """Checks what is to be submitted and makes tasks of it."""
+    """Validates submissions and creates tasks from them."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class TaskFactory:
         self.context = context
 
     def queue_of(self, priority: str | None) -> str:
-        """The queue that somebody means by this, also where it is none of today's."""
+        """Returns the queue of a priority; an unknown name is returned unchanged."""
         return str(self.context["priorities"].get(priority or "default", priority))
 
     @contextmanager
     def checked(self, body: NewTaskBody, trace_parent: str | None, find: Find = not_in_a_batch) -> Iterator[NewTask]:
-        """A task to be stored inside, within the span of its submission. Raises Refusal when the data does not fit.
+        """Yields a task to be stored within the span of its submission. Raises Refusal when the data is invalid.
 
-        `find` gives the ids of tasks that it names by their place in a batch.
+        `find` resolves dependencies by index or name in a batch.
         """
         self.type_cache.check(body.type, body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
@@ -69,7 +69,7 @@ class TaskFactory:
     def read(
         self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace, since: float
     ) -> NewTask:
-        """One item of a batch that came at `since`, under its id. Raises Refusal with all that is wrong with it."""
+        """Returns the task of one item of a batch received at `since`. Raises Refusal with all of its mistakes."""
         if not isinstance(value, dict):
             raise errors.invalid(
                 [errors.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
@@ -88,7 +88,7 @@ class TaskFactory:
             return task.with_trace(travelling)
 
     def count(self, *tasks: NewTask) -> None:
-        """These tasks were accepted."""
+        """Counts accepted tasks."""
         for (queue, task_type), number in Counter((task.queue, task.type) for task in tasks).items():
             self.metrics.submitted(queue, task_type, number)
 
@@ -117,13 +117,13 @@ class TaskFactory:
 
 
 def webhook_of(body: WebhookBody) -> Webhook:
-    """Whom to tell, as it is stored."""
+    """Returns the webhook in its stored form."""
     retry = body.retry.model_dump(exclude_none=True) if body.retry else None
     return Webhook(url=body.url, events=tuple(dict.fromkeys(body.events or ())), retry=retry)
 
 
 def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
-    """Why a task was not stored; None when it was, or when the existing one was asked for."""
+    """Returns why a task was not stored; None when it was, or when the existing one was requested."""
     if stored.full:
         return queue_full(task.queue)
     if stored.conflict:
@@ -131,18 +131,18 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
     if stored.missing_parent is not None:
         return no_parent(task, stored.missing_parent)
     if stored.batch_closed:
-        return Refusal(errors.BATCH_STOPPED, "the batch was stopped: it takes no more tasks")
+        return Refusal(errors.BATCH_STOPPED, "the batch was stopped: submit the task in another batch")
     if stored.differs:
         return Refusal(
-            errors.NOT_THE_SAME, f"task {task.id} was sent at this place of the batch before, with other data"
+            errors.NOT_THE_SAME, f"task {task.id} was sent at this index of the batch before, with different data"
         )
     return None
 
 
 def not_unique(task: NewTask, other: Submitted) -> Refusal:
-    """Another task holds the unique key."""
+    """Returns the refusal of a task whose unique_key is held by another."""
     state = f"is {other.state}" if other.state else "has been removed since"
-    hint = "; one that runs already cannot be replaced" if _wants_replacement(task) else ""
+    hint = "; a task that has started cannot be replaced" if _wants_replacement(task) else ""
     return Refusal(
         errors.NOT_UNIQUE,
         f"the unique_key is held by task {other.id}, which {state}{hint}",
@@ -169,7 +169,7 @@ def _unique(body: NewTaskBody) -> Unique | None:
 
 
 def _parents(wanted: Sequence[DependencyBody], find: Find) -> tuple[Parent, ...]:
-    """Raises Refusal for one that cannot be found in the batch."""
+    """Returns the parents of a task. Raises Refusal for one that is not in the batch."""
     parents = []
     for at, each in enumerate(wanted):
         try:
@@ -181,17 +181,17 @@ def _parents(wanted: Sequence[DependencyBody], find: Find) -> tuple[Parent, ...]
 
 
 def no_parent(task: NewTask, missing: str) -> Refusal:
-    """A task that it depends on does not exist."""
+    """Returns the refusal of a task that depends on a missing task."""
     ids = [each.task_id for each in task.parents]
-    text = f"there is no task {missing}: it never existed, or its retention is over"
+    text = f"task {missing} does not exist: it never did, or its retention has ended"
     return errors.invalid([errors.field_error(("depends_on", ids.index(missing)), text)], errors.NO_PARENT)
 
 
 def queue_full(queue: str) -> Refusal:
-    """The queue of a priority takes no more for now."""
+    """Returns the refusal of a task for a full queue."""
     return Refusal(
         errors.QUEUE_FULL,
-        f"the queue of priority {queue} is full of tasks that wait to run now: try again later, or another priority",
+        f"queue {queue} is full of tasks ready to run: try again after Retry-After, or use another priority",
         headers={"Retry-After": str(errors.RETRY_AFTER)},
     )
 

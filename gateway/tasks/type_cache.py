@@ -1,6 +1,6 @@
-"""The task types as the gateway checks against them: what workers published, with a compiled validator each.
+"""Caches the published task types with a compiled validator for each.
 
-During an update workers have different versions of a type: a task is taken when any of them takes it.
+During an update workers have different versions of a type; a task is accepted when any version accepts it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shared.domain.task import WEBHOOK_TYPE
 from shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
 FRESH = 1.0
-"""Seconds for which what was read is believed."""
+"""Seconds for which the cache is not read again."""
 NO_TYPES = "no worker has registered its task types yet: start one (python -m worker)"
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000
-"""Versions that are kept compiled: no update leaves more behind."""
+"""Maximum compiled versions; more than any update leaves behind."""
 _SHOWN = 300
 
 
@@ -38,7 +38,7 @@ class Validator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckedVersion:
-    """A version of a type and the means to check its data."""
+    """A version of a type with its validator."""
 
     type: TaskType
     validator: Validator | None
@@ -46,18 +46,18 @@ class CheckedVersion:
 
 @dataclass(frozen=True, slots=True)
 class CheckedType:
-    """A type with those of its versions that tasks may run under, the newest first."""
+    """A type with its versions that workers offer, newest first."""
 
     offer: Offer
     versions: tuple[CheckedVersion, ...]
 
     def check(self, data: Any) -> None:
-        """Raises Refusal unless a version takes the data; it names each place that does not fit the newest one."""
+        """Raises Refusal unless a version accepts the data, with each mistake under the newest version."""
         usable = [each for each in self.versions if each.validator]
         if not usable:
             raise Refusal(
                 errors.NO_TYPES,
-                f"the schema that workers published for {self.offer.name!r} cannot be used: see the log",
+                f"the schema published for {self.offer.name!r} cannot be compiled: see the log of the gateway",
             )
         if not any(each.validator.is_valid(data) for each in usable if each.validator):
             raise errors.invalid(list(_mistakes(usable[0], data)))
@@ -70,9 +70,9 @@ def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
 
 
 class TypeCache:
-    """The published types, read again about once a second, and once for a request that does not fit what is known.
+    """The published types, refreshed about once a second, and once for a request that fails validation.
 
-    Schemas are compiled when the first task of their type comes.
+    A schema is compiled when the first task of its type is checked.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class TypeCache:
         self.read_at = -FRESH
 
     def check(self, name: str, data: Any, since: float | None = None) -> None:
-        """Raises Refusal when there is no such type, no version of it takes the data, or no worker is to run it.
+        """Raises Refusal when the type is unknown, no version accepts the data, or no worker can run it.
 
-        A caller that checks many tasks says since when it does, by our clock: what was read later than that answers for
-        all that do not fit. A webhook's delivery cannot be submitted: it would be signed as ours.
+        A caller that checks many tasks passes the time `since` when it began, by `clock`; the cache is then refreshed
+        at most once for all of them. Webhook deliveries cannot be submitted, because they are signed as our own.
         """
         self._keep_fresh()
         try:
@@ -108,7 +108,7 @@ class TypeCache:
         if self.refuse_without_worker and found.offer.is_gone(self.types.now):
             raise Refusal(
                 errors.NO_WORKER,
-                f"{absence(found.offer, self.types.now)}: start a worker with it, or unset REFUSE_WITHOUT_WORKER",
+                f"{absence(found.offer, self.types.now)}: start one that offers it, or unset REFUSE_WITHOUT_WORKER",
                 headers={"Retry-After": "5"},
             )
         return found
@@ -126,12 +126,12 @@ class TypeCache:
         return found
 
     def names(self) -> list[str]:
-        """Every known name; that of webhooks' deliveries is not for others."""
+        """Returns all known names except that of webhook deliveries, which is internal."""
         self._keep_fresh()
         return [each for each in self.types.names() if each != WEBHOOK_TYPE]
 
     def offers(self) -> Iterator[tuple[TaskType, Offer]]:
-        """Yields the newest version of every type by name, and who runs it."""
+        """Yields the newest version of every type by name, with its availability."""
         self._keep_fresh()
         for each in self.types.known():
             offer = self.types.find(each.name)
@@ -139,22 +139,22 @@ class TypeCache:
                 yield each, offer
 
     def get(self, name: str) -> TaskType | None:
-        """The newest version of a type as last read, for showing a task."""
+        """Returns the newest version of a type, or None."""
         self._keep_fresh()
         return self.types.newest(name)
 
     def offer(self, name: str) -> Offer | None:
-        """Who runs a type, as last read."""
+        """Returns the availability of a type, or None."""
         self._keep_fresh()
         return self.types.find(name)
 
     def warnings(self, name: str) -> list[str]:
-        """Returns warnings for the submitter of a task of this type, as last read."""
+        """Returns warnings for a submission of this type."""
         offer = self.types.find(name)
         return [absence(offer, self.types.now)] if offer and offer.is_gone(self.types.now) else []
 
     def _keep_fresh(self) -> None:
-        # One thread reads; the others go on with what is known.
+        # One thread refreshes; the others use the cached types.
         if self.clock() - self.read_at >= FRESH and self.lock.acquire(blocking=self.read_at < 0):
             try:
                 if self.clock() - self.read_at >= FRESH:
@@ -179,28 +179,28 @@ class TypeCache:
         known = self.names()
         if not known:
             return Refusal(errors.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
-        unknown = f"{validation_messages.shown(name)} is no task type that a worker offers"
-        detail = f"{unknown}: known are {validation_messages.choices(known)}"
+        unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"
+        detail = f"{unknown}: use one of {validation_messages.choices(known)}"
         return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
 
 
 def _validator(published: TaskType) -> Validator | None:
-    """None for a schema that cannot be compiled.
+    """Compiles a schema. Returns None if that fails.
 
-    Nothing is fetched for a `$ref`, and patterns run in linear time, whatever was published.
+    Never fetches a `$ref`, and matches patterns in linear time.
     """
     try:
         validator: Validator = jsonschema_rs.validator_for(
             dict(published.schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except (ValueError, TypeError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
-        errors.log.exception("the published schema of a task type cannot be used", extra={"type": published.name})
+        errors.log.exception("published schema of a task type cannot be compiled", extra={"type": published.name})
         return None
     return validator
 
 
 def _text(mistake: Any, schema: Mapping[str, Any]) -> str:
-    """What jsonschema-rs says; of alternatives it says only that none fits, and people want to know which there are."""
+    """Returns the message of jsonschema-rs; for alternatives, replaces it by the list of allowed types."""
     if mistake.schema_path and mistake.schema_path[-1] in ("anyOf", "oneOf"):
         kinds = _alternatives(schema, mistake.schema_path)
         if kinds:

@@ -1,4 +1,4 @@
-"""Says in words what is wrong with input: what was expected, and what to change."""
+"""Formats validation errors: what is expected and what to change."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _TEXTS: Mapping[str, str] = {
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, with its article."""
+    """Returns the kind of a JSON value with its article."""
     return _KINDS.get(type(value), "something else")
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
-    """Where each mistake is and what it must be instead."""
+    """Yields the place of each mistake and what is expected there."""
     for item in error.errors(include_url=False):
         yield item["loc"], _text(item, model)
 
@@ -69,14 +69,14 @@ def _text(item: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 def _unknown(name: str, model: type[BaseModel] | None) -> str:
     if model is None:
-        return "is not known here: leave it out"
+        return "is unknown: leave it out"
     known = list(model.model_fields)
     near = difflib.get_close_matches(name[:64], known, 1)
-    return f"is not known here: did you mean {near[0]}?" if near else f"is not known here: known are {', '.join(known)}"
+    return f"is unknown: did you mean {near[0]}?" if near else f"is unknown: use one of {', '.join(known)}"
 
 
 def shown(value: object) -> str:
-    """A piece of the input in a message: scalars as they are, if short, else what kind they are."""
+    """Formats a piece of input for a message: short scalars as they are, anything else by its kind."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int | float):
@@ -87,12 +87,12 @@ def shown(value: object) -> str:
 
 
 def choices(names: Iterable[str]) -> str:
-    """A list of what exists, cut where it would fill a screen."""
+    """Returns names as a list, shortened after 20."""
     listed = list(names)
     return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 
 def either(kinds: Iterable[str]) -> str:
-    """JSON Schema's names of kinds as a choice: "an integer, a number or a string"."""
+    """Formats JSON Schema types as a choice: "an integer, a number or a string"."""
     *first, last = [f"{'an' if kind[0] in 'aio' else 'a'} {kind}" if kind != "null" else kind for kind in kinds]
     return f"{', '.join(first)} or {last}" if first else last

@@ -317,14 +317,14 @@ def test_circles_and_what_hangs_on_them_are_refused_and_the_rest_is_not(gateway:
     assert answer.status_code == 207
     details = [each.get("problem", {}).get("detail") for each in answer.json["items"]]
     assert details == [
-        "depends_on: goes in a circle: 0 → 1 → 0",
-        "depends_on: goes in a circle: 1 → 0 → 1",
-        "depends_on: goes in a circle: 2 → 2",
+        "depends_on: is a circular dependency: 0 → 1 → 0",
+        "depends_on: is a circular dependency: 1 → 0 → 1",
+        "depends_on: is a circular dependency: 2 → 2",
         "depends_on: names a task of this batch that was refused, or depends on one that was",
         None,
         None,
-        "depends_on[0].item: is no place in this batch, which has 9 tasks, counted from 0",
-        "depends_on[0].item: is the name of no task of this batch",
+        "depends_on[0].item: is not an index of this batch: it has 9 tasks, counted from 0",
+        "depends_on[0].item: is not the name of a task of this batch",
         "depends_on: names a task of this batch that was refused, or depends on one that was",
     ]
 
@@ -333,12 +333,12 @@ def test_a_long_circle_is_shown_in_short(gateway: Gateway) -> None:
     answer = submit(gateway, [task(depends_on=[(n + 1) % 500]) for n in range(500)])
     assert (answer.json["accepted"], answer.json["refused"]) == (0, 500)
     shown = answer.json["items"][495]["problem"]["detail"]
-    assert shown == "depends_on: goes in a circle: 495 → 496 → 497 → 498 → 499 → 0 → 1 → 2 → 3 → 4 → … → 495"
+    assert shown == "depends_on: is a circular dependency: 495 → 496 → 497 → 498 → 499 → 0 → 1 → 2 → 3 → 4 → … → 495"
 
 
 def test_two_tasks_of_one_name_are_one_too_many(gateway: Gateway) -> None:
     answer = submit(gateway, [task(item="a"), task(item="a")])
-    assert answer.json["items"][1]["problem"]["detail"] == "item: is the name of task 0 already"
+    assert answer.json["items"][1]["problem"]["detail"] == "item: is already the name of task 0"
 
 
 # --- streams ---

@@ -170,7 +170,7 @@ def test_without_keys_the_document_says_that_none_is_needed(http: FlaskClient) -
 def test_the_page_takes_a_key_where_there_are_keys(guarded: Gateway) -> None:
     page = guarded.http.get("/docs").text
     assert 'id="key" type="password"' in page
-    assert "Takes the scope <code>operate</code>" in page
+    assert "Needs the scope <code>operate</code>" in page
     assert "Authorization: Bearer KEY&#39;" in page
 
 
@@ -192,7 +192,7 @@ def test_a_wrong_key_is_refused_in_the_same_words_whichever_part_is_wrong(make_g
         about = problem(answer, 401, "key-unknown")
         said.add(about["detail"])
         assert wrong[:20] not in answer.text
-    assert said == {"this key is not known here, or its time is over"}
+    assert said == {"invalid or expired API key: request a new one"}
     assert http.get("/tasks", headers={"Authorization": f"bearer  {text} "}).status_code == 200
 
 

@@ -93,7 +93,7 @@ def told(gateway: Gateway, method: str, path: str) -> str:
 def test_what_was_sent_and_not_answered_may_have_been_done_and_what_was_not_sent_has_not(
     frozen: Gateway, method: str, path: str
 ) -> None:
-    assert "may have been done all the same" in told(frozen, method, path)
+    assert "may have taken effect" in told(frozen, method, path)
     # Now it is the breaker that refuses, or a connection that is not there yet.
     assert told(frozen, method, path).endswith("Nothing was changed")
     assert "done" not in told(frozen, "GET", "/tasks")
@@ -123,7 +123,7 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
     monkeypatch.setattr(Queues, "pause", and_then_redis_dies)
     try:
         answer = gateway.http.post("/queues/high/pause", json={"reason": "x"})
-        assert "may have been done all the same" in answer.get_json()["detail"]
+        assert "may have taken effect" in answer.get_json()["detail"]
     finally:
         redis_server.start()
 
