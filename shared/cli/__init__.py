@@ -1,1 +1,1 @@
-"""`taskqueue`, the command line: what the client can do, for people and for scripts."""
+"""`taskqueue`: the command-line interface of the client, for terminals and scripts."""

@@ -1,4 +1,4 @@
-"""`python -m shared.cli`, where the command `taskqueue` is not installed."""
+"""`python -m shared.cli`: runs the CLI where the command `taskqueue` is not installed."""
 
 from __future__ import annotations
 

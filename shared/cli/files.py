@@ -1,4 +1,4 @@
-"""Changes a file that others read and change at the same time: nobody reads half of it, and no change is lost."""
+"""Changes shared files atomically: readers never see a partial file, and concurrent changes are not lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 
 def change_file(path: Path, change: Callable[[str], str], *, make: bool = False) -> None:
-    """Replaces the text by what is made of it, in one step; whose the file is and who may read it stay as they are.
+    """Replaces the text of a file by `change(text)` in one step, keeping owner, group and mode.
 
-    A file that is made here is for its owner alone. An error, also of `change`, leaves all as it was.
+    A new file is readable by its owner only. Any error, also in `change`, leaves the file unchanged. Raises ValueError
+    when owner and group cannot be kept.
     """
     path = path.resolve()
     with _alone(path.parent):
@@ -33,7 +34,7 @@ def change_file(path: Path, change: Callable[[str], str], *, make: bool = False)
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else changes a file in the folder: the folder is locked, since the file itself is replaced."""
+    """Locks the folder of the file; the file itself cannot serve as lock because it is replaced."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -43,7 +44,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _give(handle: int, path: Path, like: os.stat_result) -> None:
-    """Makes a new file belong to whom the old one belongs, so that whoever could read it still can."""
+    """Gives the new file the owner, group and mode of the old one."""
     try:
         mine = os.fstat(handle)
         if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):

@@ -1,4 +1,4 @@
-"""Commands for API keys: they are made and removed where the gateway's settings are, and listed by the gateway."""
+"""Commands for API keys: create and revoke change the gateway's settings; list queries the gateway."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _DAYS = {"h": 1 / 24, "d": 1, "w": 7, "y": 365}
 
 
 def add_commands(group: Any) -> None:
-    """Adds them to the parser."""
-    create = group.add_parser("create", help="make a key; its line is for API_KEYS or a file of keys")
-    create.add_argument("client", help="whose key it is: the name in the log and in the audit record")
+    """Adds the commands to the parser."""
+    create = group.add_parser("create", help="create a key; prints a line for API_KEYS or a key file")
+    create.add_argument("client", help="name of the client in the log and the audit record")
     create.add_argument(
         "scopes", nargs="+", choices=[each.value for each in Scope], metavar="SCOPE", help=", ".join(Scope)
     )
-    create.add_argument("--rate", help="requests in a time, such as 100/s or 1000/m")
-    create.add_argument("--expires", metavar="WHEN", help="after 12h, 90d, 1y, or on 2027-01-31")
-    create.add_argument("--file", metavar="PATH", help="the file of keys to add the line to; else it is printed")
+    create.add_argument("--rate", help="requests per time, such as 100/s or 1000/m")
+    create.add_argument("--expires", metavar="WHEN", help="after 12h, 90d or 1y, or on 2027-01-31")
+    create.add_argument("--file", metavar="PATH", help="key file to add the line to; default: print it")
     create.set_defaults(run=create_key)
-    lists = group.add_parser("list", help="those that the gateway knows, and when each was last used")
+    lists = group.add_parser("list", help="list the keys of the gateway, with last use")
     lists.set_defaults(run=list_keys)
-    revoke = group.add_parser("revoke", help="take a key out of a file of keys")
-    revoke.add_argument("id", help="the first part of the key, between the two _")
+    revoke = group.add_parser("revoke", help="remove a key from a key file")
+    revoke.add_argument("id", help="the part of the key between the two _")
     revoke.add_argument("--file", metavar="PATH", required=True)
     revoke.set_defaults(run=revoke_key)
 
 
 def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """The line goes to a file or to standard output; the key, which nobody can find out later, is said once."""
+    """Creates a key; its line is written to a file or standard output. The key itself is shown only once."""
     expires_at = _moment(wanted.expires) if wanted.expires else None
     key, text = new_key(wanted.client, [Scope(each) for each in wanted.scopes], wanted.rate, expires_at)
     if wanted.file:
@@ -55,10 +55,10 @@ def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.value({"id": key.id, "client": key.client, "key": text, "line": key.line})
     elif wanted.file:
-        print(f"key {key.id} of {key.client} is in {wanted.file}; keep this, it is shown once:", file=sys.stderr)
+        print(f"added key {key.id} of {key.client} to {wanted.file}; save the key, shown only once:", file=sys.stderr)
         print(text)
     else:
-        print(f"the key, shown this once: {text}\nits line, for API_KEYS or a file of keys:", file=sys.stderr)
+        print(f"key, shown only once: {text}\nline for API_KEYS or a key file:", file=sys.stderr)
         print(key.line)
     return 0
 
@@ -70,7 +70,7 @@ def list_keys(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """The gateway notices within a second."""
+    """Removes a key from a key file. The gateway applies the change within a second."""
     path = Path(wanted.file)
 
     def without(text: str) -> str:
@@ -86,7 +86,7 @@ def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def _add(path: Path, line: str) -> None:
-    """Puts a line into a file, which is made if need be. Raises ValueError when what is there is no file of keys."""
+    """Appends a line to a key file and creates the file if needed. Raises ValueError when it is not a key file."""
 
     def extended(text: str) -> str:
         try:
@@ -118,5 +118,5 @@ def _moment(text: str) -> datetime:
         except ValueError:
             raise ValueError(f"expires must be like 12h, 90d, 1y or 2027-01-31, got {text[:40]!r}") from None
     if moment <= now:
-        raise ValueError(f"expires must be in the future, got {text[:40]!r}: the key would open nothing")
+        raise ValueError(f"expires must be in the future, got {text[:40]!r}")
     return moment

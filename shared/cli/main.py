@@ -1,4 +1,4 @@
-"""The command `taskqueue`: reads its arguments, carries one command out, and says in one line what went wrong."""
+"""The command `taskqueue`: parses arguments, runs one command, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from shared.client.client import DEFAULT_URL
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
 _EPILOG = """\
-statuses: 0 done · 1 the task did not complete, or some of many were refused · 2 the command line is wrong ·
-3 refused: nothing was changed · 4 not in time · 5 no gateway answers, or it cannot do it now · 130 Ctrl-C
-(doctor: 0 all is well, 1 something is doubtful, 2 something is wrong)
+exit status: 0 done · 1 the task did not complete, or some tasks were refused · 2 invalid command line ·
+3 refused, nothing was changed · 4 timed out · 5 gateway unreachable or temporarily unavailable · 130 Ctrl-C
+(doctor: 0 ok, 1 warnings, 2 errors)
 
-An API key is taken from TASKQUEUE_API_KEY, where no list of processes shows it.
+The API key is read from TASKQUEUE_API_KEY, so that it is not visible in process lists.
 """
 
 
 class Status(IntEnum):
-    """How the command ends, for scripts."""
+    """Exit statuses of the command."""
 
     DONE = 0
     NOT_COMPLETED = 1
@@ -37,7 +37,7 @@ class Status(IntEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one command; its status."""
+    """Runs one command. Returns its exit status."""
     wanted = parser().parse_args(arguments)
     out = Output(sys.stdout, as_json=wanted.json)
     try:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(wanted.run(client, wanted, out))
     except (ClientError, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
             return Status.DONE
         out.fail(error)
         return status_of(error)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def status_of(error: Exception) -> Status:
-    """The status that stands for an error."""
+    """Returns the exit status of an error."""
     if isinstance(error, NotInTime):
         return Status.NOT_IN_TIME
     if isinstance(error, Unreachable | Unavailable):
@@ -65,16 +65,22 @@ def status_of(error: Exception) -> Status:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Everything that the command knows."""
+    """Returns the parser with all commands."""
     top = argparse.ArgumentParser(
-        prog="taskqueue", description="Submits tasks and looks after them, over a gateway's REST API.", epilog=_EPILOG
+        prog="taskqueue", description="Submits and manages tasks over the REST API of a gateway.", epilog=_EPILOG
     )
     top.formatter_class = argparse.RawDescriptionHelpFormatter
-    top.add_argument("--url", help=f"address of the gateway (else TASKQUEUE_URL, else {DEFAULT_URL})")
-    top.add_argument("--json", action="store_true", help="for programs: JSON, one line for each thing")
-    top.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for one request (10)")
+    top.add_argument("--url", help=f"address of the gateway (default: TASKQUEUE_URL, else {DEFAULT_URL})")
+    top.add_argument("--json", action="store_true", help="print JSON, one object per line")
     top.add_argument(
-        "--patience", type=float, default=10.0, metavar="SECONDS", help="for trying again while nobody answers (10)"
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of one request (default: 10)"
+    )
+    top.add_argument(
+        "--patience",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to retry while the gateway does not answer (default: 10)",
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     tasks.add_commands(commands)

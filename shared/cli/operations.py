@@ -1,4 +1,4 @@
-"""Commands for those who look after the system: dead letters, queues, schedules, locks, doctor."""
+"""Commands for operators: dead letters, queues, schedules, locks, doctor."""
 
 from __future__ import annotations
 
@@ -34,55 +34,55 @@ _LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time"
 
 
 def add_commands(commands: Any) -> None:
-    """Adds them to the parser."""
+    """Adds the commands to the parser."""
     _add_dead_letters(add_group(commands, "dlq", "dead letters: list, retry, delete"))
     _add_queues(add_group(commands, "queues", "queues: list, pause, resume, move-foreign"))
     _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
     _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
-    doctor = commands.add_parser("doctor", help="look at a system from this machine: settings, Redis, workers, …")
+    doctor = commands.add_parser("doctor", help="examine the system from this machine: settings, Redis, workers, …")
     doctor.set_defaults(run=examine)
 
 
 def add_group(commands: Any, name: str, text: str) -> Any:
-    """Where commands that belong together go."""
+    """Adds a group of commands and returns it."""
     group = commands.add_parser(name, help=text)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def _add_dead_letters(group: Any) -> None:
-    lists = group.add_parser("list", help="the latest failure first")
+    lists = group.add_parser("list", help="list dead letters, latest failure first")
     lists.add_argument("--type", dest="task_type")
-    lists.add_argument("--limit", type=int, default=50, help="0: all (50)")
+    lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
     lists.set_defaults(run=list_dead)
     for name, run, text in (
-        ("retry", retry_dead, "send dead letters back to their queues"),
-        ("delete", delete_dead, "remove dead letters for good"),
+        ("retry", retry_dead, "retry dead letters"),
+        ("delete", delete_dead, "delete dead letters; cannot be undone"),
     ):
         one = group.add_parser(name, help=text)
         one.add_argument("ids", nargs="*", metavar="ID")
-        one.add_argument("--all", action="store_true", help="all there are now, or all of --type")
+        one.add_argument("--all", action="store_true", help="all current dead letters, or all of --type")
         one.add_argument("--type", dest="task_type")
         one.set_defaults(run=run)
 
 
 def _add_queues(group: Any) -> None:
-    group.add_parser("list", help="the heaviest first").set_defaults(run=list_queues)
-    pauses = group.add_parser("pause", help="let workers take nothing more from a queue")
+    group.add_parser("list", help="list queues, highest weight first").set_defaults(run=list_queues)
+    pauses = group.add_parser("pause", help="pause a queue: workers claim nothing more from it")
     pauses.add_argument("name")
     pauses.add_argument("--reason", required=True)
     pauses.set_defaults(run=pause_queue)
-    resumes = group.add_parser("resume", help="let workers take from it again")
+    resumes = group.add_parser("resume", help="resume a queue: workers claim from it again")
     resumes.add_argument("name")
     resumes.set_defaults(run=resume_queue)
-    moves = group.add_parser("move-foreign", help="move the jobs that RQ programs put into it to a queue of theirs")
+    moves = group.add_parser("move-foreign", help="move foreign jobs of RQ programs to a queue of RQ")
     moves.add_argument("name")
-    moves.add_argument("--to", required=True, metavar="QUEUE", help="one that an RQ worker serves")
+    moves.add_argument("--to", required=True, metavar="QUEUE", help="a queue that an RQ worker serves")
     moves.set_defaults(run=move_foreign)
 
 
 def _add_schedules(group: Any) -> None:
-    group.add_parser("list", help="by name").set_defaults(run=list_schedules)
-    puts = group.add_parser("put", help="create or change a schedule")
+    group.add_parser("list", help="list schedules by name").set_defaults(run=list_schedules)
+    puts = group.add_parser("put", help="create or replace a schedule")
     puts.add_argument("name")
     puts.add_argument("type")
     puts.add_argument("data", nargs="?", help="as for submit")
@@ -93,25 +93,25 @@ def _add_schedules(group: Any) -> None:
     puts.add_argument("--priority")
     puts.set_defaults(run=put_schedule)
     for name, text in (
-        ("show", "show one"),
-        ("run", "run it now"),
-        ("resume", "let it go on"),
-        ("delete", "remove it"),
+        ("show", "show a schedule"),
+        ("run", "create a task of a schedule now"),
+        ("resume", "resume a schedule"),
+        ("delete", "delete a schedule"),
     ):
         one = group.add_parser(name, help=text)
         one.add_argument("name")
         one.set_defaults(run=change_schedule, change=name)
-    pauses = group.add_parser("pause", help="pause it")
+    pauses = group.add_parser("pause", help="pause a schedule")
     pauses.add_argument("name")
     pauses.add_argument("--reason", required=True)
     pauses.set_defaults(run=pause_schedule)
 
 
 def _add_locks(group: Any) -> None:
-    group.add_parser("list", help="by name").set_defaults(run=list_locks)
-    unlocks = group.add_parser("unlock", help="take a lock from its holder, in an emergency")
+    group.add_parser("list", help="list locks by name").set_defaults(run=list_locks)
+    unlocks = group.add_parser("unlock", help="release a lock by force, in an emergency")
     unlocks.add_argument("name")
-    unlocks.add_argument("--token", required=True, help="of the holder that is meant, as the list shows it")
+    unlocks.add_argument("--token", required=True, help="fencing token of the holder, as shown by list")
     unlocks.add_argument("--reason", required=True)
     unlocks.set_defaults(run=unlock)
 
@@ -134,7 +134,7 @@ def _dead(task: Task) -> dict[str, Any]:
 
 
 def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Each by itself; ends at the first that cannot be sent back. Of all, those whose batch was stopped are left."""
+    """Retries dead letters one by one; stops at the first error. With --all, skips those of a stopped batch."""
     left = 0
     for each in _meant(client, wanted):
         try:
@@ -150,7 +150,7 @@ def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Each by itself; ends at the first that cannot be removed."""
+    """Deletes dead letters one by one; stops at the first error."""
     for each in _meant(client, wanted):
         client.dead_letters.delete(each)
         out.value({"task_id": each, "removed": True}) if out.as_json else out.line(f"{each} removed")
@@ -159,10 +159,10 @@ def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def _meant(client: Client, wanted: argparse.Namespace) -> Iterator[str]:
     if bool(wanted.ids) == wanted.all:
-        raise ValueError("name the dead letters by their ids, or say --all")
+        raise ValueError("which dead letters: give either their ids or --all")
     if wanted.task_type and not wanted.all:
-        raise ValueError("--type goes with --all")
-    # Read to the end first: the list changes under the hands of whoever works on it.
+        raise ValueError("--type needs --all")
+    # Read to the end first, because the actions change the list.
     return iter(wanted.ids or [each.task_id for each in client.dead_letters.find(wanted.task_type)])
 
 
@@ -238,7 +238,7 @@ def unlock(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def examine(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """The doctor reads the settings of this machine, not the gateway's."""
+    """Runs the doctor, which reads the settings of this machine, not those of the gateway."""
     from shared.doctor.__main__ import main
 
     return main(["--json"] if out.as_json else [])

@@ -1,4 +1,4 @@
-"""What the command prints: tables and bars for people, JSON for programs."""
+"""Output of the CLI: tables and progress bars, or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 class Output:
-    """Where it goes, and in which form."""
+    """An output stream with its format."""
 
     def __init__(self, stream: TextIO, *, as_json: bool) -> None:
         self.stream = stream
@@ -26,12 +26,12 @@ class Output:
         self.terminal = stream.isatty() and not as_json
 
     def line(self, text: str) -> None:
-        """For people."""
+        """Prints a line of text; nothing in JSON mode."""
         if not self.as_json:
             print(_one_line(text), file=self.stream, flush=True)
 
     def value(self, value: Any) -> None:
-        """One thing: its fields below each other, or as JSON."""
+        """Prints one object: one field per line, or as JSON."""
         plain = _plain(value)
         if self.as_json:
             print(dump(plain), file=self.stream, flush=True)
@@ -42,7 +42,7 @@ class Output:
                 self.line(f"{name:<{width}}  {_shown(each)}")
 
     def table(self, columns: Mapping[str, str], rows: Iterable[Any]) -> None:
-        """Many things: the named fields in columns, or each as JSON. Comes in pieces, so that a list may be long."""
+        """Prints many objects: the named fields in columns, or each as JSON. Prints in chunks of 200 rows."""
         piece: list[Any] = []
         first = True
         for row in rows:
@@ -59,11 +59,11 @@ class Output:
             self.line("none")
 
     def left_out(self, names: Sequence[str], advice: str) -> None:
-        """What a list could not show, beside the list."""
+        """Reports on standard error which items a list could not show."""
         if names and self.as_json:
             print(dump({"unreadable": names}), file=sys.stderr)
         elif names:
-            print(f"taskqueue: cannot be read, so not shown: {', '.join(map(dump, names))}; {advice}", file=sys.stderr)
+            print(f"taskqueue: unreadable, not shown: {', '.join(map(dump, names))}; {advice}", file=sys.stderr)
 
     def _piece(self, titles: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> None:
         shown = [*([titles] if titles else []), *rows]
@@ -72,7 +72,7 @@ class Output:
             self.line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def progress(self, seen: Task | Batch) -> None:
-        """How far it is: on a terminal one line that changes, else a line for each change."""
+        """Prints progress: on a terminal one line that is updated, otherwise a line per change."""
         if self.as_json:
             self.value(seen)
         elif self.terminal:
@@ -86,7 +86,7 @@ class Output:
             print(file=self.stream)
 
     def fail(self, error: Exception) -> None:
-        """One line that says what went wrong; for programs, the problem document."""
+        """Prints the error on standard error: one line, or in JSON mode the problem document."""
         if self.as_json and isinstance(error, Problem):
             print(dump(error.document), file=sys.stderr)
         else:
@@ -94,7 +94,7 @@ class Output:
 
 
 def bar(seen: Task | Batch) -> str:
-    """A state in one line."""
+    """Returns the state and progress in one line."""
     if isinstance(seen, Batch):
         counts = ", ".join(f"{count} {state}" for state, count in seen.counts.items() if count)
         return f"{_bar(seen.progress)}  {seen.ended} of {seen.total} ended  {counts}"
@@ -108,7 +108,7 @@ def bar(seen: Task | Batch) -> str:
 
 
 def dump(value: Any) -> str:
-    """As JSON, which a terminal may show too."""
+    """Returns JSON that is safe to print on a terminal."""
     return sanitize.plain(json.dumps(value, ensure_ascii=False, default=_unknown))
 
 
@@ -140,5 +140,5 @@ def _shown(value: Any) -> str:
 
 
 def _one_line(value: object) -> str:
-    """Whoever chose the text, it moves no cursor, begins no line and is no order to a terminal."""
+    """Returns text without line breaks and terminal control sequences, whatever its origin."""
     return sanitize.plain(value).translate(_ONE_LINE)

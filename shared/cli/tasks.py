@@ -1,4 +1,4 @@
-"""Commands about tasks: submit, show, watch, list, wait, cancel, batch."""
+"""Commands for tasks: submit, show, watch, list, wait, cancel, batch."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ _TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "priority": "PR
 
 
 def add_commands(commands: Any) -> None:
-    """Adds them to the parser."""
+    """Adds the commands to the parser."""
     _add_submit(commands)
     for name, run, text in (
-        ("show", show, "show a task with every attempt, or a batch"),
+        ("show", show, "show a task with all attempts, or a batch"),
         ("watch", watch, "follow a task or a batch until it has ended"),
     ):
         one = commands.add_parser(name, help=text)
-        one.add_argument("id", help="of a task or a batch")
+        one.add_argument("id", help="id of a task or a batch")
         one.set_defaults(run=run)
 
-    waits = commands.add_parser("wait", help="wait for a task, and print its result")
+    waits = commands.add_parser("wait", help="wait for a task and print its result")
     waits.add_argument("id")
-    waits.add_argument("--for", dest="seconds", type=float, metavar="SECONDS", help="no longer than so (for ever)")
+    waits.add_argument(
+        "--for", dest="seconds", type=float, metavar="SECONDS", help="maximum time to wait (default: unlimited)"
+    )
     waits.set_defaults(run=wait)
 
-    lists = commands.add_parser("list", help="list tasks, the newest first")
+    lists = commands.add_parser("list", help="list tasks, newest first")
     lists.add_argument("--status", choices=[each.value for each in TaskState])
     lists.add_argument("--type", dest="task_type")
     lists.add_argument("--priority")
     lists.add_argument("--tag")
-    lists.add_argument("--limit", type=int, default=50, help="0: all (50)")
+    lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
     lists.set_defaults(run=list_tasks)
 
     cancels = commands.add_parser("cancel", help="cancel tasks")
@@ -48,45 +50,51 @@ def add_commands(commands: Any) -> None:
     cancels.add_argument("--reason", default="cancelled on the command line")
     cancels.set_defaults(run=cancel)
 
-    batches = commands.add_parser("batch", help="send a file of tasks, one JSON object a line, as a batch")
-    batches.add_argument("file", type=str, help="- is standard input")
+    batches = commands.add_parser("batch", help="submit a file of tasks as a batch, one JSON object per line")
+    batches.add_argument("file", type=str, help="path of the file; - reads standard input")
     batches.add_argument("--name")
     batches.add_argument("--max-running", type=int)
     batches.add_argument("--stop-on-error", type=int, metavar="FAILURES")
-    batches.add_argument("--idempotency-key", help="to send the same file again without storing anything twice")
-    batches.add_argument("--watch", action="store_true", help="follow it until all its tasks have ended")
+    batches.add_argument("--idempotency-key", help="makes resending the file store nothing twice")
+    batches.add_argument("--watch", action="store_true", help="follow the batch until all its tasks have ended")
     batches.set_defaults(run=batch)
 
 
 def _add_submit(commands: Any) -> None:
     submits = commands.add_parser("submit", help="submit a task")
-    submits.add_argument("type", help="a type that a worker serves; a wrong one is answered with those there are")
-    submits.add_argument("data", nargs="?", help="JSON; what is none is taken as text; - reads standard input")
-    submits.add_argument("--priority", help="a queue: critical, high, normal, low, unless yours are others")
-    submits.add_argument("--delay", type=float, metavar="SECONDS", help="run it so much later")
+    submits.add_argument("type", help="task type; the error for an unknown one lists the known ones")
+    submits.add_argument("data", nargs="?", help="JSON, or any other text as a string; - reads standard input")
+    submits.add_argument("--priority", help="name of a queue; by default critical, high, normal or low")
+    submits.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run")
     submits.add_argument(
-        "--run-at", type=datetime.fromisoformat, metavar="MOMENT", help="run it then: 2030-01-31T12:00:00Z"
-    )
-    submits.add_argument("--expires-in", type=float, metavar="SECONDS", help="not begun by then, it expires")
-    submits.add_argument("--time-limit", type=float, metavar="SECONDS", help="of one attempt")
-    submits.add_argument("--max-retries", type=int, metavar="N", help="before it is a dead letter")
-    submits.add_argument("--tag", action="append", dest="tags", metavar="TAG", help="to find it by; may be repeated")
-    submits.add_argument("--unique-key", metavar="KEY", help="no other task of its type with this key meanwhile")
-    submits.add_argument(
-        "--on-conflict", choices=["refuse", "existing", "replace"], help="what to do where there is one"
+        "--run-at", type=datetime.fromisoformat, metavar="TIME", help="earliest start, such as 2030-01-31T12:00:00Z"
     )
     submits.add_argument(
-        "--after", action="append", dest="depends_on", metavar="TASK", help="which must complete first"
+        "--expires-in", type=float, metavar="SECONDS", help="seconds after which it expires if not started"
     )
-    submits.add_argument("--limit-key", metavar="KEY", help="count it under the limit of this key")
-    submits.add_argument("--fair-key", metavar="TENANT", help="whose it is: tenants take turns")
-    submits.add_argument("--idempotency-key", metavar="KEY", help="to send it again without storing it twice")
-    submits.add_argument("--watch", action="store_true", help="follow it until it has ended")
+    submits.add_argument("--time-limit", type=float, metavar="SECONDS", help="time limit of one attempt")
+    submits.add_argument("--max-retries", type=int, metavar="N", help="retries before it becomes a dead letter")
+    submits.add_argument("--tag", action="append", dest="tags", metavar="TAG", help="tag to filter by; may be repeated")
+    submits.add_argument("--unique-key", metavar="KEY", help="allow one task of the type with this key at a time")
+    submits.add_argument(
+        "--on-conflict", choices=["refuse", "existing", "replace"], help="action when another task holds the key"
+    )
+    submits.add_argument(
+        "--after",
+        action="append",
+        dest="depends_on",
+        metavar="TASK",
+        help="task that must complete first; may be repeated",
+    )
+    submits.add_argument("--limit-key", metavar="KEY", help="apply the limit of this key")
+    submits.add_argument("--fair-key", metavar="TENANT", help="tenant of the task; tenants take turns")
+    submits.add_argument("--idempotency-key", metavar="KEY", help="makes resending the task store nothing twice")
+    submits.add_argument("--watch", action="store_true", help="follow the task until it has ended")
     submits.set_defaults(run=submit)
 
 
 def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Prints the id of the new task."""
+    """Submits a task and prints its id."""
     options: Options = {
         "priority": wanted.priority,
         "delay": wanted.delay,
@@ -111,7 +119,7 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Everything on record."""
+    """Prints the whole record of a task or a batch."""
     try:
         out.value(client.get(wanted.id))
     except NotFound:
@@ -120,7 +128,7 @@ def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def watch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Status 1 when a task, or any of a batch, does not complete."""
+    """Follows a task or a batch. Returns 1 when the task, or any of the batch, does not complete."""
     return _follow(client, wanted.id, out)
 
 
@@ -144,13 +152,13 @@ def _states(client: Client, name: str) -> Iterator[Task | Batch]:
 
 
 def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Prints the result as JSON; an end other than completed is an error."""
+    """Prints the result as JSON. Raises TaskFailed when the task ended in another state than completed."""
     print(dump(client.result(wanted.id, wanted.seconds)), file=out.stream)
     return 0
 
 
 def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """The newest first."""
+    """Lists tasks, newest first."""
     found = client.tasks(status=wanted.status, task_type=wanted.task_type, priority=wanted.priority, tag=wanted.tag)
     wanted_ones = islice(found, wanted.limit or None)
     out.table(_TASKS, wanted_ones if out.as_json else map(_task, wanted_ones))
@@ -158,12 +166,12 @@ def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def _task(task: Task) -> dict[str, Any]:
-    """A record that cannot be read says so where its state would be, as in the dashboard."""
+    """Returns a row of the list; a corrupt record has status `broken`, as in the dashboard."""
     return {**asdict(task), "status": "broken" if task.corrupt else task.status}
 
 
 def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """One after the other; ends at the first that cannot be cancelled."""
+    """Cancels tasks one by one; stops at the first error."""
     for each in wanted.ids:
         done = client.cancel(each, wanted.reason)
         out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
@@ -171,7 +179,7 @@ def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def batch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Sends line by line; says which were refused. Status 1 when some were."""
+    """Submits a batch and prints refused lines. Returns 1 when any was refused."""
     with _open(wanted.file) as lines:
         feed = client.batch(
             _read_tasks(lines),
@@ -204,14 +212,14 @@ def _read_tasks(lines: IO[str]) -> Iterator[dict[str, Any]]:
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"line {number} is no JSON: {error}") from None
+            raise ValueError(f"line {number} is not JSON: {error}") from None
         if not isinstance(value, dict):
             raise ValueError(f'line {number} must be a JSON object such as {{"type": "process", "data": 1}}')
         yield value
 
 
 def read_data(given: str | None) -> Any:
-    """What is meant as data."""
+    """Returns the data of an argument: JSON, text, or standard input for `-`."""
     text = sys.stdin.read() if given == "-" else given
     if text is None:
         return None

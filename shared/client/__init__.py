@@ -1,4 +1,4 @@
-"""A client for programs that submit tasks and look at them.
+"""The Python client: submits tasks, reads their state and waits for results.
 
 from shared.client import Client
 

@@ -1,4 +1,4 @@
-"""What a gateway answers, as values with types. A field that a newer gateway adds is passed over."""
+"""Typed values for the responses of a gateway. Fields added by a newer gateway are ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A task that is kept. `existing`: it was there already, under the same unique_key."""
+    """An accepted task. `existing`: it existed before, under the same unique_key."""
 
     task_id: str
     status: TaskState
@@ -30,7 +30,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a task is now."""
+    """The current state of a task."""
 
     task_id: str
     status: TaskState
@@ -38,7 +38,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Why an attempt did not succeed."""
+    """The error of an attempt."""
 
     type: str
     message: str
@@ -48,7 +48,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a task ended."""
+    """The end of a task with its result or error."""
 
     task_id: str
     status: TaskState
@@ -58,7 +58,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a running handler says it is."""
+    """Progress as reported by the running handler."""
 
     fraction: float
     message: str
@@ -84,7 +84,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task as lists show it."""
+    """A task in list form."""
 
     task_id: str
     type: str
@@ -106,7 +106,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """A task that had to end first, and which end."""
+    """A parent of a task and the required end."""
 
     task_id: str
     on: str
@@ -114,7 +114,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail(Task):
-    """A task with everything on record."""
+    """A task with its whole record."""
 
     data: Any = None
     result: Any = None
@@ -135,7 +135,7 @@ class TaskDetail(Task):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """What became of one task of a batch: it is kept under `task_id`, or refused for `problem`."""
+    """The outcome of one task of a batch: accepted with `task_id`, or refused with `problem`."""
 
     index: int
     task_id: str | None = None
@@ -149,7 +149,7 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch at a glance; `status` is receiving, running or ended."""
+    """A batch with its progress and counts; `status` is receiving, running or ended."""
 
     batch_id: str
     name: str
@@ -171,7 +171,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue at a glance."""
+    """A queue with its counts."""
 
     name: str
     weight: int
@@ -189,7 +189,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A schedule and how it fares."""
+    """A schedule with its due times and counts."""
 
     name: str
     type: str
@@ -221,7 +221,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """A lock of housekeeping as it is now."""
+    """The current state of a lock; `remaining_time` is in milliseconds."""
 
     name: str
     lock_key: str
@@ -235,7 +235,7 @@ class Lock:
 
 
 def read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """A value out of an answer."""
+    """Returns a value of type `kind` from a response."""
     known = {_snake(name): value for name, value in document.items()}
     hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
     return kind(**{name: _value(hint, known[name]) for name, hint in hints.items() if name in known})
@@ -262,5 +262,5 @@ def _value(hint: Any, value: Any) -> Any:
 
 
 def _snake(name: str) -> str:
-    """Locks are shown with fencingToken and the like."""
+    """Converts camel case, which the API uses for locks, to snake case."""
     return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f"_{found[1].lower()}", name)

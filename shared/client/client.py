@@ -1,4 +1,4 @@
-"""The client of a gateway: tasks by HTTP, with types, time limits, and retries that never store twice."""
+"""The client of a gateway: typed, with time limits, and with retries that never store a task twice."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from shared.domain.task import TaskState
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0
-"""Seconds for which a gateway lets a request wait for a result."""
+"""Maximum seconds for which a gateway lets a request wait for a result."""
 _KEY = re.compile(r"[!-~]*")
-"""What a header can hold of a key: no spaces, no line ends, nothing beyond ASCII."""
+"""Characters of a key that a header can hold: printable ASCII without spaces."""
 
 
 class Client:
-    """Talks to the gateway at `url` (else TASKQUEUE_URL, else localhost:8000). May be used by several threads.
+    """A client of the gateway at `url` (else TASKQUEUE_URL, else http://localhost:8000). Thread-safe.
 
-    `api_key` (else TASKQUEUE_API_KEY) is sent with every request, where the gateway asks for one.
+    `api_key` (else TASKQUEUE_API_KEY) is sent with every request; needed if the gateway requires a key.
 
-    A gateway that is away is tried again, where that is safe, for `patience` seconds: 2 for `submit` and other single
-    requests, 30 for what takes its time anyway (`batch`, `wait`, `result`, `watch`), unless one is given for all.
-    A connection is made within 2 seconds; once there is one, the answer may take `timeout` seconds.
+    Requests that are safe to repeat are retried for `patience` seconds while the gateway is unavailable. The default is
+    2 for `submit` and other single requests, and 30 for `batch`, `wait`, `result` and `watch`. Connecting may take 2
+    seconds, and then the response `timeout` seconds. Raises ValueError for an invalid URL or API key.
     """
 
     def __init__(
@@ -54,10 +54,8 @@ class Client:
         address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
         key = (api_key or os.environ.get("TASKQUEUE_API_KEY") or "").strip()
         if not _KEY.fullmatch(key):
-            # In words of our own: those of http.client quote the whole of it.
-            raise ValueError(
-                "the API key holds a space, a line end or a letter that no key has: was it copied together with more?"
-            )
+            # Checked here because the error of http.client quotes the whole key.
+            raise ValueError("the API key has a space, a line break or a non-ASCII character: copy the key alone")
         sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         self.transport = Transport(
             address, timeout=timeout, patience=patience, headers=sent, tls=tls, sleep=sleep, clock=clock
@@ -77,7 +75,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes all idle connections."""
         self.transport.close()
 
     # --- sending ---
@@ -85,9 +83,9 @@ class Client:
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Accepted:
-        """Submits a task. When this has returned, the task is kept.
+        """Submits a task. Returns when the task is stored. Raises Problem or Unreachable.
 
-        An Idempotency-Key is made where none is given, so that trying again after a lost answer stores nothing twice.
+        Without `idempotency_key` a random one is used, so that a retry after a lost response stores nothing twice.
         """
         body = {"type": task_type, "data": data, **plain(options)}
         headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
@@ -104,11 +102,11 @@ class Client:
         then: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchFeed:
-        """Sends many tasks, and gives what became of each, in their order.
+        """Submits many tasks. Returns a feed with the outcome of each, in order.
 
-        A list (any sequence) is sent when this returns. Anything else makes its tasks while the result is iterated over
-        (or `drain` is called): memory stays flat, and nothing is sent before. Tasks are made by `new_task`; one may
-        depend on another by its place or name when that one comes before it.
+        A sequence is sent before this returns. Any other iterable is consumed while the feed is iterated over, or when
+        `drain` is called: memory use stays constant, and nothing is sent before. Create tasks with `new_task`; a task
+        may depend on an earlier one by index or name.
         """
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
         return BatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4())).send(tasks)
@@ -116,7 +114,7 @@ class Client:
     # --- looking ---
 
     def get(self, task_id: str) -> TaskDetail:
-        """A task with everything on record. Raises NotFound."""
+        """Returns a task with its whole record. Raises NotFound."""
         return read(TaskDetail, self.transport.ask("GET", _path(task_id)).document)
 
     def tasks(
@@ -129,7 +127,7 @@ class Client:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Iterator[Task]:
-        """All tasks that match, the newest first, read page by page."""
+        """Returns all matching tasks, newest first, read page by page."""
         query = {
             "status": status,
             "type": task_type,
@@ -143,7 +141,7 @@ class Client:
     # --- waiting ---
 
     def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
-        """How the task ended, waiting for that, for ever if no `timeout` is given. Raises NotInTime, or NotFound."""
+        """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
         clock = self.transport.clock
         seconds = plain({"timeout": timeout}).get("timeout")
         end = None if seconds is None else clock() + seconds
@@ -157,26 +155,26 @@ class Client:
                 return read(Ended, answer.document)
             if end is not None and clock() >= end:
                 raise NotInTime(f"task {task_id} has not ended within {seconds:g} s: it is {answer.document['status']}")
-            # When too many wait already, the gateway answers at once.
+            # The gateway responds at once when too many requests wait.
             if clock() - begun < left / 2:
                 self.transport.sleep(min(1.0, left))
 
     def watch(self, task_id: str) -> Iterator[Task]:
-        """The task as it is now, and again at each change of its state or progress, until it has ended.
+        """Yields the current task, and again after each change of state or progress, until it has ended.
 
-        A connection that is cut is made again. Raises NotFound.
+        Reconnects when the connection is lost. Raises NotFound.
         """
         return watch(self.transport, f"{_path(task_id)}/events", Task)
 
     def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
-        """What the task's handler returned, waiting for it. Raises TaskFailed when it ended otherwise, or NotInTime."""
+        """Waits for a task and returns its result. Raises TaskFailed if it did not complete, or NotInTime."""
         ended = self.wait(task_id, timeout)
         if ended.status is not TaskState.COMPLETED:
             raise TaskFailed(ended)
         return ended.result
 
     def cancel(self, task_id: str, reason: str | None = None) -> Status:
-        """Cancels a task: a waiting one at once, a running one by stopping it. Raises Conflict when it has ended."""
+        """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
         answer = self.transport.ask("DELETE", _path(task_id), query={"reason": reason}, repeatable=False)
         return read(Status, answer.document)
 

@@ -1,10 +1,9 @@
-"""A batch on its way: its tasks leave as lines while the answers to earlier ones are read, and nothing grows.
+"""Sends a batch as a stream of lines and reads the responses meanwhile, in constant memory.
 
-Whoever sends all before reading needs memory for every answer, or makes the gateway need it. This holds only what has
-no answer yet, `WINDOW` lines at most, and sends while there is nothing to read. Tasks are made in the thread of the
-caller, as a cursor of a database may be used in no other; a thread beside it lets lines leave while the next is made.
-When the connection is cut it goes on from the first task without an answer, under the same Idempotency-Key, so nothing
-is stored twice.
+Only tasks without a response are kept, at most `WINDOW` lines; lines are sent while there is nothing to read. Tasks are
+produced in the caller's thread, because a database cursor may not be used in another; a second thread sends lines while
+the next task is produced. After a lost connection, sending resumes at the first task without a response, under the same
+Idempotency-Key, so nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from shared.client.sending import Sending
 from shared.client.transport import LOST, Transport, may_pass, opened, read_document
 
 WINDOW = 4000
-"""Tasks sent and not answered."""
+"""Maximum tasks sent without a response."""
 PIECE = 64 << 10
-"""Bytes of lines that leave together."""
+"""Bytes of lines that are sent together."""
 GATHER = 0.002
-"""Seconds after which lines leave without waiting for more: those that are made slowly leave one by one."""
+"""Seconds after which lines are sent without waiting for more."""
 LINES = "application/x-ndjson"
 _READ = 1 << 16
 
 
 class BatchFeed(Sending):
-    """A batch that is sent, at once or by iterating over it: gives what became of each task, in their order.
+    """A batch that is sent at once or while iterated over; yields the outcome of each task, in order.
 
-    `batch_id` is known from the first answer on; `accepted` and `refused` count as it goes. When what makes the tasks
-    raises, those before it are kept, the batch is closed with them, and then the error is raised, with a note of that.
+    `batch_id` is set from the first response on; `accepted` and `refused` count outcomes. When the iterable of tasks
+    raises, the tasks before are kept and the batch is closed; then the error is raised with a note.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class BatchFeed(Sending):
 
     def results(self) -> Iterator[BatchItem]:
         self._patience.renew()
-        # Begun here: it refers to this object, and one that is dropped unsent should be gone at once, and say so.
+        # Created here because it refers to this object: an unsent feed must be freed, and warn, immediately.
         self._lines = self._made(self._tasks)
         while not self.complete:
             self._wait_for_a_line()
@@ -82,21 +81,21 @@ class BatchFeed(Sending):
             raise self._with_batch(self._broken)
 
     def _wait_for_a_line(self) -> None:
-        # A stream on which nothing comes is cut; what makes the tasks may take longer than that.
+        # The gateway aborts a silent stream, and the iterable of tasks may be slower than that.
         if not self._unsent:
             self._unsent.extend(islice(self._lines, 1))
         if self._broken and not self._unsent and self.batch_id is None:
             raise self._broken
 
     def _go_back(self, lost: Exception, wait: float | None) -> None:
-        """To the first task without an answer, after a pause; raises what went wrong when there is no time for one."""
+        """Returns to the first task without a response, after a pause. Raises the error when patience is used up."""
         self._unsent.extendleft(reversed(self._unanswered))
         self._unanswered.clear()
         if not self._patience.pause(wait):
             error = lost if isinstance(lost, Problem) else self.transport.unreachable(lost)
             error.add_note(
-                f"{self.accepted} tasks of this batch were accepted before; sent again with "
-                f"idempotency_key={self.key!r}, in full, none is stored twice"
+                f"{self.accepted} tasks of this batch were accepted before; resend the whole batch with "
+                f"idempotency_key={self.key!r} to store none twice"
             )
             raise error from lost
 
@@ -111,8 +110,8 @@ class BatchFeed(Sending):
 
     def _with_batch(self, error: Exception) -> Exception:
         error.add_note(
-            f"batch {self.batch_id} was closed with the {self.accepted} tasks that were accepted before this; sent "
-            f"again with idempotency_key={self.key!r}, in full, it goes on behind them"
+            f"batch {self.batch_id} was closed with the {self.accepted} tasks accepted before this error; resend the "
+            f"whole batch with idempotency_key={self.key!r} to continue after them"
         )
         return error
 
@@ -132,7 +131,7 @@ class BatchFeed(Sending):
             connection.close()
 
     def _converse(self, outbox: _Outbox, response: HTTPResponse, more: bool) -> Iterator[BatchItem]:
-        # Read below http.client, which would wait for the next chunk as soon as it has this one.
+        # Bypasses http.client, which would wait for the next chunk after reading this one.
         source, chunks, rest = response.fp, _Chunks(response.chunked), b""
         buffered = _buffered(outbox.sock, source)
         while not self.complete:
@@ -156,7 +155,7 @@ class BatchFeed(Sending):
         connection.send(_chunk(self._head))
 
     def _send(self, outbox: _Outbox) -> bool:
-        """Sends the next lines, many when they are made quickly; whether there may be more."""
+        """Sends the next lines, several when they are produced quickly. Returns whether there may be more."""
         size, until = 0, time.monotonic() + GATHER
         while size < PIECE and (not size or time.monotonic() < until):
             line = self._unsent.popleft() if self._unsent else next(self._lines, None)
@@ -183,9 +182,9 @@ class BatchFeed(Sending):
 
 
 class _Outbox:
-    """Lines on their way out of one connection: they leave together, or after `GATHER` from a thread of its own.
+    """Buffers lines for one connection and sends them together, or after `GATHER` seconds from its own thread.
 
-    That thread sends only what was added and not flushed, so outside `add` and `flush` the socket is the caller's.
+    That thread sends only lines that were added and not flushed; otherwise the socket belongs to the caller.
     """
 
     def __init__(self, sock: Any) -> None:
@@ -208,7 +207,7 @@ class _Outbox:
         self._thread.join()
 
     def add(self, line: bytes) -> None:
-        """The next one may take its time to be made."""
+        """Adds a line; it is sent after `GATHER` seconds even if no other follows."""
         with self._changed:
             if not self._lines:
                 self._due = time.monotonic() + GATHER
@@ -216,7 +215,7 @@ class _Outbox:
             self._lines.append(line)
 
     def flush(self) -> bool:
-        """All leaves now; False when it was refused before all of it was read: why is in the answer."""
+        """Sends all lines. Returns False when the gateway refused the stream early; the response has the reason."""
         with self._changed:
             self._leave()
         if self._lost is None:
@@ -226,7 +225,7 @@ class _Outbox:
         raise self._lost
 
     def end(self) -> bool:
-        """Ends the request; there is no more."""
+        """Ends the request. Returns False."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.sock.sendall(_chunk(b""))
         return False
@@ -258,7 +257,7 @@ def _readable(sock: Any) -> bool:
 
 
 def _buffered(sock: Any, source: BufferedReader) -> bool:
-    """Whether something came together with the headers, and waits where the socket does not know of it."""
+    """Returns whether data that arrived with the headers is buffered, which polling the socket does not show."""
     timeout = sock.gettimeout()
     sock.settimeout(0)
     try:
@@ -270,7 +269,7 @@ def _buffered(sock: Any, source: BufferedReader) -> bool:
 
 
 class _Chunks:
-    """What a body in chunks holds, from whatever has come of it."""
+    """Decodes a chunked body incrementally."""
 
     def __init__(self, chunked: bool) -> None:
         self.chunked = chunked
@@ -296,11 +295,11 @@ class _Chunks:
 
 
 def _size(line: bytes) -> int:
-    """Of the chunk that begins; the line is empty at the end of one."""
+    """Returns the size of the next chunk; 0 for the empty line after a chunk."""
     try:
         return int(line.partition(b";")[0], 16) if line else 0
     except ValueError:
-        raise HTTPException("the chunks of the answer cannot be read") from None
+        raise HTTPException("the chunks of the response cannot be read") from None
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

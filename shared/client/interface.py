@@ -1,4 +1,4 @@
-"""What a client of a gateway and the local mode have in common: code that is written for this runs on both."""
+"""The interface shared by the client of a gateway and the local mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.domain.task import TaskState
 
 
 class SentBatch(Protocol):
-    """A batch on its way."""
+    """A batch that is being sent."""
 
     @property
     def accepted(self) -> int: ...
@@ -28,7 +28,7 @@ class SentBatch(Protocol):
 
 
 class TaskClient(Protocol):
-    """Submits tasks and waits for them; what each method does is said at `Client`."""
+    """Submits tasks and waits for them; `Client` documents the methods."""
 
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]

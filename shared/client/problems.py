@@ -1,4 +1,4 @@
-"""What a client raises: each error says what happened in words that its reader can act on."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class ClientError(TaskQueueError):
-    """Task Queue could not do what was asked."""
+    """A call of the client failed."""
 
 
 class Unreachable(ClientError):
-    """No gateway answers, and trying again for as long as the client may did not help."""
+    """No gateway answers, and retries for the client's patience did not help."""
 
 
 class NoGateway(Unreachable):
-    """Something answers, but no gateway of Task Queue."""
+    """The server at this address is not a gateway of Task Queue."""
 
     def __init__(self, answer: str) -> None:
-        super().__init__(f"what answers at this address is no gateway ({answer}): is the address right?")
+        super().__init__(f"the server at this address is not a gateway ({answer}): check the address")
 
 
 class NotInTime(ClientError):
-    """What was waited for did not happen in time."""
+    """The time limit of a wait was exceeded."""
 
 
 class TaskFailed(ClientError):
-    """The task ended, but not as completed; `ended` says how."""
+    """The task ended in another state than completed; `ended` has the details."""
 
     def __init__(self, ended: Ended) -> None:
         why = f": {ended.error.type}: {ended.error.message}" if ended.error else ""
@@ -53,35 +53,35 @@ class Problem(ClientError):
 
     @property
     def errors(self) -> list[Mapping[str, Any]]:
-        """Every field that is wrong, when fields are."""
+        """Returns the invalid fields, if any."""
         return list(self.document.get("errors") or ())
 
 
 class NotFound(Problem):
-    """There is no such task, batch, queue, schedule or lock (404)."""
+    """The task, batch, queue, schedule or lock does not exist (404)."""
 
 
 class Conflict(Problem):
-    """What is there already does not allow it (409)."""
+    """The current state does not allow the request (409)."""
 
 
 class NotAllowed(Problem):
-    """The API key is missing or not known (401), or is not for this (403)."""
+    """The API key is missing or invalid (401), or lacks the scope (403)."""
 
 
 class Refused(Problem):
-    """What was sent is wrong, and would be refused again (400, 413, 415, 422)."""
+    """The request is invalid; repeating it does not help (400, 413, 415, 422)."""
 
 
 class Unavailable(Problem):
-    """It cannot be done now, but may be later (429, 503)."""
+    """The request cannot be served now, but may be later (429, 503)."""
 
 
 _KINDS = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 409: Conflict, 429: Unavailable, 503: Unavailable}
 
 
 def problem(status: int, body: bytes | Mapping[str, Any], location: str | None = None) -> Problem:
-    """The error that an answer stands for; also when a proxy on the way answered, in words of its own."""
+    """Returns the exception for a response, including one from a proxy that is not a problem document."""
     if location and 300 <= status < 400:
         body = {"title": f"HTTP {status}", "detail": f"redirected to {location}: use the address of the gateway itself"}
     document = body if isinstance(body, Mapping) else _read(status, body)

@@ -1,4 +1,4 @@
-"""What a client does with batches, dead letters, queues, schedules and locks."""
+"""The parts of the client for batches, dead letters, queues, schedules and locks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PAGE = 200
 
 
 class Pages(Iterator[T]):
-    """All items of a list, page by page as they are wanted.
+    """Iterates over all items of a list and fetches pages as needed.
 
-    `unreadable` has, as far as the list was read, the names of items whose records the gateway cannot read.
+    `unreadable` has the names of items on the pages read so far whose records the gateway cannot read.
     """
 
     def __init__(self, transport: Transport, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class Pages(Iterator[T]):
 
 
 class Resource:
-    """A part of the interface."""
+    """Base class of the parts of the client."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -56,49 +56,49 @@ class Resource:
         return read(kind, self.transport.ask(method, path, **request).document)
 
     def _all(self, kind: type[T], path: str) -> list[T]:
-        """A list that is always one page."""
+        """Returns the items of a list that has a single page."""
         return [read(kind, each) for each in self.transport.ask("GET", path).document["items"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A task in its place in a batch; none when its record is gone."""
+    """A task of a batch; None when its record is removed."""
 
     task: Task | None
 
 
 class Batches(Resource):
-    """Tasks that were sent together."""
+    """Batches."""
 
     def __iter__(self) -> Iterator[Batch]:
-        """The newest first."""
+        """Iterates over all batches, newest first."""
         return Pages(self.transport, "/batches", Batch)
 
     def get(self, batch_id: str) -> Batch:
-        """One batch. Raises NotFound."""
+        """Returns a batch. Raises NotFound."""
         return self._ask(Batch, "GET", f"/batches/{quote(batch_id, safe='')}")
 
     def tasks(self, batch_id: str, status: TaskState | str | None = None) -> Iterator[Task]:
-        """Its tasks in their order, without those whose records are gone."""
+        """Returns the tasks of a batch in order, without those whose records are removed."""
         path, query = f"/batches/{quote(batch_id, safe='')}/tasks", {"status": status}
         found = Pages(self.transport, path, _Place, query)
         return (each.task for each in found if each.task is not None)
 
     def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
-        """None of its tasks starts from here on."""
+        """Cancels all tasks of a batch: no more of them start."""
         path = f"/batches/{quote(batch_id, safe='')}"
         return self._ask(Batch, "DELETE", path, query={"reason": reason}, repeatable=False)
 
     def retry(self, batch_id: str) -> Batch:
-        """Sends all its dead letters back."""
+        """Retries all dead letters of a batch."""
         return self._ask(Batch, "POST", f"/batches/{quote(batch_id, safe='')}/retry", repeatable=False)
 
     def watch(self, batch_id: str) -> Iterator[Batch]:
-        """The batch as it is now, and again at each change, until all its tasks have ended. Raises NotFound."""
+        """Yields the current batch, and again after each change, until all its tasks have ended. Raises NotFound."""
         return watch(self.transport, f"/batches/{quote(batch_id, safe='')}/events", Batch)
 
     def wait(self, batch_id: str, timeout: float | None = None) -> Batch:
-        """The batch when all its tasks have ended. Raises NotInTime."""
+        """Waits until all tasks of a batch have ended; `timeout` in seconds. Raises NotInTime or NotFound."""
         clock = self.transport.clock
         end = None if timeout is None else clock() + timeout
         pause = 0.05
@@ -112,55 +112,55 @@ class Batches(Resource):
 
 
 class DeadLetters(Resource):
-    """Tasks that failed for good."""
+    """Dead letters."""
 
     def __iter__(self) -> Iterator[Task]:
-        """The latest failure first."""
+        """Iterates over all dead letters, latest failure first."""
         return self.find()
 
     def find(
         self, task_type: str | None = None, *, since: datetime | None = None, until: datetime | None = None
     ) -> Iterator[Task]:
-        """Those of a type, or of a time."""
+        """Returns the dead letters of a type or a time range, latest failure first."""
         query = {"type": task_type, "since": since, "until": until}
         return Pages(self.transport, "/dlq/failed-tasks", Task, query)
 
     def retry(self, task_id: str) -> Status:
-        """Sends one back to its queue. Raises NotFound, or Conflict: it is no dead letter, or its batch was stopped."""
+        """Retries a dead letter. Raises NotFound, or Conflict if it is no dead letter or its batch is stopped."""
         path = f"/dlq/failed-tasks/{quote(task_id, safe='')}/retry"
         return self._ask(Status, "POST", path, repeatable=False)
 
     def delete(self, task_id: str) -> None:
-        """Removes one with everything on record. Raises NotFound, or Conflict when it is no dead letter."""
+        """Deletes a dead letter with its whole record. Raises NotFound, or Conflict if it is no dead letter."""
         self.transport.ask("DELETE", f"/dlq/failed-tasks/{quote(task_id, safe='')}", repeatable=False)
 
 
 class Queues(Resource):
-    """One for each priority."""
+    """Queues, one for each priority."""
 
     def all(self) -> list[Queue]:
-        """The heaviest first."""
+        """Returns all queues, highest weight first."""
         return self._all(Queue, "/queues")
 
     def pause(self, name: str, reason: str) -> Queue:
-        """Workers take nothing more from it."""
+        """Pauses a queue: workers claim nothing more from it."""
         return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
 
     def resume(self, name: str) -> Queue:
-        """Workers take from it again."""
+        """Resumes a queue: workers claim from it again."""
         return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/resume")
 
     def move_foreign(self, name: str, to: str) -> int:
-        """Moves the jobs that RQ programs put into it to a queue that an RQ worker serves; how many."""
+        """Moves foreign jobs of RQ programs to a queue that an RQ worker serves. Returns their number."""
         path = f"/queues/{quote(name, safe='')}/foreign/move"
         return int(self.transport.ask("POST", path, body={"to": to}).document["moved"])
 
 
 class Schedules(Resource):
-    """Tasks that are made again and again."""
+    """Schedules."""
 
     def __iter__(self) -> Pages[Schedule]:
-        """By name. Those that are named in `unreadable` have to be deleted and put again."""
+        """Iterates over all schedules by name. Those in `unreadable` must be deleted and put again."""
         return Pages(self.transport, "/schedules", Schedule)
 
     def get(self, name: str) -> Schedule:
@@ -176,7 +176,7 @@ class Schedules(Resource):
         interval: int | None = None,
         **more: Any,
     ) -> Schedule:
-        """Creates or changes it; `more` is what PUT /schedules/NAME knows besides."""
+        """Creates or replaces a schedule; `more` are further fields of PUT /schedules/NAME."""
         said = {"cron": cron, "interval": interval, **more}
         body = {"type": task_type, "data": data, **plain(said)}
         return self._ask(Schedule, "PUT", f"/schedules/{quote(name, safe='')}", body=body)
@@ -191,21 +191,21 @@ class Schedules(Resource):
         return self._ask(Schedule, "POST", f"/schedules/{quote(name, safe='')}/resume")
 
     def run(self, name: str) -> Status:
-        """Makes a task of it now, beside its due times."""
+        """Creates a task now, in addition to due times."""
         return self._ask(Status, "POST", f"/schedules/{quote(name, safe='')}/run", repeatable=False)
 
 
 class Locks(Resource):
-    """The locks of housekeeping."""
+    """Locks of housekeeping and of handlers."""
 
     def all(self) -> list[Lock]:
-        """By name."""
+        """Returns all locks by name."""
         return self._all(Lock, "/admin/locks")
 
     def get(self, name: str) -> Lock:
         return self._ask(Lock, "GET", f"/admin/locks/{quote(name, safe='')}")
 
     def unlock(self, name: str, fencing_token: str, reason: str) -> None:
-        """Takes it from its holder in an emergency. Raises Conflict when somebody else holds it by now."""
+        """Releases a lock by force, in an emergency. Raises Conflict when it has another holder by now."""
         body = {"reason": reason, "fencingToken": fencing_token}
         self.transport.ask("DELETE", f"/admin/locks/{quote(name, safe='')}", body=body, repeatable=False)

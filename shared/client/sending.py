@@ -1,4 +1,4 @@
-"""What a batch does on its way, through a gateway or without one: a list is sent at once, all else by iterating."""
+"""Base class for sending a batch, through a gateway or in local mode."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared.client.answers import BatchItem
 
 
 class Sending(ABC):
-    """Iterate over it to get what became of each task, in their order."""
+    """A batch to be sent; iterating over it yields the outcome of each task, in order."""
 
     batch_id: str | None = None
-    """Known from the first answer on."""
+    """Set from the first response on."""
     _answers: list[BatchItem] | None = None
     _waits = False
 
     def send(self, tasks: Iterable[Mapping[str, Any]]) -> Self:
-        """Sends a list at once and keeps the answers; anything else waits until it is iterated over."""
+        """Sends a sequence at once and keeps the outcomes; any other iterable is sent when iterated over."""
         if isinstance(tasks, Sequence):
             self._answers = list(self.results())
         else:
@@ -41,10 +41,10 @@ class Sending(ABC):
 
     @abstractmethod
     def results(self) -> Iterator[BatchItem]:
-        """Sends the tasks, and gives what became of each."""
+        """Sends the tasks and yields the outcome of each."""
 
     def drain(self) -> Self:
-        """Sends all of it, for those who want the counts only."""
+        """Sends all tasks and discards the outcomes, for callers that need only the counts."""
         for _ in self:
             pass
         return self

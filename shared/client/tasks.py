@@ -1,4 +1,4 @@
-"""What a caller may say of a task, and how that is sent."""
+"""Options of a submission and their JSON form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Seconds = float | timedelta
 
 
 class Options(TypedDict, total=False):
-    """Everything that POST /tasks knows besides type and data; durations in seconds or as a timedelta."""
+    """The fields of POST /tasks except type and data; durations in seconds or as timedelta."""
 
     priority: str | None
     delay: Seconds | None
@@ -33,13 +33,13 @@ class Options(TypedDict, total=False):
 def new_task(
     task_type: str, data: Any = None, *, item: str | None = None, **options: Unpack[Options]
 ) -> dict[str, Any]:
-    """A task of a batch; `item` names it for others that depend on it."""
+    """Returns a task of a batch; other tasks can depend on it by the name `item`."""
     named = {"item": item} if item is not None else {}
     return {"type": task_type, "data": data, **named, **plain(options)}
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON has them; None means not said."""
+    """Returns options in JSON form without those that are None. Raises ValueError for a datetime without time zone."""
     return {name: _plain(value) for name, value in options.items() if value is not None}
 
 

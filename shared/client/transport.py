@@ -1,8 +1,8 @@
-"""Requests to a gateway: connections that are kept, time limits, and trying again where that is safe.
+"""Requests to a gateway: connection reuse, time limits, and retries where they are safe.
 
-What is sent again, after the time that the answer names: everything that was answered 429, for nothing was changed; and
-after a 503, which may say that it was done all the same, or a lost answer, only what may arrive twice without harm. All
-of it ends after `patience` seconds: soon for what somebody else may be waiting behind, as in a web request.
+After 429 every request is retried, because nothing was changed. After 503, where the request may have taken effect, and
+after a lost response, only requests that are safe to repeat are retried. Retries respect Retry-After and end after
+`patience` seconds; that is short for single requests, which may be part of a web request.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from urllib.parse import urlencode, urlsplit
 from shared.client.problems import NoGateway, Problem, Unreachable, problem
 
 BRIEF, LASTING = 2.0, 30.0
-"""Seconds of patience with a single request, and with what takes its time anyway, unless the caller says."""
+"""Default seconds of patience for a single request, and for a long operation."""
 CONNECT = 2.0
-"""Seconds within which a connection is made: a host that is gone drops what is sent to it."""
+"""Time limit for connecting, in seconds; a host that is down may drop packets."""
 KEPT = 8
-"""Connections that are kept for the next request."""
+"""Maximum idle connections kept."""
 IDLE = 30.0
-"""Seconds for which one is kept; a gateway closes it after a minute."""
+"""Seconds for which an idle connection is kept; the gateway closes it after 60."""
 _IN_PROGRESS = "/problems/request-in-progress"
 _NOTHING_DONE = 429
 _AGAIN = (408, _NOTHING_DONE, 503)
 LOST = (OSError, HTTPException)
-"""What is raised when an answer does not come."""
+"""Exceptions for a lost response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: HTTPMessage
@@ -45,12 +45,12 @@ class Answer:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Raises NoGateway when it is none."""
+        """Returns the body as a JSON object. Raises NoGateway when it is not one."""
         return read_document(self.body)
 
 
 class Patience:
-    """How long somebody goes on trying, and the pauses between."""
+    """The time limit for retries, and the pauses between them."""
 
     def __init__(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> None:
         self.seconds = seconds
@@ -59,14 +59,14 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Something got on."""
+        """Restarts the time limit after progress."""
         self.until = self.clock() + self.seconds
         self.tries = 0
 
     def pause(self, wished: float | None = None) -> bool:
-        """Waits before the next try; False, at once, when there is no time for one."""
+        """Waits before the next retry. Returns False immediately when no time is left for one."""
         seconds = min(5.0, 0.1 * 2**self.tries) if wished is None else wished
-        # Those who were refused together should not come back together.
+        # Clients that were refused at the same time should not retry at the same time.
         seconds *= 1 + random.random() / 4
         self.tries += 1
         if self.clock() + seconds > self.until:
@@ -76,7 +76,7 @@ class Patience:
 
 
 class Transport:
-    """One gateway, or several behind one address. May be used by several threads."""
+    """Sends requests to one gateway, or several behind one address. Thread-safe."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Transport:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if "@" in url:  # said before anything quotes the address
+        if "@" in url:  # checked first, because other errors quote the address
             raise ValueError(
-                "the address of a gateway holds no user and no password: leave out what is before the @, and give the "
-                "API key as api_key or TASKQUEUE_API_KEY"
+                "the address of a gateway must not contain a user or password: remove the part before the @, and pass "
+                "the API key as api_key or TASKQUEUE_API_KEY"
             )
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the address of a gateway is like http://localhost:8000, got {url!r}")
+            raise ValueError(f"the address of a gateway must be like http://localhost:8000, got {url!r}")
         self.url = url.rstrip("/")
         self.host, self.port = parts.hostname, parts.port
         self.prefix = parts.path.rstrip("/")
@@ -125,7 +125,10 @@ class Transport:
         repeatable: bool = True,
         lasting: bool = False,
     ) -> Answer:
-        """The answer to a request, which may take `longer` than others. Raises Problem, or Unreachable."""
+        """Sends a request and returns its response; `longer` adds seconds to the time limit.
+
+        Raises Problem or Unreachable.
+        """
         target = self.target(path, query)
         content = None if body is None else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
         sent = {**self.headers, **(headers or {})}
@@ -148,12 +151,12 @@ class Transport:
                 raise refusal
 
     def target(self, path: str, query: Mapping[str, Any] | None = None) -> str:
-        """The path as it is sent."""
+        """Returns the path with prefix and query."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
 
     def connect(self, timeout: float) -> HTTPConnection:
-        """A new connection; `timeout` is for the answers on it."""
+        """Opens a connection; `timeout` is the time limit of its responses, in seconds."""
         soon = min(timeout, CONNECT)
         connection = (
             HTTPConnection(self.host, self.port, timeout=soon)
@@ -165,9 +168,9 @@ class Transport:
         return connection
 
     def unreachable(self, error: BaseException) -> Unreachable:
-        """Why no answer came."""
+        """Returns the exception for a lost response."""
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
-        return Unreachable(f"{self.url} does not answer ({reason}): is a gateway running there?")
+        return Unreachable(f"{self.url} does not answer ({reason}): check the address and that a gateway is running")
 
     def close(self) -> None:
         with self.lock:
@@ -178,7 +181,7 @@ class Transport:
     def _once(
         self, method: str, target: str, content: bytes | None, headers: Mapping[str, str], timeout: float, reuse: bool
     ) -> Answer:
-        # A kept connection may have been closed by the other side just now, and then nobody knows what it has read.
+        # The gateway may just have closed a reused connection, and then it is unknown what it has read.
         connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
         try:
             connection.request(method, target, content, dict(headers))
@@ -212,7 +215,7 @@ class Transport:
 
 
 def opened(response: HTTPResponse, media_type: str) -> HTTPResponse:
-    """A stream of this type, from its headers on. Raises Problem when it is refused, NoGateway when it is another."""
+    """Returns a stream after checking its headers. Raises Problem if refused, NoGateway for another media type."""
     if not 200 <= response.status < 300:
         refusal = problem(response.status, response.read(), response.headers.get("Location"))
         refusal.document.setdefault("retry_after", retry_after(response.headers))
@@ -223,24 +226,24 @@ def opened(response: HTTPResponse, media_type: str) -> HTTPResponse:
 
 
 def read_document(data: bytes | str) -> dict[str, Any]:
-    """The JSON object that a gateway says. Raises NoGateway when it is none."""
+    """Parses a JSON object from a gateway. Raises NoGateway when the data is not one."""
     try:
         document = json.loads(data)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise NoGateway(f"no JSON object, but {data[:100]!r}")
+        raise NoGateway(f"it sent {data[:100]!r} instead of a JSON object")
     return document
 
 
 def may_pass(refusal: Problem) -> bool:
-    """Whether the same request may be answered otherwise in a moment."""
+    """Returns whether repeating the request may succeed."""
     return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
 
 
 def retry_after(headers: HTTPMessage) -> float | None:
-    """How long an answer asks to wait."""
+    """Returns the seconds in Retry-After, or None."""
     try:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:
-        return None  # there is none, or it is a date, which nobody here sends
+        return None  # absent, or a date, which gateways do not send

@@ -1,4 +1,4 @@
-"""Watching: the states of a task or a batch as a gateway tells of them, over cut connections too."""
+"""Watches a task or a batch over Server-Sent Events and reconnects after lost connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shared.client.transport import LOST, Patience, Transport, may_pass, opened,
 
 T = TypeVar("T")
 SILENCE = 45.0
-"""Seconds without a word after which a stream counts as cut; a gateway gives a sign of life every fifteen."""
+"""Seconds without data after which a stream counts as lost; a gateway sends a comment every 15."""
 _LONGEST = 1 << 20
 _ALIVE = "alive"
-"""What a sign of life counts as. Headers are none: whatever answers has them, a gateway or not."""
+"""Event name for keep-alive comments. Headers do not count, because any server sends them."""
 _EVENTS = "text/event-stream"
 
 
@@ -28,9 +28,9 @@ class _Event:
 
 
 def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
-    """Each state that is told, the last when it has ended; ends early when what was watched is removed.
+    """Yields each state, the last one when the subject has ended; ends early when the subject is removed.
 
-    Raises NotFound, Unreachable when nobody answers for as long as the client has patience, or NoGateway.
+    Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
     """
     told: str | None = None
     patience = transport.patience(lasting=True)
@@ -53,7 +53,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
 
 
 def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
-    """Waits before the stream is asked for again; raises what ended it when that is no use."""
+    """Waits before the stream is requested again. Raises its error when a retry is useless or patience is used up."""
     if isinstance(lost, Problem):
         if not may_pass(lost) or not patience.pause(lost.document.get("retry_after")):
             raise lost
@@ -62,7 +62,7 @@ def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
 
 
 def _stream(transport: Transport, path: str, told: str | None) -> Iterator[_Event]:
-    """The events of one connection. Raises Problem when it is refused."""
+    """Yields the events of one connection. Raises Problem when it is refused."""
     headers = {**transport.headers, "Accept": f"{_EVENTS}, application/problem+json"}
     if told is not None:
         headers["Last-Event-ID"] = told
@@ -71,14 +71,14 @@ def _stream(transport: Transport, path: str, told: str | None) -> Iterator[_Even
         connection.request("GET", transport.target(path), headers=headers)
         with opened(connection.getresponse(), _EVENTS) as response:
             if response.status == 204:
-                yield _Event(name="gone")  # what was told last was the end
+                yield _Event(name="gone")  # the last event received was the end
             yield from _events(response)
     finally:
         connection.close()
 
 
 def _events(response: HTTPResponse) -> Iterator[_Event]:
-    """The events of an answer; one that is cut off is none."""
+    """Yields the events of a response; ignores an incomplete one."""
     event = _Event()
     while line := response.readline(_LONGEST):
         text = line.decode(errors="replace").rstrip("\r\n")

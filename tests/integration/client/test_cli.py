@@ -82,7 +82,7 @@ def test_dead_letters_are_listed_sent_back_and_removed(run: Command) -> None:
     assert run("dlq", "delete", task) == f"{task} removed\n"
     run("dlq", "delete", task, status=3)
     run("dlq", "delete", status=2)
-    assert run.err == "taskqueue: name the dead letters by their ids, or say --all\n"
+    assert run.err == "taskqueue: which dead letters: give either their ids or --all\n"
     run("submit", "fail", "{}", "--max-retries", "0", "--watch", status=1)
     run("dlq", "delete", "--all", "--type", "fail")
     assert run("dlq", "list", "--type", "fail") == "none\n"
@@ -97,7 +97,7 @@ def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> Non
     assert "30 of 30 ended  30 completed" in out
     file.write_text('{"type": "echo", "data": 1}\nnot json\n')
     run("batch", str(file), status=2)
-    assert "line 2 is no JSON" in run.err
+    assert "line 2 is not JSON" in run.err
 
 
 def test_of_all_dead_letters_those_of_a_stopped_batch_are_left_and_named(run: Command, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_schedule_that_cannot_be_read_is_named_beside_the_list_with_what_to_do
     assert "whole" in shown
     assert "broken" not in shown
     advice = "taskqueue schedules delete NAME, then put it again"
-    assert run.err == f'taskqueue: cannot be read, so not shown: "broken"; {advice}\n'
+    assert run.err == f'taskqueue: unreadable, not shown: "broken"; {advice}\n'
     run("schedules", "delete", "broken")
     run("schedules", "put", "broken", "echo", "5", "--interval", "3600")
     assert "broken" in run("schedules", "list")

@@ -73,7 +73,7 @@ def test_the_client_sends_its_key_with_everything_that_it_asks(shop: Client) -> 
 
 
 def test_what_a_key_is_not_for_is_refused_at_once_and_said(shop: Client, guarded: Guarded) -> None:
-    with pytest.raises(NotAllowed, match="takes the scope operate, and the key of shop has submit, read"):
+    with pytest.raises(NotAllowed, match="needs the scope operate, but the key of shop has submit, read"):
         shop.queues.pause("low", "a test")
     with Client(guarded.url) as nobody:
         for refused in (lambda: nobody.submit("echo", 1), lambda: nobody.batch([new_task("echo", 1)]).drain()):
@@ -90,7 +90,7 @@ def test_a_key_is_made_used_listed_and_taken_back(
     made = capsys.readouterr()
     key = made.out.strip()
     key_id = key.split("_")[1]
-    assert "shown once" in made.err
+    assert "shown only once" in made.err
     assert key not in guarded.path.read_text()
     assert guarded.path.read_text().startswith("# the team\n")
 
