@@ -1,1 +1,1 @@
-"""What every HTTP server of the product shares: the loop that reads requests, ports, health and metrics."""
+"""Shared parts of all HTTP servers: the request loop, ports, health and metrics."""

@@ -1,4 +1,4 @@
-"""Taking a port, having room for what comes there, and knowing whom a listener lets in."""
+"""Binds ports, raises the limit of open files, and checks the host names of requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shared.config.settings import exit_with
 
 BACKLOG = 2048
 FILES = 4096
-"""Files and connections of a process that serves few: systems often allow 1024 at first, and more to who asks."""
+"""Open files of a process with few connections; systems often have a soft limit of 1024 and a higher hard limit."""
 INSIDE = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa")
-"""Ends of names that the public DNS has for nobody."""
+"""Suffixes of names that do not exist in the public DNS."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Returns whether an address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -28,11 +28,11 @@ def is_loopback(host: str) -> bool:
 
 
 def answers_to(host: str, bind_host: str, allowed: Collection[str]) -> bool:
-    """Whether somebody who is not asked who he is may ask under this name, as the header Host has it.
+    """Returns whether an unauthenticated request with this Host header is accepted.
 
-    A page elsewhere can have a name of its own made to point here, and to a browser it is then a page of this site.
-    With an address, a name without a dot or one of a network's own that cannot be done. What listens on loopback has
-    this machine's names only. `allowed` are further names.
+    Prevents DNS rebinding: a foreign page can make its own name point here, and a browser then treats it as a page of
+    this site. That is impossible with an address, a name without a dot, or a name of an internal network. A listener on
+    loopback accepts only names of this machine. `allowed` are further names.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -54,7 +54,7 @@ def _is_address(name: str) -> bool:
 
 
 def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
-    """A listening socket; when the port cannot be had, the end of the process with status 2 and one line that helps."""
+    """Returns a listening socket. If the port cannot be bound, prints the remedy and exits with status 2."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -66,13 +66,13 @@ def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
     except OSError as error:
         exit_with(
             f"the {part} cannot listen on {host}:{port} ({error.strerror}): "
-            f"stop what is there, or set {setting} or BIND_HOST"
+            f"stop the process on this port, or set {setting} or BIND_HOST"
         )
     return listener
 
 
 def raise_file_limit(wanted: int = FILES) -> int:
-    """Lets this process have so many files and connections open, as far as it may; how many of these it may now."""
+    """Raises the limit of open files to `wanted` as far as allowed. Returns the resulting limit, at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -81,5 +81,5 @@ def raise_file_limit(wanted: int = FILES) -> int:
 
 
 def shown(host: str, listener: socket.socket) -> str:
-    """The address as a person types it."""
+    """Returns the address as host:port, with brackets for IPv6."""
     return f"[{host}]:{listener.getsockname()[1]}" if ":" in host else f"{host}:{listener.getsockname()[1]}"

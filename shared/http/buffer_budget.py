@@ -1,7 +1,7 @@
-"""What all connections of a process have sent and nobody has read yet: counted, and bounded.
+"""Counts and bounds the bytes that all connections of a process have received and not processed.
 
-When it is too much, the oldest large requests that are half here make room, and only then the oldest small ones. So a
-sender who keeps many bodies waiting is thrown out by his own next ones, and requests below 64 kB are in nobody's way: a
+Above the bound, the oldest large incomplete requests are refused first, and only then the oldest small ones. A client
+that leaves many bodies incomplete thus displaces its own requests, and requests below 64 kB are not affected: a
 thousand of them fit.
 """
 
@@ -12,33 +12,33 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 SMALL = 64 << 10
-"""Bytes up to which a request makes room only when no larger one is left."""
+"""Bytes up to which a request is refused only when no larger one is left."""
 ENOUGH = 0.9
-"""Of what may be kept, so that not every byte more looks for another one to refuse."""
+"""Share of the bound down to which requests are refused, so that not every further byte triggers a refusal."""
 
 
 class Request(Protocol):
-    """A request on its way in."""
+    """An incoming request."""
 
     begun: float
 
 
 class Channel(Protocol):
-    """A connection, with what is counted of it."""
+    """A connection with its counted bytes."""
 
     kept: int
     request: Request | None
 
     @property
     def unread(self) -> int:
-        """Bytes of its requests."""
+        """Returns the bytes of its requests."""
 
 
 C = TypeVar("C", bound=Channel)
 
 
 class BufferBudget:
-    """Bytes of a process that wait to be read. The loop and the threads count here."""
+    """The unprocessed bytes of a process. Used by the loop and by threads."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -46,20 +46,20 @@ class BufferBudget:
         self._lock = threading.Lock()
 
     def count(self, channel: Channel) -> None:
-        """More has come, or some of it was read."""
+        """Updates the bytes of a connection after data was received or processed."""
         with self._lock:
             now = channel.unread
             self.total += now - channel.kept
             channel.kept = now
 
     def forget(self, channel: Channel) -> None:
-        """The connection has gone."""
+        """Removes the bytes of a closed connection."""
         with self._lock:
             self.total -= channel.kept
             channel.kept = 0
 
     def too_many(self, channels: Iterable[C]) -> Iterator[C]:
-        """Those whose request that is half here is to be refused, while there is too much."""
+        """Yields connections whose incomplete request is to be refused, while the bound is exceeded."""
         if self.total <= self.most:
             return
         half_here = [(each.kept <= SMALL, each.request.begun, each) for each in channels if each.kept and each.request]

@@ -1,8 +1,8 @@
-"""Which addresses outside a webhook may call.
+"""The egress policy: which addresses webhooks may call.
 
-What callers submit decides where our workers connect to, from inside our network: so a URL is read strictly, its name
-is resolved, and only addresses of the public internet are called, unless WEBHOOK_ALLOW names the host or its network.
-The gateway looks at what the URL says; the worker looks at what the name resolves to, and then connects to just that.
+Clients submit URLs that workers call from inside the network. So a URL is parsed strictly, its name is resolved, and
+only addresses of the public internet are called, unless WEBHOOK_ALLOW has the host or its network. The gateway checks
+the URL; the worker checks the resolved address and connects to exactly that one.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _PUBLIC_6 = IPv6Network("2000::/3")
 
 
 class NotAllowed(ValueError):
-    """A webhook may not go there; the text says why."""
+    """The policy forbids this URL; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A URL, taken apart. `host` is without brackets and in small letters."""
+    """A parsed URL. `host` is in lower case and without brackets."""
 
     url: str
     secure: bool
@@ -76,14 +76,14 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """As the header Host has it."""
+        """Returns the value of the header Host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """Where webhooks may go: hosts (none: any), ports, and what is allowed although it is not public."""
+    """What webhooks may call: hosts (empty: any), ports, and allowed hosts and networks that are not public."""
 
     hosts: tuple[str, ...] = ()
     ports: tuple[int, ...] = (80, 443, 8080, 8443)
@@ -92,7 +92,7 @@ class EgressPolicy:
 
     @classmethod
     def of(cls, hosts: Iterable[str], ports: Iterable[int], allow: Iterable[str]) -> EgressPolicy:
-        """From the settings. Raises ValueError for an entry of WEBHOOK_ALLOW that is neither host nor network."""
+        """Builds the policy from settings. Raises ValueError for an entry of `allow` that is no host and no network."""
         names, networks = [], []
         for each in allow:
             try:
@@ -109,33 +109,33 @@ class EgressPolicy:
         )
 
     def read(self, url: str) -> Target:
-        """A URL that may be called as far as can be told without resolving its name. Raises NotAllowed."""
+        """Parses and checks a URL without resolving its name. Raises NotAllowed."""
         target = _taken_apart(url)
         literal = _literal(target.host)
         if self.hosts and not any(_covers(each, target.host) for each in self.hosts):
-            raise NotAllowed("WEBHOOK_HOSTS does not name this host")
+            raise NotAllowed("has a host that is not in WEBHOOK_HOSTS")
         if target.host in self.allowed_hosts:
             return target
         if literal is not None:
             self.check(target.host, literal)
         elif _OURSELVES.fullmatch(target.host):
-            raise NotAllowed("names a machine of the network inside")
+            raise NotAllowed("names a host of an internal network: add it to WEBHOOK_ALLOW")
         if target.port not in self.ports and not (literal and self._allows(literal)):
-            raise NotAllowed(f"uses port {target.port}: webhooks go to {', '.join(map(str, self.ports))}")
+            raise NotAllowed(f"uses port {target.port}: use one of {', '.join(map(str, self.ports))}")
         return target
 
     def check(self, host: str, address: Address) -> None:
         """Raises NotAllowed when this address of a host must not be called."""
         if host in self.allowed_hosts or self._allows(address) or is_public(address):
             return
-        raise NotAllowed(f"{address} is no address of the public internet, and WEBHOOK_ALLOW does not name it")
+        raise NotAllowed(f"{address} is not a public address: add it to WEBHOOK_ALLOW if it may be called")
 
     def _allows(self, address: Address) -> bool:
         return any(address.version == each.version and address in each for each in self.allowed_networks)
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to somebody on the internet."""
+    """Returns whether an address is on the public internet."""
     if isinstance(address, IPv6Address) and (address.scope_id or address not in _PUBLIC_6):
         return False
     return not any(address.version == each.version and address in each for each in NOT_PUBLIC)
@@ -146,7 +146,7 @@ def _covers(pattern: str, host: str) -> bool:
 
 
 def _taken_apart(url: str) -> Target:
-    # Checked first, because what reads URLs drops tabs and line ends without a word.
+    # Checked first, because urlsplit removes tabs and line breaks silently.
     if len(url) > LONGEST or not _PRINTABLE.fullmatch(url) or "\\" in url:
         raise NotAllowed(f"must be at most {LONGEST} printable ASCII characters without spaces and backslashes")
     try:
@@ -157,7 +157,7 @@ def _taken_apart(url: str) -> Target:
     if parts.scheme not in ("http", "https"):
         raise NotAllowed("must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise NotAllowed("must not hold a user or a password: the signature tells the receiver who sends")
+        raise NotAllowed("must not contain a user or a password: the signature authenticates the sender")
     if parts.fragment or port == 0:
         raise NotAllowed("must have no fragment, and no port 0")
     secure = parts.scheme == "https"
@@ -166,16 +166,16 @@ def _taken_apart(url: str) -> Target:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is written as; None for a name. Raises NotAllowed for what is neither.
+    """Returns the address if the host is one, None for a name. Raises NotAllowed for anything else.
 
-    Of the many ways to write an IPv4 address only the plain one is taken: what others take 0x7f.1, 017700000001 or
-    2130706433 for must not be a matter of opinion.
+    Of the many notations of an IPv4 address only the dotted decimal one is accepted, because programs disagree on
+    0x7f.1, 017700000001 and 2130706433.
     """
     if ":" in host or _ENDS_IN_A_NUMBER.fullmatch(host):
         try:
             return ip_address(host)
         except ValueError:
-            raise NotAllowed("has an address that is not written as four numbers, or as plain IPv6") from None
+            raise NotAllowed("has an address in another form than four decimal numbers or plain IPv6") from None
     if not _NAME.fullmatch(host):
         raise NotAllowed("has no host name of letters, digits, `-` and `.`")
     return None

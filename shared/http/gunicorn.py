@@ -1,4 +1,4 @@
-"""What gateway and dashboard have in common as gunicorn runs them."""
+"""Shared set-up of gunicorn for gateway and dashboard."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def require_authentication(settings: Settings, *, missing: str, remedy: str) -> None:
-    """For a part that lets everybody do everything: ends the process where other machines could reach it."""
+    """Exits with status 2 if a part without authentication would be reachable from other machines."""
     if settings.allow_anonymous or bind.is_loopback(settings.bind_host):
         return
     exit_with(
-        f"BIND_HOST={settings.bind_host} would let anyone in, as there are no {missing}: bind to 127.0.0.1, set "
-        f"{remedy}, or set ALLOW_ANONYMOUS=true if the network is trusted"
+        f"BIND_HOST={settings.bind_host} would allow anonymous access, as there are no {missing}: bind to 127.0.0.1, "
+        f"set {remedy}, or set ALLOW_ANONYMOUS=true if the network is trusted"
     )
 
 
 class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """An app as gunicorn runs it, on a port that is taken already."""
+    """An app for gunicorn, on a port that is already bound."""
 
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self.settings = settings
@@ -40,7 +40,7 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         super().__init__()
 
     def connect(self, name: str) -> Redis:
-        """Returns a client of Redis as the settings want it, for the process that serves."""
+        """Returns a Redis client for the serving process, configured by the settings."""
         settings = self.settings
         return connect(
             settings.store_url,
@@ -51,7 +51,7 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def configure(self, **options: Any) -> None:
-        """Tells gunicorn what is the same for every app, and what this one wants."""
+        """Sets the options of gunicorn: the shared ones and those given."""
         ours = {
             "bind": f"fd://{self.listener.fileno()}",
             "logger_class": QuietLogger,
@@ -64,16 +64,16 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Lets gunicorn's warnings and errors go the way of every other line."""
+    """Passes gunicorn's warnings and errors to the log of the process."""
 
     def setup(self, cfg: object) -> None:
         self.error_log.propagate = True
         self.error_log.setLevel(logging.WARNING)
 
     def access(self, resp: object, req: object, environ: object, request_time: object) -> None:
-        """The gateway writes this line itself; in the dashboard, pages that refresh themselves would drown the rest."""
+        """Writes nothing: the gateway logs requests itself, and pages of the dashboard refresh too often for a log."""
 
 
 def memory_folder() -> str | None:
-    """A folder in memory, where there is one: gunicorn touches a file in it every second."""
+    """Returns a folder in memory, or None; gunicorn touches a file in it every second."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) and Path("/dev/shm").is_dir() else None  # noqa: S108

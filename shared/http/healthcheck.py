@@ -1,7 +1,7 @@
-"""`python -m shared.http.healthcheck PORT...`: whether the part in this container is ready; slim images have no curl.
+"""`python -m shared.http.healthcheck PORT...`: checks whether the part in this container is ready, without curl.
 
-Of the ports given, those where somebody listens are asked, and all of them must be well: one list fits an image that
-holds every part. It runs every few seconds in every container, so it imports next to nothing.
+Requests the given ports that have a listener, and all of those must be ready, so one list of ports fits an image that
+has every part. It runs every few seconds in every container, so it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import socket
 import sys
 
 PATIENCE = 4.0
-"""Seconds for an answer; the containers' own limit is five."""
+"""Time limit of a response, in seconds; the containers' own limit is five."""
 ASK = b"GET /health/ready HTTP/1.0\r\nHost: localhost\r\n\r\n"
 
 
 def status(port: int, host: str = "127.0.0.1") -> str | None:
-    """The first line of the answer to "are you ready?"; None when nobody listens there."""
+    """Returns the status line of the readiness probe; None when the port has no listener."""
     try:
         connection = socket.create_connection((host, port), PATIENCE)
     except ConnectionRefusedError:
@@ -27,13 +27,13 @@ def status(port: int, host: str = "127.0.0.1") -> str | None:
 
 
 def main(ports: list[str]) -> int:
-    """The exit status: 0 when every part that listens is ready."""
+    """Prints the state of each port. Returns 0 when every listening part is ready, else 1."""
     answers = {port: _ask(int(port)) for port in ports}
     heard = {port: answer for port, answer in answers.items() if answer is not None}
     for port, answer in heard.items():
         print(f"port {port}: {answer}")
     if not heard:
-        print(f"nobody listens on {', '.join(ports)}")
+        print(f"no listener on {', '.join(ports)}")
     return 0 if heard and all(" 200" in answer for answer in heard.values()) else 1
 
 

@@ -1,4 +1,4 @@
-"""The small HTTP server of parts that serve no pages: metrics, liveness, readiness."""
+"""The HTTP server of workers and housekeepers: metrics, liveness, readiness."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 16
-"""At a time. Each costs a thread and a file of a process that has better things to do with them."""
+"""Maximum connections at a time; each needs a thread and a file."""
 WITHIN = 10.0
-"""Seconds for a whole request and its answer, however busily its bytes trickle in."""
+"""Time limit of a whole request and its response, in seconds, regardless of how its bytes arrive."""
 _ROOM_WITHIN = 0.5
-"""Seconds that a connection is waited for that was cut to make room."""
+"""Seconds to wait for a connection that was closed to make room."""
 _REST = 0.1
-"""Seconds until the next try, when the system gives no more files: the one who asks is still there, and would be heard
-over and over."""
+"""Seconds until the next accept when no more files can be opened; the pending connection would cause a busy loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An answer to "are you well?": in words, and as yes or no."""
+    """The result of a health check, with details."""
 
     well: bool
     detail: Mapping[str, object]
 
 
 class MetricsServer:
-    """Serves `/metrics`, `/health/live`, `/health/ready` and `/health` in threads of its own."""
+    """Serves `/metrics`, `/health/live`, `/health/ready` and `/health` in its own threads."""
 
     def __init__(
         self, host: str, port: int, registry: CollectorRegistry, live: Callable[[], Check], ready: Callable[[], Check]
     ) -> None:
-        """Raises OSError when the port is taken."""
+        """Binds the port. Raises OSError when it is in use."""
         checks = {"/health/live": live, "/health/ready": ready, "/health": ready}
 
         class Handler(BaseHTTPRequestHandler):
@@ -58,7 +57,7 @@ class MetricsServer:
                     body = {"status": "ok" if check.well else "unavailable", **check.detail}
                     self._answer(200 if check.well else 503, "application/json", json.dumps(body).encode() + b"\n")
                 else:
-                    self._answer(404, "text/plain", b"Here are /metrics, /health/live and /health/ready.\n")
+                    self._answer(404, "text/plain", b"Not found: use /metrics, /health/live or /health/ready.\n")
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)
@@ -68,7 +67,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is http.server's
-                pass  # a scrape every few seconds is no news
+                pass  # a scrape every few seconds is not worth a log line
 
         self.server = Server((host, port), Handler)
         self._thread = threading.Thread(target=self.server.serve_forever, name="probe", daemon=True)
@@ -86,10 +85,10 @@ class MetricsServer:
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each connection, for few connections at a time, and not for long.
+    """Serves few connections at a time, each in its own thread and with a time limit.
 
-    Where all places are taken the oldest connection is cut: who asks as one should has his answer in milliseconds, so
-    whoever holds places only to hold them does not keep others from asking whether we are well.
+    When the maximum is reached, the oldest connection is closed. A regular request takes milliseconds, so idle
+    connections cannot block health checks.
     """
 
     daemon_threads = True
@@ -123,7 +122,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def service_actions(self) -> None:
-        """At least twice a second."""
+        """Closes connections beyond their time limit; called at least twice a second."""
         late = time.monotonic() - WITHIN
         with self._changed:
             for request, began in self._began.items():
@@ -131,20 +130,20 @@ class Server(ThreadingHTTPServer):
                     _cut(request)
 
     def shutdown_request(self, request: Any) -> None:
-        # First forgotten, then closed: its number may be another file's a moment later, and that must not be cut.
+        # Removed before it is closed: its descriptor may be reused at once, and that file must not be closed.
         with self._changed:
             self._began.pop(request, None)
             self._changed.notify()
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who hangs up, or was cut, is no news."""
+        """Logs errors except those of closed connections."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            log.error("a request for metrics or health could not be answered", exc_info=error)
+            log.error("request for metrics or health failed", exc_info=error)
 
 
 def _cut(request: socket.socket) -> None:
-    """Ends what its thread waits for."""
+    """Shuts a connection down, which ends the wait of its thread."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)

@@ -1,10 +1,9 @@
-"""Reads requests without giving a thread to anyone who is slow, and stops without cutting anyone off.
+"""The HTTP server loop: slow clients occupy no thread, and shutdown aborts no request.
 
-gunicorn starts and watches the processes; in each, one loop reads all sockets, and a request goes to a thread when all
-of it is there (waitress). Added here: a request that does not arrive in time is cut, what two servers could read
-differently is refused, refusals reach callers who are still sending, what is half here is bounded, and
-a process that is told to stop finishes the
-requests that it has.
+gunicorn starts and monitors the processes. In each, one loop reads all sockets, and a request is passed to a thread
+when all of it has arrived (waitress). Added here: requests that do not arrive in time are aborted, ambiguous HTTP is
+refused, refusals reach clients that are still sending, buffered data is bounded, and a process that is stopping
+finishes its requests.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from shared.http.buffer_budget import BufferBudget
 
 HEADER_BYTES = 32 << 10
 LINGER_SECONDS = 5
-"""For which the rest of a refused request is read and thrown away."""
+"""Seconds for which the rest of a refused request is read and discarded."""
 HALF_SENT_SECONDS = 2
-"""For which a stopping process waits for requests that are half here."""
+"""Seconds for which a stopping process waits for incomplete requests."""
 FILES_BESIDE = 200
 LONGEST_CHUNK_LINE = 256
 LONGEST_TRAILERS = 4096
 SMALL_ANSWER = 16 << 10
-"""Bytes of an answer that may wait for whoever does not read, uncounted: the connections are few enough."""
+"""Bytes of a response that may wait uncounted for a client that does not read; connections are few enough."""
 UNTAKEN_SECONDS = 20
-"""For which a caller may take nothing of an answer that is there."""
+"""Seconds for which a client may read nothing of its response."""
 NEARLY_ALL = 0.9
-"""Of the connections that there may be; beyond it those that ask for nothing make place."""
+"""Share of the maximum connections above which idle ones are closed."""
 _LOOK_SECONDS = 0.05
 
 
 class Crowded(Error):  # type: ignore[misc]  # waitress has no types
-    """More is sent at the same time than may be kept."""
+    """The buffer for incoming requests is full."""
 
     code = 503
     reason = "Service Unavailable"
@@ -58,14 +57,14 @@ _FOLDED = re.compile(rb"\r\n[ \t]")
 
 
 class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """A process of gunicorn's that reads like waitress."""
+    """A gunicorn worker process that runs waitress's loop."""
 
     server_class: type[Server]
     server: Server | None = None
 
     def init_signals(self) -> None:
         super().init_signals()
-        # Ctrl-C reaches the whole group; gunicorn's first process tells this one what to do about it.
+        # Ctrl-C reaches the whole process group; gunicorn's main process stops this one.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, self.handle_exit)
 
@@ -89,15 +88,15 @@ class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         server.drain(self.cfg.graceful_timeout - delay - 1)
 
     def stopping(self) -> None:
-        """Called before the requests that are here are finished."""
+        """Called at shutdown, before the current requests are finished."""
 
     def is_parent_alive(self) -> bool:
-        """Without its first process nobody would ever stop this one."""
+        """Returns whether gunicorn's main process is alive; without it this process would never be stopped."""
         return bool(self.ppid == os.getppid())
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
-    """A request on its way in."""
+    """An incoming request."""
 
     body_rcv: Any
     chunked: bool
@@ -112,10 +111,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
     def parse_header(self, header_plus: bytes) -> None:
         if _FOLDED.search(header_plus):
-            raise ParsingError("a header is folded over several lines: send it on one")
+            raise ParsingError("a header is folded over several lines: send it on one line")
         super().parse_header(header_plus)
         if "TRANSFER_ENCODING" in self.headers:
-            # waitress takes it out where it means something, which it does in HTTP/1.1 only.
+            # waitress removes it where it is valid, which is in HTTP/1.1 only.
             raise ParsingError("Transfer-Encoding is for HTTP/1.1: send Content-Length, or HTTP/1.1")
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
@@ -126,20 +125,20 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
             said = f"the body is larger than {self.adj.max_body} bytes: send less, or raise MAX_BODY_BYTES"
             self._refuse(RequestEntityTooLarge(said))
         elif self._chatty():
-            self._refuse(BadRequest("a line beside the chunks is too long"))
+            self._refuse(BadRequest("a chunk size line or the trailers are too long: send shorter ones"))
         if self.error is not None:
             self.expect_continue = False
         return consumed
 
     @property
     def size(self) -> int:
-        """Bytes that are kept of it."""
+        """Returns the buffered bytes of the request."""
         return len(self.header_plus) + (len(self.body_rcv) if self.body_rcv is not None else 0)
 
     def give_up(self) -> None:
-        """What is here of it is let go, and what follows is not kept."""
+        """Discards the received part of the request and refuses it."""
         self.expect_continue, self.body_rcv = False, None
-        self._refuse(Crowded("too much is sent at the same time: send it again in a moment"))
+        self._refuse(Crowded("the buffer for incoming requests is full: send it again after Retry-After"))
 
     def _refuse(self, error: Error) -> None:
         self.completed, self.error = True, error
@@ -149,7 +148,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
         return bool(size > self.adj.max_body)
 
     def _chatty(self) -> bool:
-        """What comes beside the chunks is no part of the body, and is kept until its line is whole."""
+        """Returns whether chunk size lines or trailers, which are buffered besides the body, are too long."""
         body = self.body_rcv if self.chunked else None
         return body is not None and (
             len(body.control_line) > LONGEST_CHUNK_LINE or len(body.trailer) > LONGEST_TRAILERS
@@ -157,7 +156,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
 
 class Refused(ErrorTask):  # type: ignore[misc]  # waitress has no types
-    """The refusal of what could not be read as a request."""
+    """The refusal of a request that could not be parsed."""
 
     def execute(self) -> None:
         self.status = f"{self.request.error.code} {self.request.error.reason}"
@@ -167,7 +166,7 @@ class Refused(ErrorTask):  # type: ignore[misc]  # waitress has no types
         self.answer(f"{self.request.error.body}\n".encode())
 
     def answer(self, body: bytes) -> None:
-        """Sends it, and nothing more on this connection."""
+        """Sends the response and closes the connection after it."""
         self.set_close_on_finish()
         self.channel.refused = True
         self.content_length = len(body)
@@ -175,7 +174,7 @@ class Refused(ErrorTask):  # type: ignore[misc]  # waitress has no types
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
-    """A request that the app answers; when the process stops, its connection ends with it."""
+    """A request that the app answers; during shutdown its connection closes after the response."""
 
     def build_response_header(self) -> bytes:
         if self.channel.server.draining:
@@ -196,9 +195,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     refused = False
     lingers_until: float | None = None
     kept = 0
-    """Bytes of requests that are counted as unread."""
+    """Bytes of requests counted in the buffer budget."""
     untaken_since: float | None = None
-    """When it was seen that nothing of what is due to the caller is taken."""
+    """Time since which the client has read nothing of its response."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -206,23 +205,23 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     @property
     def unread(self) -> int:
-        """Bytes of requests that nobody has read yet; none of one who has gone."""
+        """Returns the bytes of unprocessed requests; 0 when disconnected."""
         if not self.connected:
             return 0
         return sum(each.size for each in (*self.requests, self.request) if each is not None)
 
     @property
     def busy(self) -> bool:
-        """A request is being answered."""
+        """Returns whether a request is being answered."""
         return bool(self.requests or self.total_outbufs_len)
 
     @property
     def dispensable(self) -> tuple[bool, float]:
-        """Smaller than that of another: rather closed. First who asks for nothing, then whose request takes longest."""
+        """Returns a sort key; the smallest is closed first: idle connections, then those with the oldest request."""
         return (False, self.at_rest_since) if self.request is None else (True, self.request.begun)
 
     def late(self, now: float) -> bool:
-        """A request has been arriving for too long, or the rest of a refused one; or its answer is not taken."""
+        """Returns whether a request arrives too slowly, a refused one does not end, or the response is not read."""
         if self.lingers_until is not None:
             return now > self.lingers_until
         if self.total_outbufs_len:
@@ -232,7 +231,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     def received(self, data: bytes) -> bool:
         taken = bool(super().received(data))
-        # What comes in one piece is as good as read.
+        # A request that arrives in one piece is processed at once and not counted.
         if self.request is not None or self.kept:
             self.server.unread.count(self)
             self.server.make_room()
@@ -253,7 +252,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
         return taken
 
     def give_up(self) -> None:
-        """The request that is half here is refused; who has not even sent its headers is cut off."""
+        """Refuses the incomplete request; disconnects a client that has not sent all headers."""
         with self.requests_lock:
             request, self.request = self.request, None
             if request.headers_finished:
@@ -278,9 +277,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
             super().handle_write()
 
     def _linger(self) -> None:
-        """Says that no more is sent, and reads on for a while.
+        """Shuts the sending side down and continues to read for LINGER_SECONDS.
 
-        A connection that is closed with bytes unread is reset, and the caller, still sending, would never see why.
+        Closing a connection with unread bytes resets it, and a client that is still sending would not see the refusal.
         """
         self.close_when_flushed = False
         self.lingers_until = time.monotonic() + LINGER_SECONDS
@@ -300,19 +299,19 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """The loop that reads and writes all connections of a process. Who uses it says how patient it is."""
+    """The loop that reads and writes all connections of a process. Subclasses set the limits."""
 
     channel_class: type[Channel] = Channel
     connections: ClassVar[int]
-    """As many as there may be, where the system lets a process have as many files."""
+    """Maximum connections, if the limit of open files permits."""
     receive_seconds: ClassVar[float]
-    """For a whole request to arrive, however busily its bytes trickle in."""
+    """Time limit for a whole request to arrive, in seconds, regardless of how its bytes arrive."""
     idle_seconds: ClassVar[int]
-    """For which a connection is kept between requests."""
+    """Seconds for which a connection is kept between requests."""
     unread_bodies: ClassVar[int]
-    """Bytes of requests that are kept while they arrive and until a thread reads them, all connections together."""
+    """Maximum bytes of unprocessed requests, all connections together."""
     untaken_answers: ClassVar[int]
-    """Bytes of answers that wait for callers who do not read them, all connections together."""
+    """Maximum bytes of responses that clients have not read, all connections together."""
     draining = False
 
     def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
@@ -321,19 +320,19 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             sockets=[listener],
             threads=threads,
             ident=None,
-            # With room for files and for connections to Redis.
+            # Leaves room for files and for connections to Redis.
             connection_limit=max(50, raise_file_limit(self.connections + FILES_BESIDE) - FILES_BESIDE),
             channel_timeout=self.idle_seconds,
-            # By a clock that can be set; `turn` does it by one that cannot.
+            # waitress uses the wall clock; `turn` does the maintenance by the monotonic clock.
             cleanup_interval=1 << 30,
             max_request_header_size=HEADER_BYTES,
-            # Of a body in chunks; how much it holds is measured by the parser.
+            # For a chunked body with its framing; the parser checks the size of the content.
             max_request_body_size=8 * max_body + HEADER_BYTES,
-            # Nothing is put on disk: there may be none to write to.
+            # Nothing is written to disk: there may be no writable one.
             inbuf_overflow=2 * max_body,
             outbuf_overflow=64 << 20,
             asyncore_use_poll=True,
-            # The app has to see that a request came through a proxy; nothing believes what these headers say.
+            # The app must see that a request came through a proxy; it does not trust the values of these headers.
             clear_untrusted_proxy_headers=False,
             log_socket_errors=False,
         )
@@ -346,12 +345,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
 
     def make_room(self) -> None:
-        """Refuses what is half here, where all together is more than may be kept."""
+        """Refuses incomplete requests while the buffer budget is exceeded."""
         for channel in self.unread.too_many(self.active_channels.values()):
             channel.give_up()
 
     def bound_answers(self) -> None:
-        """Cuts off who has read nothing for longest, where all that waits to be read is more than may be kept."""
+        """Disconnects the clients that have read nothing for longest while unread responses exceed their bound."""
         now = time.monotonic()
         if now < self._answers_looked_at + _LOOK_SECONDS:
             return
@@ -366,7 +365,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             total += size
 
     def turn(self, timeout: float) -> None:
-        """One round: waits for something to do, at most so long, and does it."""
+        """Runs one iteration of the loop; waits at most `timeout` seconds for an event."""
         wasyncore.loop(timeout, use_poll=True, map=self._map, count=1)
         now = time.monotonic()
         if now >= self._next_maintenance:
@@ -387,7 +386,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         self.make_place()
 
     def make_place(self) -> None:
-        """Closes connections on which nothing is answered, where there are nearly as many as may be."""
+        """Closes connections that are not being answered when nearly the maximum is open."""
         too_many = len(self.active_channels) - int(NEARLY_ALL * self.adj.connection_limit)
         if too_many > 0:
             waiting = [each for each in self.active_channels.values() if not each.busy]
@@ -395,20 +394,20 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
                 self.cut(channel)
 
     def cut(self, channel: Channel) -> None:
-        """Ends a connection, also one that takes nothing more and so never becomes writable; from any thread."""
+        """Closes a connection, even one that never becomes writable. Thread-safe."""
         channel.will_close = True
         self._to_close.append(channel)
         self.pull_trigger()
 
     def linger(self, seconds: float) -> None:
-        """Serves on for a time, and ends each connection with its next answer."""
+        """Serves for `seconds` more and closes each connection after its next response."""
         self.draining = True
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.turn(min(left, 1.0))
 
     def drain(self, seconds: float) -> None:
-        """Takes no more connections, answers what is here, for a while also what is half here, then ends."""
+        """Stops accepting, then waits at most `seconds` for requests; for incomplete ones, HALF_SENT_SECONDS."""
         self.draining = True
         self.del_channel(self._map)
         self.socket.close()
@@ -418,7 +417,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         self.task_dispatcher.shutdown(timeout=1)
 
     def unfinished(self, wait_for_half_sent: bool) -> bool:
-        """Whether a request is being answered, or is half here and waited for."""
+        """Returns whether a request is being answered, or is incomplete and waited for."""
         return any(
             channel.busy or (wait_for_half_sent and channel.request is not None)
             for channel in list(self.active_channels.values())

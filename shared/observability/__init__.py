@@ -1,1 +1,1 @@
-"""Logs, spans and metrics: how the parts say what they do."""
+"""Logging and tracing of all parts."""

@@ -1,4 +1,4 @@
-"""A log handler that never blocks the thread that logs: another thread writes, lines beyond a bound are counted."""
+"""A log handler that never blocks: another thread writes the lines; lines beyond a bound are dropped and counted."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import threading
 import time
 
 MOST_LINES = 10_000
-"""Lines that wait for a reader of the log; further ones are dropped."""
+"""Maximum lines waiting to be written; further ones are dropped."""
 FLUSH_SECONDS = 1.0
-"""How long a process that ends waits until its last lines are written."""
+"""Seconds for which an ending process waits until its last lines are written."""
 
 
 class BackgroundHandler(logging.Handler):
     """Writes formatted lines to a file descriptor.
 
-    Standard error is a pipe in containers and under supervisors. When nobody reads it, a plain handler blocks in the
-    middle of whatever its thread does. The descriptor is written to directly: a lock of `sys.stderr` that a blocked
-    thread held would keep the process from ending.
+    Standard error is a pipe in containers and under supervisors. When the pipe is full because it is not read, a plain
+    handler blocks its thread. The descriptor is written to directly, because a lock of `sys.stderr` held by a blocked
+    thread would prevent the process from ending.
     """
 
     def __init__(self, fd: int) -> None:
@@ -45,7 +45,7 @@ class BackgroundHandler(logging.Handler):
         self._waiting.put(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def flush(self) -> None:
-        """Waits a moment until everything is written."""
+        """Waits until all lines are written, at most FLUSH_SECONDS."""
         end = time.monotonic() + FLUSH_SECONDS
         while self._done < self._accepted and time.monotonic() < end:
             time.sleep(0.005)
@@ -60,9 +60,9 @@ class BackgroundHandler(logging.Handler):
             self._done += 1
 
     def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the reader of the log is gone: nothing can be said there any more
+        with contextlib.suppress(OSError):  # the reader of the log has closed the pipe
             while data:
                 try:
                     data = data[os.write(self.fd, data) :]
-                except BlockingIOError:  # whoever started this process made the pipe so
+                except BlockingIOError:  # the parent process made the pipe non-blocking
                     select.select([], [self.fd], [])

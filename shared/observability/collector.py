@@ -1,4 +1,4 @@
-"""Who takes our spans: found out from OpenTelemetry's own variables, or from `JAEGER_HOST`."""
+"""Determines the collector of spans from OpenTelemetry's own variables or from `JAEGER_HOST`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LEGACY_AGENT_PORT, _OVER_GRPC, _OVER_HTTP = 6831, 4317, 4318
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Who takes spans. Without an endpoint OpenTelemetry's own variables name it."""
+    """A collector of spans. Without `endpoint`, OpenTelemetry's own variables name it."""
 
     endpoint: str | None
     protocol: str
 
     def exporter(self) -> SpanExporter:
-        """What sends them there."""
+        """Returns an exporter to this collector."""
         if self.protocol == "grpc":
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
 
@@ -42,7 +42,7 @@ class Destination:
 
 
 def destination_of(settings: Settings) -> Destination | None:
-    """Who takes spans; None for nobody. Raises SettingsError when it cannot be reached in the way that is asked for."""
+    """Returns the collector of spans, or None. Raises SettingsError when the protocol is unknown or not installed."""
     named = any(os.environ.get(name) for name in _ENDPOINTS)
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (named or settings.jaeger_host):
         return None
@@ -51,7 +51,7 @@ def destination_of(settings: Settings) -> Destination | None:
 
 
 def address_of_traces(settings: Settings) -> str | None:
-    """Where spans go, in words; None for nowhere. Raises as `destination_of` does."""
+    """Returns the address of the collector, or None. Raises SettingsError as `destination_of` does."""
     destination = destination_of(settings)
     if destination is None:
         return None
@@ -59,7 +59,7 @@ def address_of_traces(settings: Settings) -> str | None:
 
 
 def announce(settings: Settings) -> None:
-    """Says once where spans go, and what became of the port of Jaeger's agent. Raises as `destination_of` does."""
+    """Logs the address of the collector, and a warning for the old port of Jaeger's agent. Raises SettingsError."""
     destination, where = destination_of(settings), address_of_traces(settings)
     if destination is None:
         return
@@ -92,7 +92,7 @@ def _has_grpc() -> bool:
 
 
 def _at_jaeger(settings: Settings, protocol: str) -> str:
-    """Jaeger's agent protocol is gone from Jaeger and from Python: its old port means "on that host"."""
+    """Returns the OTLP endpoint of Jaeger; the port of its agent, which no longer exists, means the default port."""
     usual = _OVER_GRPC if protocol == "grpc" else _OVER_HTTP
     port = usual if settings.jaeger_port in (_LEGACY_AGENT_PORT, _OVER_HTTP) else settings.jaeger_port
     return f"http://{settings.jaeger_host}:{port}" + ("" if protocol == "grpc" else "/v1/traces")

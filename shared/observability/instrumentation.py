@@ -1,9 +1,9 @@
-"""OpenTelemetry's own instrumentation of Flask, Redis and the usual HTTP clients, and what keeps it out of the way.
+"""Installs OpenTelemetry's instrumentation of Flask, Redis and common HTTP clients, only where it is needed.
 
-Each of those packages does its work whether or not a span will be recorded: with every request that costs 80 µs and
-more of the 130 µs that Flask takes. And a process that asks Redis for something every few seconds would begin a trace
-each time. So there is a door before each: a request is let in only when its trace is to be recorded, which is decided
-first; a Redis command only inside of a recorded span; a call of others also to carry on that nothing is recorded.
+Those packages do their work even if no span is recorded: at least 80 µs per request, where Flask takes 130 µs. And a
+process that polls Redis would begin a trace each time. So each is gated: a request is instrumented only if its trace is
+sampled, which is decided first; a Redis command only inside a recorded span; an HTTP call also to propagate that
+nothing is recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Carries = Callable[[], str | None]
 
 _QUIET = ("/health", "/metrics")
 _HTTP_CLIENTS = (
-    # module, its instrumentation, the class in it, and where it is put in: owner and method
+    # module, its instrumentation package, the instrumentor, and the methods that it patches: owner and name
     ("requests", "opentelemetry.instrumentation.requests", "RequestsInstrumentor", (("Session", "send"),)),
     ("urllib.request", "opentelemetry.instrumentation.urllib", "URLLibInstrumentor", (("OpenerDirector", "open"),)),
     (
@@ -59,9 +59,9 @@ _REDIS = (
 
 
 def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) -> None:
-    """Spans around the app's requests (only of some methods, if they are named).
+    """Adds spans around the app's requests; with `methods`, only around those methods.
 
-    Call it before anything else asks to be called before requests, so that all of that happens inside the span.
+    Call it before other `before_request` functions are registered, so that they run inside the span.
     """
     if not tracing.on:
         return
@@ -75,7 +75,7 @@ def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) ->
     instrumentor.instrument_app(app, tracer_provider=tracing.provider, enable_commenter=False)
     traced: WSGIApplication = app.wsgi_app
     before: list[Any] = app.before_request_funcs[None]
-    # It would begin a span for every request; only those that came in by its own door have this mark.
+    # The original begins a span for every request; only requests through its own middleware have its mark.
     begin = before[-1]
     before[-1] = lambda: begin() if _let_in() else None
     wanted = frozenset(methods)
@@ -103,16 +103,16 @@ def _set(variable: ContextVar[Any], value: object) -> Iterator[None]:
 
 
 def trace_redis(tracing: Tracing) -> None:
-    """Spans of Redis commands, inside recorded spans only."""
+    """Adds spans for Redis commands, inside recorded spans only."""
     if tracing.on:
         _prepare()
         _when_imported(_REDIS, tracing, None)
 
 
 def trace_calls(tracing: Tracing, carries: Carries) -> None:
-    """Spans of calls by HTTP, which also carry the trace on; `carries` says what is carried where nothing is recorded.
+    """Adds spans for HTTP calls, which also propagate the trace; `carries` returns the traceparent if none is recorded.
 
-    A client that nobody imports is not imported for this.
+    HTTP clients that the process does not import are not imported.
     """
     if tracing.on:
         _prepare()
@@ -121,7 +121,7 @@ def trace_calls(tracing: Tracing, carries: Carries) -> None:
 
 
 def _prepare() -> None:
-    # Names of attributes as they are now; without it the packages use those of years ago.
+    # Selects the current attribute names; without it the packages use outdated ones.
     os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http,database")
 
 
@@ -144,14 +144,14 @@ def _when_imported(client: Any, tracing: Tracing, carries: Carries | None) -> No
             made().instrument(tracer_provider=tracing.provider, skip_dep_check=True)
             for (owner, method), original in zip(owners, originals, strict=True):
                 setattr(owner, method, _gated(original, vars(owner)[method], carries))
-        except Exception as error:  # a version that the package does not know must not keep anybody from importing it
+        except Exception as error:  # an unsupported version must not prevent the import
             log.warning("calls by %s are not traced: %s: %s", name, type(error).__name__, error)
 
     register_post_import_hook(instrument, name)
 
 
 def _gated(original: Any, traced: Any, carries: Carries | None) -> Any:
-    """The method with a door before its instrumentation."""
+    """Returns a method that calls its instrumented form only when needed."""
 
     def choice(owner: Any) -> tuple[Any, object]:
         if trace.get_current_span().is_recording():

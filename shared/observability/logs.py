@@ -1,7 +1,7 @@
-"""Logging, the same in every part: a JSON object a line for machines, plain lines on a terminal.
+"""Logging of all parts: one JSON object per line, or plain lines on a terminal.
 
-Whatever is passed as `extra` becomes a field of its own (`log.info("done", extra={"task_id": id})`). Control
-characters never reach the terminal or the collector, so a caller cannot forge a line or move a cursor.
+Each entry of `extra` becomes a field (`log.info("done", extra={"task_id": id})`). Control characters are escaped, so
+logged input cannot forge a line or control a terminal.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def nothing_more() -> Mapping[str, object]:
 
 
 about: Callable[[], Mapping[str, object]] = nothing_more
-"""What this process is about when it writes a line: the task, the trace. Asked for each line, so it costs nothing else.
+"""Returns the context of each log line, such as task and trace; called for each line.
 
-A part that knows puts its own answer here; fields of the line itself win over it.
+A part that has a context replaces this function. Fields of the line itself take precedence.
 """
 
 
@@ -41,10 +41,10 @@ def configure(
     instance: str = "",
     in_background: bool = False,
 ) -> None:
-    """Sends everything that is logged to standard error; `form` is json, text, or auto (text on a terminal).
+    """Configures logging to standard error; `form` is json, text, or auto (text on a terminal).
 
-    `instance` tells processes of one part from each other; on a terminal it would only be in the way. `in_background`
-    is for a process in which logging must never block; one that forks must not use it, as threads do not survive that.
+    `instance` distinguishes processes of one part in JSON lines. `in_background` is for processes in which logging must
+    never block; a process that forks must not use it, because threads do not survive a fork.
     """
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
@@ -55,7 +55,7 @@ def configure(
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one line of JSON."""
 
     def __init__(self, part: str, instance: str = "") -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class JsonLine(logging.Formatter):
 
 
 class TextLine(logging.Formatter):
-    """Time, level, part, message, and the fields behind it."""
+    """Formats a record as text: time, level, part, message and fields."""
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class TextLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _extras(record).items())
-        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006  # a person reads local time
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006  # text lines show local time
         line = f"{time} {record.levelname:<7} {self.part}: {record.getMessage()}{fields}".translate(_CONTROL)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info).translate(_CONTROL_BUT_LINES)

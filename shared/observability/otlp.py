@@ -1,7 +1,7 @@
-"""Where spans go: OpenTelemetry's SDK as we set it up. Imported by processes that trace, by no other.
+"""Configures OpenTelemetry's SDK. Imported only by processes that trace.
 
-A collector that is away costs nothing but its spans: they wait in bounded memory, in a thread of their own, and are
-dropped; once a minute one line says so.
+An unavailable collector costs only spans: they wait in bounded memory, are sent by a separate thread, and are dropped;
+the log has at most one line about it per minute.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("shared.observability.tracing")
 
 QUEUE = 2048
-"""Spans that wait to be sent, at most: about 4 MB."""
+"""Maximum spans waiting to be sent: about 4 MB."""
 DELAY_MS = 500
 LOCAL_RATE = 10
-"""Traces that each process begins in a second at most, where nobody collects them and nobody said how many."""
+"""Maximum traces per second that each process begins without a collector and without a configured sampler."""
 
 
 class ChosenIds(RandomIdGenerator):
-    """Random ids, but for the spans whose id somebody can tell beforehand."""
+    """Generates random ids, except for spans whose id is chosen."""
 
     def __init__(self) -> None:
         self._next = threading.local()
 
     @contextmanager
     def choose(self, span_id: int) -> Iterator[None]:
-        """The span that this thread begins inside gets this id."""
+        """Sets the id of spans that this thread begins inside the context."""
         self._next.span_id = span_id
         try:
             yield
@@ -59,7 +59,7 @@ class ChosenIds(RandomIdGenerator):
 
 
 class PerSecond(Sampler):
-    """Begins so many traces a second and no more."""
+    """Samples at most `most` new traces per second."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -88,7 +88,7 @@ class PerSecond(Sampler):
 
 
 class DecidedBefore(Sampler):
-    """Follows a decision that was taken before the span is begun, else asks the sampler that was set."""
+    """Follows a decision made before the span begins, else that of the inner sampler."""
 
     decided: ContextVar[bool] = ContextVar("trace_decided", default=False)
 
@@ -116,7 +116,7 @@ class DecidedBefore(Sampler):
 def provider_of(
     part: str, instance: str, destination: Destination | None, ids: ChosenIds, processor: SpanProcessor | None
 ) -> tuple[TracerProvider, SpanProcessor | None]:
-    """A provider whose spans go to the destination, or to a processor instead; and that which takes them."""
+    """Returns a provider that sends spans to the destination, or to `processor` if given; and its processor."""
     provider = TracerProvider(
         resource=Resource.create(
             {
@@ -144,8 +144,8 @@ def provider_of(
 
 
 class OnceAMinute(logging.Handler):
-    """Passes on one complaint a minute of all that OpenTelemetry has: a collector that is away is worth a line, not a
-    flood."""
+    """Passes on at most one warning of OpenTelemetry per minute, so that an unavailable collector does not flood the
+    log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -157,7 +157,7 @@ class OnceAMinute(logging.Handler):
             self.kept_back += 1
             return
         self.last = record.created
-        more = f" ({self.kept_back} more complaints since the last line)" if self.kept_back else ""
+        more = f" ({self.kept_back} more warnings since the last line)" if self.kept_back else ""
         self.kept_back = 0
         log.warning("traces are lost, and nothing else: %s%s", record.getMessage()[:300], more)
 

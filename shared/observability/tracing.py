@@ -1,12 +1,12 @@
-"""Tracing: our own spans, and how the trace of a request travels with its task.
+"""Tracing: the product's own spans, and the propagation of a request's trace with its task.
 
-Off unless there is somebody to send spans to, `OTEL_EXPORTER_OTLP_ENDPOINT` (or its traces variant) or `JAEGER_HOST`,
-or `TRACE_LOCALLY` keeps those of handlers with their tasks. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`,
-with its argument) and is decided once, where a task is submitted; everybody later follows the flag that travels in the
-task's meta as W3C `traceparent`, and a task without one is not traced.
+Off unless a collector is configured (`OTEL_EXPORTER_OTLP_ENDPOINT`, its traces variant, or `JAEGER_HOST`), or
+`TRACE_LOCALLY` keeps spans of handlers with their tasks. Sampling is OpenTelemetry's own (`OTEL_TRACES_SAMPLER`, with
+its argument) and is decided once, at submission. All later steps follow the flag of the W3C `traceparent` in the task's
+meta; a task without one is not traced.
 
-Attributes are those of OpenTelemetry's conventions for messaging, and `taskqueue.*` for what they have no word for. A
-span's name is the operation and the task's type: `send emails`, `process emails`.
+Attributes follow OpenTelemetry's conventions for messaging; `taskqueue.*` covers what they lack. The name of a span is
+the operation and the task type: `send emails`, `process emails`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEND, _SETTLE = "send", "settle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The task that a span is about."""
+    """The task that a span describes."""
 
     id: str
     type: str
@@ -47,7 +47,7 @@ class Subject:
     attempt: int = 0
 
     def attributes(self, operation: str, kind: str = "") -> dict[str, str | int]:
-        """By the conventions for messaging; `kind` is their type of operation, where they have one."""
+        """Returns attributes by the conventions for messaging; `kind` is the operation type, if they define one."""
         found: dict[str, str | int] = {
             "messaging.system": "taskqueue",
             "messaging.operation.name": operation,
@@ -67,7 +67,7 @@ def subject_of(task: NewTask) -> Subject:
 
 
 not_recorded: ContextVar[bool] = ContextVar("not_recorded", default=False)
-"""A request that is not to be recorded: what comes out of it is not either."""
+"""Whether the current request is not recorded; tasks that it submits are not recorded either."""
 
 
 class Tracing:
@@ -76,7 +76,7 @@ class Tracing:
     def __init__(
         self, part: str, settings: Settings, instance: str = "", processor: SpanProcessor | None = None
     ) -> None:
-        """Spans go to `processor` instead of the collector, if one is given."""
+        """Sends spans to `processor` instead of the collector, if given."""
         destination = destination_of(settings)
         self.collected = destination is not None
         self.provider: TracerProvider | None = None
@@ -85,7 +85,7 @@ class Tracing:
         self.instance = instance
         if destination is None and not settings.trace_locally:
             return
-        # Imported here: whoever does not trace does not pay for it, in memory or start-up time.
+        # Imported here so that processes without tracing save its memory and start-up time.
         from shared.observability.otlp import ChosenIds, provider_of
 
         self.ids = ChosenIds()
@@ -99,7 +99,7 @@ class Tracing:
     # --- deciding ---
 
     def decide(self, traceparent: str | None) -> bool:
-        """Whether a request with this header is to be traced: as it says, else as the sampler says."""
+        """Returns whether a request is traced: by its traceparent, else by the sampler."""
         if self.provider is None:
             return False
         if traceparent is not None:
@@ -112,9 +112,9 @@ class Tracing:
 
     @contextmanager
     def sending(self, subject: Subject, traceparent: str | None, operation: str = _SEND) -> Iterator[str | None]:
-        """A span around the submission of a task; gives the `traceparent` that is to travel with the task.
+        """Records a span around the submission of a task. Yields the `traceparent` to store with the task.
 
-        It joins what is being traced, else the trace it is given, else begins one. What is not sampled costs nothing.
+        The span joins the current trace, else the given one, else begins a trace. Unsampled submissions have no cost.
         """
         if not self.on:
             yield traceparent
@@ -133,9 +133,9 @@ class Tracing:
 
     @contextmanager
     def firing(self, task: NewTask, schedule: str) -> Iterator[tuple[NewTask, Callable[[str], None]]]:
-        """A span around the firing of a schedule, with which the trace of its task begins.
+        """Records a span around the firing of a schedule, which begins the trace of its task.
 
-        Gives the task as part of it, and what is to be told how it went.
+        Yields the task with that trace, and a function that records the outcome.
         """
         with self.sending(subject_of(task), None) as travelling:
             span = trace.get_current_span()
@@ -144,7 +144,7 @@ class Tracing:
             yield task.with_trace(travelling), lambda what: span.set_attribute("taskqueue.schedule.outcome", what)
 
     def storing(self, count: int) -> AbstractContextManager[object]:
-        """A span around the storing of many tasks at once, each of which has a span `create` of its own."""
+        """Records a span around storing many tasks at once, each of which has its own span `create`."""
         if not trace.get_current_span().is_recording():
             return nullcontext()
         about = _batch(_SEND, count)
@@ -152,9 +152,9 @@ class Tracing:
 
     @contextmanager
     def replaying(self, look_up: Callable[[], Sequence[tuple[Subject, str | None]]]) -> Iterator[str]:
-        """A span around sending dead letters back, linked to what they died of; what is to travel with them, or "".
+        """Records a span around retrying dead letters, linked to their failures. Yields their new traceparent or "".
 
-        They are looked up, each with its `traceparent`, only if the span is recorded.
+        `look_up` is called only if the span is recorded.
         """
         if not_recorded.get():
             yield ""
@@ -167,7 +167,7 @@ class Tracing:
     def attempt(
         self, subject: Subject, traceparent: str | None, start_ns: int, waited_ns: int, cause: Link | None
     ) -> Span:
-        """The span of an attempt, begun; behind it the one of the wait in the queue before it."""
+        """Begins the span of an attempt, and records one for the preceding wait in the queue."""
         context = context_from(traceparent)
         if waited_ns > 0:
             wait = self.tracer.start_span(
@@ -179,7 +179,7 @@ class Tracing:
     def crashed_attempt(
         self, subject: Subject, traceparent: str | None, start_ns: int, cause: Link | None = None
     ) -> Span:
-        """The span of an attempt alone, also of one that could not tell of itself because it was killed."""
+        """Begins the span of an attempt without its wait, also for an attempt whose process was killed."""
         attributes = subject.attributes("process", "process")
         if self.instance:
             attributes["messaging.client.id"] = self.instance
@@ -198,7 +198,7 @@ class Tracing:
     def end_attempt(
         self, span: Span, subject: Subject, outcome: str, error: Mapping[str, Any] | None, end_ns: int | None = None
     ) -> None:
-        """Ends the span of an attempt; one that failed for good gets a span that says so behind it."""
+        """Ends the span of an attempt, and records a span `dead-letter` if the task failed for good."""
         span.set_attribute("taskqueue.task.outcome", outcome)
         if error:
             kind, message = str(error.get("type", "")), str(error.get("message", ""))
@@ -226,7 +226,7 @@ class Tracing:
         span.end(at)
 
     def housekeeping(self, job: str, started_ns: int, items: int, error: BaseException | None) -> None:
-        """A round of a housekeeping job that did something, told afterwards: most rounds find nothing to do."""
+        """Records a run of a housekeeping job that did something or failed, after its end; other runs have no span."""
         if not self.on or not (items or error):
             return
         about: dict[str, str | int] = {
@@ -243,15 +243,15 @@ class Tracing:
     # --- the end ---
 
     def take(self, span: ReadableSpan) -> None:
-        """Sends on a span that another process made."""
+        """Forwards a span of another process."""
         if self._processor is not None:
             self._processor.on_end(span)
 
     def stop(self, patience: float = 1.5) -> None:
-        """Sends what is left, but waits no longer than `patience` seconds for a collector that is away."""
+        """Sends remaining spans, but waits at most `patience` seconds for the collector."""
         if self.provider is None:
             return
-        # The exporter's own shutdown may take several seconds; a daemon thread is left behind then.
+        # The exporter's own shutdown may take several seconds; its daemon thread is then abandoned.
         thread = threading.Thread(target=self.provider.shutdown, daemon=True)
         thread.start()
         thread.join(patience)
@@ -261,25 +261,25 @@ class Tracing:
 
 
 def context_from(traceparent: str | None) -> Context:
-    """The context that a task carries; an empty one, in which a trace begins, when it carries none."""
+    """Returns the context of a traceparent; an empty one, in which a trace begins, for None."""
     return _PROPAGATOR.extract({TRACEPARENT: traceparent or ""})
 
 
 def current_traceparent(context: Context | None = None) -> str | None:
-    """What a task has to carry so that its attempts join the trace of `context` (default: the current one)."""
+    """Returns the traceparent with which attempts join the trace of `context` (default: the current one), or None."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
     return carrier.get(TRACEPARENT)
 
 
 def link_to(traceparent: str | None, what: str) -> Link | None:
-    """A link to a span that is named as a `traceparent`."""
+    """Returns a link to the span of a `traceparent`, or None."""
     context = trace.get_current_span(context_from(traceparent)).get_span_context()
     return Link(context, {"taskqueue.link": what}) if context.is_valid else None
 
 
 def log_fields() -> dict[str, str]:
-    """The ids of the span that is current, for a line in the log."""
+    """Returns the ids of the current span for a log line."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return {}
@@ -305,7 +305,7 @@ def _record_replay(span: Span, dead: Sequence[tuple[Subject, str | None]]) -> No
 
 
 def _previous(subject: Subject, traceparent: str | None) -> Link | None:
-    """A retry is linked to the attempt that made it necessary."""
+    """Returns a link from a retry to the attempt before it, or None."""
     if subject.attempt < 2:
         return None
     context = _beside(traceparent, attempt_span(subject.id, subject.attempt - 1))
@@ -317,7 +317,7 @@ def _dead_letter(subject: Subject, traceparent: str | None) -> SpanContext | Non
 
 
 def _beside(traceparent: str | None, span_id: int) -> SpanContext | None:
-    """A span of known id in the trace of a task."""
+    """Returns the context of a span with a known id in the trace of a task, or None."""
     parent = trace.get_current_span(context_from(traceparent)).get_span_context()
     if not parent.is_valid:
         return None
