@@ -1,1 +1,1 @@
-"""The dashboard: everything on one page, any task found, dead letters emptied. Started by `python -m dashboard`."""
+"""The dashboard: web pages that show the whole system and act on tasks. Started by `python -m dashboard`."""

@@ -15,7 +15,7 @@ from shared.observability.collector import announce
 
 
 def main() -> None:
-    """Serves until it is told to stop."""
+    """Serves until SIGTERM or SIGINT, or prints a user's line."""
     if sys.argv[1:2] == ["user"]:
         return print_user(sys.argv[2:])
     settings = load_or_exit()

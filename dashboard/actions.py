@@ -1,4 +1,4 @@
-"""Everything that people change. Each act is recorded with who did it, after it happened."""
+"""Every change that the dashboard makes. Each is added to the audit record, with its author, once it has happened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_RATE = 1000
 
 
 class Refused(TaskQueueError):
-    """This cannot be done."""
+    """Raised when an action cannot be carried out; the message explains why."""
 
 
 class Actions:
@@ -67,12 +67,12 @@ class Actions:
     # --- one task ---
 
     def retry(self, who: Person, task_id: str) -> None:
-        """Sends a dead letter back to its queue."""
+        """Returns a dead letter to its queue."""
         self.dead_letters.requeue(task_id)
         self._record(who, "retried", task_id)
 
     def amend(self, who: Person, task_id: str, text: str) -> None:
-        """Sends a dead letter back with other data. Raises Refused when the data does not fit the type."""
+        """Retries a dead letter with other data. Raises Refused if the data does not match the schema of the type."""
         task = self.queries.records.get(task_id)
         _demand_own(task.summary.type)
         data = self._restored(self._parsed(text), task.data)
@@ -85,7 +85,7 @@ class Actions:
         self._record(who, "retried with other data", task_id)
 
     def delete(self, who: Person, task_id: str) -> None:
-        """Removes a dead letter, or a record that nobody can read."""
+        """Removes a dead letter or a corrupt record."""
         with translated():
             discarded = self.scripts.discard(task_id, self.queries.records.queues)
         if not discarded:
@@ -93,21 +93,21 @@ class Actions:
         self._record(who, "deleted", task_id)
 
     def cancel(self, who: Person, task_id: str) -> TaskState:
-        """Cancels a task; the state it is in now."""
+        """Cancels a task and returns its state."""
         state = self.queues.cancel(task_id, f"by {who.name} in the dashboard")
         self._record(who, "cancelled", task_id)
         return state
 
     def redeliver(self, who: Person, delivery_id: str) -> None:
-        """Sends a webhook's delivery again."""
+        """Repeats a webhook delivery."""
         self.queues.redeliver(delivery_id)
         self._record(who, "redelivered", delivery_id)
 
     def run_now(self, who: Person, task_id: str) -> None:
-        """Ends the wait of a scheduled or retrying task."""
+        """Moves a scheduled or retrying task to its queue. Raises IllegalTransition in any other state."""
         with translated():
             state, done = self.scripts.run_now(task_id)
-        _demand(task_id, state, done, "only a task that waits for a moment can be run at once")
+        _demand(task_id, state, done, "only a scheduled or retrying task can be run now")
         self._record(who, "ran now", task_id)
 
     # --- batches ---
@@ -118,7 +118,7 @@ class Actions:
         self._record(who, "cancelled batch", batch_id)
 
     def retry_batch(self, who: Person, batch_id: str) -> None:
-        """Sends all dead letters of a batch back."""
+        """Returns all dead letters of a batch to their queues."""
         self.queries.batches.retry_failed(batch_id)
         self._record(who, "retried failures of batch", batch_id)
 
@@ -137,38 +137,38 @@ class Actions:
     # --- limits ---
 
     def set_limit(self, who: Person, name: str, given: Mapping[str, str]) -> None:
-        """Sets a limit. Raises Refused when it is none."""
+        """Sets a limit. Raises Refused if it is invalid."""
         concurrency, rate = given.get("concurrency", "").strip(), given.get("rate", "").strip()
         try:
             limit = read_limit({"concurrency": int(concurrency) if concurrency else None, "rate": rate or None})
             self.queries.task_limits.put(name, limit, who.name)
         except ValueError as error:
             raise Refused(str(error)) from None
-        self._record(who, "set limit", name, f"at once: {concurrency or 'any number'}, rate: {rate or 'any'}")
+        self._record(who, "set limit", name, f"concurrency: {concurrency or 'unlimited'}, rate: {rate or 'unlimited'}")
 
     def remove_limit(self, who: Person, name: str) -> None:
-        """Removes a limit; one that is declared holds again."""
+        """Removes a limit set at run time, so that the declared one applies. Raises Refused if there is none."""
         if not self.queries.task_limits.delete(name):
-            raise Refused(f"there is no limit {name}")
+            raise Refused(f"no limit {name} is set at run time")
         self._record(who, "removed limit", name)
 
     # --- workers and locks ---
 
     def drain(self, who: Person, worker: str) -> None:
-        """Asks a worker to finish what it runs, and to end."""
+        """Drains a worker. Raises Refused if it is not alive."""
         if not self.workers.drain(worker):
             raise Refused(f"there is no live worker {worker}")
         self._record(who, "drained worker", worker)
 
     def unlock(self, who: Person, name: str, token: str, reason: str) -> str:
-        """Takes a lock from its holder, whom it names. The script records it, in the same step."""
+        """Releases a lock by force and returns its former holder. The script adds the audit record in the same step."""
         if not token:
-            raise Refused(f"nobody holds lock {name}")
+            raise Refused(f"lock {name} is free")
         self.queries.forget()
         return self.queries.locks.force(name, token, who.name, _given(reason))
 
     def step_down(self, who: Person, reason: str) -> str:
-        """Ends the leader's term. The script records it, in the same step."""
+        """Ends the leader's term and returns its name. The script adds the audit record in the same step."""
         self.queries.forget()
         return self.queries.locks.step_down(who.name, _given(reason))
 
@@ -183,18 +183,18 @@ class Actions:
         self._record(who, "resumed schedule", name)
 
     def run_schedule(self, who: Person, name: str) -> str:
-        """Submits a task of a schedule beside its due times; the task's id."""
+        """Submits a task of a schedule outside its due times and returns the task's id. Raises Refused."""
         schedule = self.queries.schedule_store.get(name).schedule
         _demand_own(schedule.type)
         task = task_now(schedule, new_task_id())
         [stored] = self.queues.submit([task.with_trace(current_traceparent())])
         if stored.state is None:
-            raise Refused(f"the queue {task.queue} is full")
+            raise Refused(f"the queue {task.queue} is full: try again later")
         self._record(who, "ran schedule now", name, task.id)
         return task.id
 
     def change_schedule(self, who: Person, name: str, text: str) -> None:
-        """Writes a schedule anew. Raises Refused when it cannot be."""
+        """Replaces a schedule. Raises Refused if the new one is invalid."""
         before = self.queries.schedule_store.get(name)
         entry = self._parsed(text)
         if isinstance(entry, dict):
@@ -214,23 +214,23 @@ class Actions:
     # --- many dead letters ---
 
     def begin_bulk(self, who: Person, verb: Verb, selection: Selection, rate: int, what: str) -> str:
-        """Begins an action on many; its id."""
+        """Starts a bulk action and returns its id. `rate` is in tasks per second. Raises Refused."""
         if not 1 <= rate <= MOST_RATE:
-            raise Refused(f"the rate must be from 1 to {MOST_RATE} tasks a second")
+            raise Refused(f"the rate must be from 1 to {MOST_RATE} tasks per second")
         if len(selection.ids) > MOST_PICKED:
-            raise Refused(f"at most {MOST_PICKED} tasks can be picked by hand: take the whole group instead")
+            raise Refused(f"at most {MOST_PICKED} tasks can be selected: choose the whole group instead")
         count = self.bulks.count(selection)
         if not count:
-            raise Refused("there is nothing left to do: these are no dead letters any more")
+            raise Refused("none of these tasks is a dead letter any more")
         action_id = self.bulks.begin(verb, selection, what=what, by=who.name, rate=rate)
-        self._record(who, f"began bulk {verb}", action_id, f"{count} tasks, {rate} a second: {what}")
+        self._record(who, f"started bulk {verb}", action_id, f"{count} tasks, {rate} per second: {what}")
         return action_id
 
     def change_bulk(self, who: Person, action_id: str, state: str) -> None:
-        """Pauses, goes on with or aborts a bulk action."""
+        """Pauses, resumes or aborts a bulk action. Raises Refused if it has ended."""
         if not self.bulks.change(action_id, state):
             raise Refused("this bulk action has ended")
-        verb = {"running": "went on with bulk action", "paused": "paused bulk action", "aborted": "aborted bulk action"}
+        verb = {"running": "resumed bulk action", "paused": "paused bulk action", "aborted": "aborted bulk action"}
         self._record(who, verb[state], action_id)
 
     # --- inside ---
@@ -256,7 +256,7 @@ class Actions:
             raise Refused(str(error)) from error
 
     def _check(self, task_type: str, data: Any) -> None:
-        """Raises Refused when the data does not fit the schema that workers published for its type."""
+        """Raises Refused if the data does not match the schema that workers published for its type."""
         self.types.refresh()
         offer = self.types.find(task_type)
         versions = [found for each in (offer.versions if offer else ()) if (found := self.types.version(each))]
@@ -264,18 +264,18 @@ class Actions:
             [f"{_path(each)}: {each.message[:300]}" for each in _validator(found.schema)(data)] for found in versions
         ]
         if wrong and all(wrong):
-            raise Refused(f"the data does not fit the type {task_type}: {'; '.join(wrong[0][:5])}")
+            raise Refused(f"the data does not match the schema of {task_type}: {'; '.join(wrong[0][:5])}")
 
 
 def _demand_own(task_type: str) -> None:
-    """Raises Refused for a webhook's delivery: with anybody's data it would be signed as ours."""
+    """Raises Refused for a webhook delivery: arbitrary data would be sent with a valid signature."""
     if task_type == WEBHOOK_TYPE:
         raise Refused(NOT_TO_BE_SCHEDULED)
 
 
 def _given(reason: str) -> str:
     if not reason.strip():
-        raise Refused("say why, for those who will read the audit record")
+        raise Refused("a reason is required: the audit record keeps it")
     return reason.strip()[:500]
 
 
@@ -300,7 +300,7 @@ def _demand(task_id: str, state: str, done: bool, rule: str) -> None:
 
 
 def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
-    """A command that submits the same task again, for a shell; with the API key that the shell has, if it has one."""
+    """Returns a shell command that submits the same task again, with the key in `TASKQUEUE_API_KEY` if it is set."""
     body = json.dumps({"type": task_type, "data": data, "priority": queue})
     quoted = body.replace("'", "'\\''")
     key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'

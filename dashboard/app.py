@@ -1,4 +1,4 @@
-"""Wiring: builds the Flask app from settings and a Redis client. Nothing here is global."""
+"""Builds the Flask app from settings and a Redis client; nothing is global."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ from shared.stores.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What pages work with."""
+    """The dependencies of the pages."""
 
     settings: Settings
     users: Users
@@ -82,19 +82,19 @@ class PageContext:
 
 
 class PlainName(BaseConverter):
-    """A name or an id in an address. Keys are made of it, so a colon would lead to what is stored beside."""
+    """A name or an id in a URL. Redis keys are built from it, so it has no colon, which would lead to other keys."""
 
     regex = "[^/:]{1,200}"
 
 
 def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
-    """The dashboard on one Redis client."""
+    """Returns the dashboard, wired to one Redis client."""
     app = Flask("dashboard", root_path=str(files("dashboard")))
     app.url_map.strict_slashes = False
     app.url_map.converters["default"] = PlainName
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     tracing = Tracing("dashboard", settings, f"{socket.gethostname()}-{os.getpid()}")
-    # What people do, not what open pages ask for every few seconds.
+    # Only changes are traced, not the refreshes of open pages.
     trace_requests(app, tracing, methods=("POST",))
     trace_redis(tracing)
     counted = Metrics()
@@ -177,7 +177,7 @@ def _theme() -> str:
 
 
 def _asset(name: str) -> str:
-    """The address of a file, which changes when the file does."""
+    """Returns the URL of a static file; it changes with the file's content."""
     return url_for("static", filename=name, v=_fingerprint(name))
 
 
@@ -187,9 +187,9 @@ def _fingerprint(name: str) -> str:
 
 
 _MISSING: Mapping[type[TaskQueueError], tuple[str, str]] = {
-    TaskNotFound: ("task", "It never existed, or it has ended and its time here is over."),
+    TaskNotFound: ("task", "It never existed, or its record was removed at the end of its retention."),
     BatchNotFound: ("batch", "It never existed, or all its tasks have been removed."),
-    ScheduleNotFound: ("schedule", "Somebody may have deleted it."),
+    ScheduleNotFound: ("schedule", "It never existed, or it was deleted."),
 }
 
 
@@ -203,17 +203,17 @@ def _register_errors(app: Flask) -> None:
 
     def conflict(error: TaskQueueError) -> tuple[str, int]:
         status = 400 if isinstance(error, Refused) else 409
-        return _apology(status, "This could not be done", str(error)), status
+        return _apology(status, "The action failed", str(error)), status
 
     def http(error: HTTPException) -> tuple[str, int]:
         status = error.code or 500
         if error.description == NotFound.description:
-            return _apology(404, "There is no such page", "The address is mistyped, or what it showed is gone."), 404
+            return _apology(404, "There is no such page", "The URL is wrong, or the page was removed."), 404
         return _apology(status, error.name, str(error.description or "")), status
 
     def broken(error: Exception) -> tuple[str, int]:
         app.logger.error("a page failed", exc_info=error, extra={"path": request.path[:256]})
-        return http(InternalServerError("This is a fault of the dashboard; its log says more."))
+        return http(InternalServerError("Internal error of the dashboard; see its log for details."))
 
     app.register_error_handler(StoreUnavailable, unavailable)
     for each in _MISSING:

@@ -1,4 +1,4 @@
-"""What a dashboard does beside answering requests: keeps its snapshot fresh, carries out and follows bulk actions."""
+"""Background work of a dashboard: keeps the snapshot fresh, carries out bulk actions and follows their outcomes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 TICK = 0.1
 IDLE = 1.0
-"""Pause between looks for bulk actions that somebody began."""
+"""Seconds between checks for new bulk actions."""
 MOST = 200
 
 
 class Background:
-    """Three threads, ended with the process; whatever they leave undone another process goes on with."""
+    """Three daemon threads; another process continues the work that is left when this one ends."""
 
     def __init__(self, overview_cache: OverviewCache, bulks: BulkActions) -> None:
         self.overview_cache = overview_cache
@@ -44,7 +44,7 @@ class Background:
         self.stopped.set()
 
     def carry_out(self) -> None:
-        """A step of every bulk action that is open."""
+        """Carries out one step of every open bulk action."""
         open_actions = {action.id: action for action in self.bulks.unfinished()}
         self.due = {each: due for each, due in self.due.items() if each in open_actions}
         for action in open_actions.values():
@@ -52,7 +52,7 @@ class Background:
                 self._step(action)
 
     def _step(self, action: BulkAction) -> None:
-        """As many as the rate allows since the last step: never a burst after a pause."""
+        """Processes as many tasks as the rate allows since the last step, without a burst after a pause."""
         now = time.monotonic()
         due = max(self.due.get(action.id, now), now - IDLE)
         allowed = min(MOST, int((now - due) * action.rate) + 1)
@@ -73,4 +73,4 @@ class Background:
             except TaskQueueError as error:
                 log.debug("%s: %s", getattr(work, "__name__", "background"), error)
             except Exception:
-                log.exception("a background step failed; it is tried again")
+                log.exception("background step failed; retrying")

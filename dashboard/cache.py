@@ -1,4 +1,4 @@
-"""Answers that were read a moment ago, shared by whoever asks the same."""
+"""A TTL cache with single flight: concurrent requests for the same key share one read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 FRESH = 2.0
 QUICK = 0.5
 READS = 20
-"""Reads a second for hundreds of tabs that all show something else."""
+"""Bound on reads per second when hundreds of tabs show different pages."""
 OUTAGE = 1.0
-"""Seconds for which nobody asks Redis again after it has not answered; else every thread would wait for it in turn."""
+"""Seconds without a new attempt after Redis did not answer; else every thread would wait for it in turn."""
 UNWANTED = 60.0
-"""Seconds after which nobody wants an answer any more."""
+"""Seconds without a request after which an entry is dropped."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class _Answer:
 
 
 class TTLCache:
-    """Remembers the latest answers for two seconds, so that a hundred tabs on one page cost Redis what one costs.
+    """Keeps answers for two seconds, so that a hundred tabs on one page load Redis as much as one.
 
-    When people look at very many different pages, each is remembered for longer, so that what all of them cost together
-    stays bounded: with two hundred, ten seconds. Who asks what somebody else is asking just now waits for that answer.
+    With very many different pages open, each answer is kept for longer, so that the total load stays bounded: ten
+    seconds with two hundred. A request for an answer that is being read waits for that read.
     """
 
     MOST = 512
@@ -49,9 +49,9 @@ class TTLCache:
         self.answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     def get(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
-        """The answer, a few seconds old at most.
+        """Returns the answer, at most a few seconds old.
 
-        What `ask` raises is raised for all who wait, and remembered only when Redis did not answer.
+        An error of `ask` is raised in all waiting threads, and kept only if Redis did not answer.
         """
         with self.lock:
             known = self.answers.get(question)
@@ -67,7 +67,7 @@ class TTLCache:
             self.answers.clear()
 
     def _life(self, fresh: float) -> float:
-        """For how long an answer is good: the more there are that somebody wanted lately, the longer."""
+        """Returns for how many seconds an answer is valid; it grows with the number of recently requested answers."""
         while self.answers and next(iter(self.answers.values())).age() > UNWANTED:
             self.answers.popitem(last=False)
         return max(fresh, len(self.answers) / READS)

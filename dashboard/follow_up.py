@@ -1,4 +1,4 @@
-"""Follows what bulk actions sent back to its end, a bounded part every second."""
+"""Follows the tasks that bulk actions retried until they end, a bounded number per second."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from shared.stores.bulk_actions import BulkActions
 
 CALLS = 20
 AT_ONCE = 100
-"""Tasks that one call looks at, and calls a second for all actions together: 100,000 tasks take less than a minute."""
+"""Tasks per call; with CALLS calls per second for all actions together, 100,000 tasks take less than a minute."""
 REST = 5.0
-"""Seconds until tasks are looked at again none of which had ended."""
+"""Seconds before the next pass if no task had ended."""
 
 
 @dataclass(slots=True)
@@ -27,14 +27,14 @@ class Pass:
 
 
 class FollowUp:
-    """Several processes may do this at the same time: each task is counted once."""
+    """Counts the outcomes; several processes may do so at the same time, and each task is counted once."""
 
     def __init__(self, bulks: BulkActions) -> None:
         self.bulks = bulks
         self.passes: dict[str, Pass] = {}
 
     def step(self) -> None:
-        """Looks at the next tasks of every action that is followed."""
+        """Checks the next tasks of every followed action."""
         followed = self.bulks.followed()
         self.passes = {each: self.passes.get(each) or Pass() for each in followed}
         now = time.monotonic()
@@ -50,7 +50,7 @@ class FollowUp:
         return self.passes[action_id].looked_at
 
     def _look(self, action_id: str) -> bool:
-        """Looks at the next part of an action; returns whether that was the last of this pass."""
+        """Checks the next part of an action; returns whether the pass is complete."""
         at = self.passes[action_id]
         at.looked_at = time.monotonic()
         at.cursor, ended, waiting = self.bulks.follow(action_id, at.cursor, AT_ONCE)

@@ -1,4 +1,4 @@
-"""What the dashboard counts about itself: how long people wait, and what looking at the system costs."""
+"""The dashboard's own metrics: the durations of requests and of reading the system."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})
 
 
 class Metrics:
-    """Labels are routes as they are declared, methods that exist, and classes of status."""
+    """The metrics; labels are declared routes, known methods and status classes, so they are bounded."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types; a series more for each of ours
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped; drops the extra _created series
         self.registry = CollectorRegistry()
         self.requests = Histogram(
             "taskqueue_dashboard_request_duration_seconds",
-            "Requests to the dashboard by route, method and class of status.",
+            "Duration of requests to the dashboard, by route, method and status class.",
             ("route", "method", "status"),
             buckets=BUCKETS,
             registry=self.registry,
         )
         self.refreshes = Histogram(
             "taskqueue_dashboard_refresh_duration_seconds",
-            "Time to read the whole system for all open pages.",
+            "Time to read the state of the whole system, shared by all open pages.",
             buckets=BUCKETS,
             registry=self.registry,
         )
         self.refresh_failures = Counter(
             "taskqueue_dashboard_refresh_failures_total",
-            "Times that the system could not be read.",
+            "Failed attempts to read the state of the system.",
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
 
     def install(self, app: Flask) -> None:
-        """Puts it around every request of the app."""
+        """Measures every request of the app."""
 
         @app.before_request
         def begin() -> None:

@@ -1,7 +1,7 @@
-"""One look at the whole system that all open pages of this process share.
+"""One snapshot of the whole system, shared by all open pages of this process.
 
-While somebody looks, one thread reads it anew every two seconds; when nobody has looked for a while, nobody reads.
-So what the overview costs Redis does not depend on how many tabs are open.
+While pages are open, one thread refreshes it every two seconds; it pauses when no page has been requested for a while.
+So the load on Redis does not depend on the number of open tabs.
 """
 
 from __future__ import annotations
@@ -37,63 +37,63 @@ log = logging.getLogger(__name__)
 
 EVERY = 2.0
 UNWATCHED = 30.0
-"""Seconds without a look after which reading stops."""
+"""Seconds without a request after which refreshing pauses."""
 MINUTES = 60
 RECENT = 12
 _SETTLED = 2
-"""A minute this long ago is not counted in any more, so it is read once."""
+"""Minutes after which the counts of a minute are final, so that they are read once."""
 _INFO_EVERY = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The system at one moment by Redis' clock."""
+    """The state of the system at one moment of Redis' clock."""
 
     at: datetime
     read_at: float
-    """The same moment by this process's own clock."""
+    """The same moment on this process's monotonic clock, in seconds."""
     counts: Mapping[TaskState, int]
     queues: Sequence[QueueInfo]
     workers: Sequence[WorkerInfo]
     lost_workers: Sequence[WorkerInfo]
-    """Those lost in the last week, the latest first."""
+    """Workers lost in the last week, the latest first."""
     unreadable_workers: Sequence[str]
-    """Names of those that live and whose record nobody can read."""
+    """Names of live workers whose record is corrupt."""
     recent: Sequence[TaskSummary]
     types: Mapping[str, str]
-    """The known types, each with a sentence about its absence: empty while a live worker has it."""
+    """The registered types, each with a sentence about its absence; empty while a live worker has the type."""
     minutes: Mapping[int, Mapping[str, int]]
-    """What happened in each of the last sixty minutes, the oldest first."""
+    """Counts of events in each of the last sixty minutes, the oldest first."""
     info: Mapping[str, Any]
     overdue: timedelta
-    """For how long the most overdue task that waits for a moment has been due."""
+    """How late the most overdue scheduled or retrying task is."""
     unreaped: timedelta
-    """For how long the oldest lease that ended has not been looked at."""
+    """How long ago the oldest ended lease that is still to be recovered ended."""
     damaged: int = 0
-    """Keys that were set aside in the last week because they held what does not belong there."""
+    """Keys moved to quarantine in the last week because they held a value of the wrong type."""
     leader: LockInfo | None = None
-    """The lock of the leading housekeeper; held by nobody when housekeepers work without locks."""
+    """The lock of the leading housekeeper; free if housekeepers work without locks."""
 
     @property
     def alive(self) -> int:
-        """How many workers live and are not silent, whether or not their records can be read."""
+        """The number of live workers that are not silent, including those with a corrupt record."""
         return sum(each.state != "silent" for each in self.workers) + len(self.unreadable_workers)
 
     def now(self) -> datetime:
-        """What Redis' clock says now, going by this process's own since then."""
+        """Returns the current time of Redis' clock, extrapolated with this process's clock."""
         return self.at + timedelta(seconds=time.monotonic() - self.read_at)
 
     def age(self) -> float:
         return time.monotonic() - self.read_at
 
     def total(self, what: str, minutes: int = MINUTES) -> int:
-        """How often something happened in the last minutes."""
+        """Returns the number of such events in the last minutes."""
         latest = list(self.minutes.values())[-minutes:]
         return sum(minute.get(what, 0) for minute in latest)
 
 
 class OverviewCache:
-    """Keeps the snapshot fresh."""
+    """Holds the snapshot and refreshes it."""
 
     def __init__(
         self, redis: Redis, queues: Queues, records: Records, workers: Workers, types: TaskTypes, metrics: Metrics
@@ -113,7 +113,7 @@ class OverviewCache:
         self.info_at = -_INFO_EVERY
 
     def look(self) -> Snapshot:
-        """A snapshot that is at most a few seconds old. Raises StoreUnavailable."""
+        """Returns a snapshot that is at most a few seconds old. Raises StoreUnavailable."""
         self.looked_at = time.monotonic()
         found = self.current
         if found is not None and found.age() < EVERY * 1.5:
@@ -121,12 +121,12 @@ class OverviewCache:
         return self.cache.get("snapshot", self._renew)
 
     def forget(self) -> None:
-        """Somebody changed something and wants to see it: the next look reads anew."""
+        """Drops the snapshot after a change, so that the next page shows the change."""
         self.cache.clear()
         self.current = None
 
     def keep_fresh(self) -> None:
-        """Reads anew if somebody looked lately and it is time."""
+        """Refreshes the snapshot if it is due and a page was requested recently."""
         if time.monotonic() - self.looked_at > UNWATCHED:
             return
         if self.current is not None and self.current.age() < EVERY:
@@ -134,7 +134,7 @@ class OverviewCache:
         try:
             self.cache.get("snapshot", self._renew)
         except TaskQueueError as error:
-            log.debug("no snapshot: %s", error)
+            log.debug("snapshot failed: %s", error)
 
     def _renew(self) -> Snapshot:
         self.current = self._read()
@@ -198,7 +198,7 @@ class OverviewCache:
         return answer
 
     def _info(self) -> Mapping[str, Any]:
-        """What INFO says; empty when this user may not ask, which is no fault."""
+        """Returns the fields of INFO; empty if the ACL user lacks the command, which is not an error."""
         if time.monotonic() - self.info_at >= _INFO_EVERY:
             with translated():
                 try:

@@ -1,4 +1,4 @@
-"""How things look as text: durations, instants, JSON, and what must not be seen."""
+"""Formats durations, times, sizes and JSON for pages, and redacts fields."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from shared.domain.sanitize import plain
 
 HIDDEN = "••••••"
-"""Begins what stands for a redacted value."""
+"""The beginning of the placeholder of a redacted value."""
 
 
 def clip(value: object, most: int = 120) -> str:
-    """The beginning of a text, for a line in a list."""
+    """Returns the text in one line, cut to `most` characters."""
     text = plain(value)[: most + 1]
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def duration(value: timedelta | float | None) -> str:
-    """Such as 340 ms, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    """Returns a duration in two units: 340 ms, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h. A number is in seconds."""
     if value is None:
         return "–"
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
@@ -47,7 +47,7 @@ def _long(seconds: int) -> str:
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """How long ago in one unit, so that the text does not flutter, or in how long."""
+    """Returns the distance from now in one unit, so that the text is stable: "5 min ago", "in 12 s"."""
     if at is None:
         return "–"
     seconds = round((now - at).total_seconds())
@@ -61,12 +61,12 @@ def _rough(seconds: int) -> int:
 
 
 def exact(at: datetime) -> str:
-    """The instant to the millisecond, in UTC; a script in the page turns it into the viewer's own time."""
+    """Returns the time to the millisecond, in UTC; a script in the page converts it to local time."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them."""
+    """Returns a number of bytes with a unit: 512 B, 1.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
@@ -75,15 +75,15 @@ def size(count: float) -> str:
 
 
 def pretty(value: Any) -> str:
-    """JSON on lines of its own, safe to look at."""
+    """Returns indented JSON with special characters escaped."""
     return plain(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 class Redaction:
-    """Hides the values of fields by their names, in whatever depth, or by where they stand (`customer.iban`).
+    """Hides the values of fields by name, at any depth, or by path (`customer.iban`).
 
-    Each placeholder has a number and a mark of what is seen beside it, so it stands for one hidden value of one record,
-    wherever a person moves it, and for none when the record was changed meanwhile.
+    Each placeholder has a number and a digest of the visible values, so it stands for one hidden value of one record,
+    even if it is moved while editing, and is invalid if the record was changed meanwhile.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -91,22 +91,22 @@ class Redaction:
         self.paths = _any_of([name for name in names if "." in name])
 
     def hides(self, name: str, path: str) -> bool:
-        """Whether the value of a field is hidden; `path` is its name behind those of the fields that it is in."""
+        """Returns whether a field is hidden; `path` is its name after the names of the fields that contain it."""
         return bool(self.names.match(name.lower()) or self.paths.match(path.lower()))
 
     def hide(self, value: Any) -> Any:
-        """The value as it may be seen. Items of a list stand where the list stands."""
+        """Returns the value with placeholders. Items of a list have the path of the list."""
         return self._seen(value)[0]
 
     def restore(self, edited: Any, original: Any) -> Any:
-        """What a person sent back, with what was hidden from them. Raises ValueError when that would be a guess.
+        """Returns the edited value with the hidden values restored. Raises ValueError if a placeholder is ambiguous.
 
-        A hidden value goes to hidden fields only: under another name everybody would see it.
+        A hidden value may move to hidden fields only: under another name it would be visible.
         """
         return self._restored(edited, "", self._seen(original)[1], False)
 
     def _seen(self, value: Any) -> tuple[Any, dict[str, Any]]:
-        """The value as it may be seen, and what each placeholder in it stands for."""
+        """Returns the value with placeholders, and the hidden value of each placeholder."""
         hidden: dict[str, Any] = {}
         seen = self._replaced(value, "", hidden, "")
         if hidden:
@@ -131,7 +131,7 @@ class Redaction:
         return seen
 
     def _restored(self, edited: Any, inside: str, hidden: Mapping[str, Any], unseen: bool) -> Any:
-        """`unseen` when a field around it is hidden."""
+        """Restores one value; `unseen` means that an enclosing field is hidden."""
         if isinstance(edited, list):
             return [self._restored(part, inside, hidden, unseen) for part in edited]
         if isinstance(edited, dict):
@@ -142,9 +142,9 @@ class Redaction:
         if not isinstance(edited, str) or HIDDEN not in edited:
             return edited
         if edited not in hidden:
-            raise ValueError(f"{edited[:60]} is nothing that is hidden here now: open the page anew, or write a value")
+            raise ValueError(f"{edited[:60]} is not a current placeholder: reload the page, or enter a value")
         if not unseen:
-            raise ValueError(f"{inside[:-1] or 'the data'} is not a hidden field: {edited} would be seen by everybody")
+            raise ValueError(f"{inside[:-1] or 'the data'} is not hidden, so {edited} would be visible: move it back")
         return hidden[edited]
 
 

@@ -1,6 +1,6 @@
-"""Everything that pages show. Only reads.
+"""All reads of the pages.
 
-What several people look at is remembered for a moment, so that a hundred tabs on one page cost what one costs.
+Answers are cached for a few seconds, so that a hundred tabs on one page load Redis as much as one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUPS = 50
 
 
 class Queries:
-    """The reading side of the dashboard."""
+    """The read side of the dashboard."""
 
     def __init__(
         self,
@@ -59,45 +59,45 @@ class Queries:
         self.large = threading.Lock()
 
     def look(self) -> Snapshot:
-        """The system at a glance."""
+        """Returns the snapshot of the system. Raises StoreUnavailable."""
         return self.overview_cache.look()
 
     def forget(self) -> None:
-        """Somebody changed something: nothing that was read before is shown again."""
+        """Invalidates all cached answers after a change."""
         self.overview_cache.forget()
         self.cache.clear()
         self.status_cache.forget()
 
     def tasks(self, wanted: Filter, cursor: str | None) -> Page:
-        """A page of tasks. Raises ValueError for a cursor that no page gave out."""
+        """Returns a page of tasks. Raises ValueError for an invalid cursor."""
         return self.cache.get(("tasks", wanted, cursor), lambda: self.records.page(wanted, limit=PAGE, cursor=cursor))
 
     def task(self, task_id: str) -> TaskDetail:
-        """A task with everything on record; one whose record is no record at all is shown as broken.
+        """Returns a task with its whole record; a corrupt record is shown as broken.
 
         Raises TaskNotFound.
         """
         return self.status_cache.get(task_id).detail
 
     def turn(self, task_id: str) -> AbstractContextManager[object]:
-        """Held while a page of a task is made: one large task at a time, since that takes a hundred times its bytes.
+        """Returns a lock to hold while rendering a task: one large task at a time, as it takes 100 times its size.
 
         Raises TaskNotFound.
         """
         return self.large if self.status_cache.get(task_id).size > SMALL else nullcontext()
 
     def deliveries(self, task: TaskDetail) -> list[TaskSummary]:
-        """What was told outside of a task's end, the latest first."""
+        """Returns the webhook deliveries of a task, the latest first."""
         if not task.deliveries:
             return []
         return self.cache.get(("deliveries", task.summary.id, task.deliveries), lambda: self.records.deliveries(task))
 
     def position(self, task: TaskSummary) -> int | None:
-        """How many tasks of its queue wait before a pending one."""
+        """Returns the number of tasks before a pending task in its queue; None if it is in none."""
         return self.status_cache.get(task.id).position
 
     def relations(self, task: TaskDetail) -> Relations:
-        """The tasks that it depends on and those that depend on it; most tasks have none, and cost nothing."""
+        """Returns the parents and children of a task, transitively; reads nothing if it has none."""
         summary = task.summary
         if not task.parents and not task.children:
             alone = Relative(id=summary.id, type=summary.type, state=summary.state)
@@ -105,44 +105,44 @@ class Queries:
         return self.cache.get(("kin", summary.id), lambda: read_relations(self.redis, summary.id))
 
     def batches_page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
-        """Some batches, newest first. Raises ValueError for a cursor that no page gave out."""
+        """Returns a page of batches, newest first, and the next cursor. Raises ValueError for an invalid cursor."""
         return self.cache.get(("batches", cursor), lambda: self.batches.page(PAGE, cursor))
 
     def batch(self, batch_id: str) -> Batch:
-        """Raises BatchNotFound."""
+        """Returns a batch. Raises BatchNotFound."""
         return self.cache.get(("batch", batch_id), lambda: self.batches.get(batch_id))
 
     def batch_items(self, batch_id: str, after: int, state: TaskState | None) -> tuple[list[BatchItem], int | None]:
-        """Some tasks of a batch in their order, and where the next page begins."""
+        """Returns a page of the tasks of a batch in their order, and the start of the next page."""
         return self.cache.get(
             ("batch items", batch_id, after, state), lambda: self.batches.items(batch_id, PAGE, after, state)
         )
 
     def groups(self, page: int) -> tuple[list[FailureGroup], int]:
-        """Causes of dead letters, the commonest first, and how many causes there are."""
+        """Returns a page of dead-letter groups, the largest first, and the number of groups."""
         return self.cache.get(("groups", page), lambda: self.causes.page(page * GROUPS, GROUPS))
 
     def group(self, key: str) -> FailureGroup | None:
         return self.cache.get(("group", key), lambda: self.causes.get(key))
 
     def group_of(self, task_id: str) -> str | None:
-        """The cause that a dead letter is filed under."""
+        """Returns the fingerprint of a dead letter's group."""
         return self.status_cache.get(task_id).cause
 
     def dead(self, key: str, cursor: str | None) -> Page:
-        """A page of the dead letters of one cause."""
+        """Returns a page of the dead letters of one group."""
         return self.tasks(Filter(state=TaskState.FAILED, cause=key), cursor)
 
     def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
-        """The latest actions, and the ids of those that cannot be read."""
+        """Returns the latest bulk actions, and the ids of corrupt ones."""
         return self.cache.get(("bulk actions",), self.bulks.all)
 
     def bulk_action(self, action_id: str) -> BulkAction | None:
-        """One action; pages of it are refreshed every second."""
+        """Returns a bulk action, cached for a second only; None if there is none."""
         return self.cache.get(("bulk action", action_id), lambda: self.bulks.get(action_id), QUICK)
 
     def selected(self, selection: Selection) -> tuple[int, list[TaskSummary]]:
-        """How many dead letters a bulk action would touch now, and the first of them."""
+        """Returns the number of dead letters in a selection, and the first of them."""
         if selection.ids:
             dead = [task for task in self.records.summaries(selection.ids) if task.state is TaskState.FAILED]
             return len(dead), dead[:20]
@@ -150,23 +150,23 @@ class Queries:
         return self.bulks.count(selection), list(self.records.page(wanted, limit=20).items)
 
     def all_locks(self) -> list[LockInfo]:
-        """The locks of the housekeepers; the leader's among them."""
+        """Returns the locks of the housekeepers, including the leader's."""
         return self.cache.get(("locks",), self.locks.all)
 
     def limits(self) -> list[LimitState]:
-        """The limits in force."""
+        """Returns the limits in force."""
         return self.cache.get(("limits",), self.task_limits.all)
 
     def schedules(self, after: str) -> SchedulePage:
-        """Some schedules by name."""
+        """Returns a page of schedules, by name."""
         return self.cache.get(("schedules", after), lambda: self.schedule_store.page(PAGE, after))
 
     def schedule(self, name: str) -> StoredSchedule:
-        """Raises ScheduleNotFound, or CorruptRecord."""
+        """Returns a schedule. Raises ScheduleNotFound or CorruptRecord."""
         return self.cache.get(("schedule", name), lambda: self.schedule_store.get(name))
 
     def states(self, ids: Iterable[str | None]) -> dict[str, str]:
-        """The states of these tasks; one that is gone is left out."""
+        """Returns the states of these tasks, without removed ones."""
         wanted = tuple(each for each in ids if each)
         return self.cache.get(("states", wanted), lambda: self._states(wanted))
 
@@ -178,5 +178,5 @@ class Queries:
         return {each: text(state) for each, state in zip(wanted, found, strict=True) if isinstance(state, bytes)}
 
     def history(self, before: str | None) -> tuple[list[AuditEntry], str | None]:
-        """Who did what."""
+        """Returns a page of the audit record, and the next cursor."""
         return self.cache.get(("audit", before), lambda: self.audit.page(PAGE, before))

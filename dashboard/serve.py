@@ -1,6 +1,6 @@
-"""One process of gunicorn with threads: people are few, and one process means one shared look at Redis.
+"""Serves the dashboard with one gunicorn process and threads, so that all pages share one snapshot.
 
-A thread gets a request when all of it has arrived (`server.py`), so nobody who sends slowly holds one.
+A thread gets a request when all of it has arrived (`server.py`), so a slow client does not occupy a thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DRAIN_SECONDS = 10
 
 
 def serve(settings: Settings) -> None:
-    """Listens and serves until SIGTERM or SIGINT. Exits with status 2 when it cannot."""
+    """Serves until SIGTERM or SIGINT. Exits with status 2 if it cannot start."""
     users = Users.load_or_exit(settings)
     if not users.required:
-        remedy = "DASHBOARD_USERS (python -m dashboard user NAME ROLE makes a line)"
+        remedy = "DASHBOARD_USERS (python -m dashboard user NAME ROLE creates a line)"
         require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
     exit_if_unusable(settings.store_url)
@@ -36,14 +36,14 @@ def serve(settings: Settings) -> None:
         "listening",
         extra={
             "address": f"http://{bind.shown(settings.bind_host, listener)}",
-            "sign_in": "required" if users.required else "none: whoever reaches this address may do everything",
+            "sign_in": "required" if users.required else "none: every client that reaches this address is an admin",
         },
     )
     Dashboard(settings, users, listener).run()
 
 
 class Dashboard(Served):
-    """The dashboard as gunicorn runs it."""
+    """The gunicorn application of the dashboard."""
 
     def __init__(self, settings: Settings, users: Users, listener: socket.socket) -> None:
         self.users = users
@@ -55,7 +55,7 @@ class Dashboard(Served):
         )
 
     def load(self) -> Flask:
-        """Builds the app in the process that serves it."""
+        """Returns the app, built in the serving process."""
         from dashboard.app import create_app
 
         app = create_app(self.settings, self.connect("dashboard"), self.users)

@@ -1,4 +1,4 @@
-"""How long the dashboard's server waits for those who are slow, and how much of theirs it keeps."""
+"""The time-outs (in seconds) and buffer sizes (in bytes) of the dashboard's HTTP server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shared.http import server
 
 
 class Server(server.Server):
-    """The loop that reads and writes all connections."""
+    """The event loop of all connections."""
 
     connections = 500
     receive_seconds = 10
@@ -16,6 +16,6 @@ class Server(server.Server):
 
 
 class GunicornWorker(server.GunicornWorker):
-    """The process of gunicorn's."""
+    """The gunicorn worker process."""
 
     server_class = Server

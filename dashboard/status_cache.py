@@ -1,7 +1,7 @@
-"""The tasks that open tabs show.
+"""A cache of the tasks that open tabs show.
 
-When one of them has to be read, all are read with it in one step. So two hundred tabs on two hundred tasks send Redis
-a command every two seconds, as one tab on one task does.
+When one of them is read, all are read with it in one step. So two hundred tabs on two hundred tasks send Redis one
+command every two seconds, like one tab on one task.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shared.errors import StoreUnavailable, TaskNotFound
 from shared.stores.tasks import Reading, Records
 
 WATCHED = 35.0
-"""Seconds after which nobody looks any more: a little more than the longest pause between two refreshes."""
+"""Seconds without a request after which a task is dropped: just above the longest refresh interval."""
 MOST = 256
 SMALL = 16_384
-"""Bytes of a record up to which it is read along with others."""
+"""The largest record, in bytes, that is read along with others."""
 KEPT = 1024 * 1024
-"""Bytes of all records that are kept beside the one read last. What is made of them can take thirty times as much."""
+"""Bytes of all cached records beside the one read last. Parsed, they can take thirty times as much memory."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Watched:
 
 
 class StatusCache:
-    """Tasks read together."""
+    """Reads and caches tasks together."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -40,7 +40,7 @@ class StatusCache:
         self.outage: tuple[float, StoreUnavailable] | None = None
 
     def get(self, task_id: str) -> Reading:
-        """A task as it was two seconds ago at most. Raises TaskNotFound, and StoreUnavailable."""
+        """Returns a task, at most two seconds old. Raises TaskNotFound and StoreUnavailable."""
         with self.lock:
             now = time.monotonic()
             found = self.watched.get(task_id)
@@ -53,7 +53,7 @@ class StatusCache:
             return found.reading
 
     def forget(self) -> None:
-        """Somebody changed something: nothing that was read before is shown again."""
+        """Invalidates all cached tasks after a change."""
         with self.lock:
             for each in self.watched.values():
                 each.read_at = 0.0
@@ -77,7 +77,7 @@ class StatusCache:
 
 
 def _light(wanted: str, watched: dict[str, _Watched]) -> dict[str, _Watched]:
-    """The wanted task whatever its size, and of the others those that there is room for, the last asked for first."""
+    """Returns the wanted task and, up to KEPT bytes, the others, the last requested first."""
     kept = {wanted: watched.pop(wanted)} if wanted in watched else {}
     room = KEPT
     for each, found in sorted(watched.items(), key=lambda each: -each[1].asked_at):

@@ -1,1 +1,1 @@
-"""Who may sign in, what their sessions are, and how guessing passwords is slowed down."""
+"""Users, sessions, authorization, and the throttling of sign-ins."""

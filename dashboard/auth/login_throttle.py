@@ -1,4 +1,4 @@
-"""Who may try a password now: guesses are few, cost little, and keep nobody out who signed in here before."""
+"""Throttles sign-ins: wrong passwords are bounded and cheap, and never lock a user out of a known browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YEAR = 365 * 24 * 3600
 
 
 class LoginThrottled(Exception):
-    """A password was not looked at."""
+    """Raised when a password is not checked. `status` is an HTTP status, `wait` is in seconds."""
 
     def __init__(self, problem: str, status: int, wait: int) -> None:
         super().__init__(problem)
@@ -30,12 +30,12 @@ class LoginThrottled(Exception):
 
 
 class LoginThrottle:
-    """Slows down who guesses passwords, in each process.
+    """Slows down password guessing, per process.
 
-    After five wrong ones for a name, that name waits half a minute; after twenty in half a minute for whatever names,
-    all strangers wait. Who signed in before by a name in the same browser is no stranger to it: he is counted apart, so
-    that whoever guesses elsewhere cannot keep him out.
-    To look at a password takes 32 MiB and a tenth of a second of a core, so only two are looked at at a time.
+    After five wrong passwords for a name, that name is blocked for 30 seconds; after twenty within 30 seconds for any
+    names, all unknown browsers are blocked. A browser in which the user signed in before is known and counted
+    separately, so that guesses from elsewhere cannot lock the user out.
+    One check takes 32 MiB and a tenth of a second of a core, so at most two run at a time.
     """
 
     WRONG, WAIT, MOST = 5, 30, 10_000
@@ -50,9 +50,9 @@ class LoginThrottle:
         self.strangers: deque[float] = deque()
 
     def check(self, name: str, password: str, known: bool) -> Person | None:
-        """The person, if the password is right. Raises KeptOut when it was not looked at."""
+        """Returns the person if the password is right, else None. Raises LoginThrottled if it was not checked."""
         if not self.looks.acquire(timeout=self.PATIENCE):
-            raise LoginThrottled("Too many people are signing in just now: try again in a few seconds.", 503, 2)
+            raise LoginThrottled("Too many sign-ins at once: try again in a few seconds.", 503, 2)
         try:
             self._count(name, known)
             found = self.users.check(name, password)
@@ -63,12 +63,12 @@ class LoginThrottle:
         return found
 
     def _count(self, name: str, known: bool) -> None:
-        """Counts a try as a wrong one before it is looked at, so that many at once are no more than one by one."""
+        """Counts an attempt as wrong before the check, so that parallel attempts gain nothing."""
         with self.lock:
             now = time.monotonic()
             count, until = self.wrong.get((name, known), (0, 0.0))
             if (count >= self.WRONG and now < until) or (not known and self._crowded(now)):
-                problem = "Too many wrong passwords: wait half a minute, or use a browser where you signed in before."
+                problem = "Too many wrong passwords: wait 30 seconds, or use a browser in which you signed in before."
                 raise LoginThrottled(problem, 429, self.WAIT)
             if len(self.wrong) >= self.MOST:
                 self.wrong.clear()
@@ -89,13 +89,13 @@ class LoginThrottle:
 
 
 def is_known(users: Users, name: str) -> bool:
-    """Whether this browser is one where this person signed in before, with the password of today."""
+    """Returns whether this user signed in with this browser before, using the current password."""
     given = request.cookies.get(COOKIE, "")
     return users.named(name) is not None and hmac.compare_digest(given.encode(), _token(users, name).encode())
 
 
 def remember(answer: Response, users: Users, name: str) -> None:
-    """Has the browser show next time that this person signed in with it; that alone lets nobody in."""
+    """Sets the cookie that makes this browser known for the user; it does not sign the user in."""
     answer.set_cookie(
         COOKIE,
         _token(users, name),
@@ -108,6 +108,6 @@ def remember(answer: Response, users: Users, name: str) -> None:
 
 
 def _token(users: Users, name: str) -> str:
-    """Takes the secret of cookies and the password's hash to make."""
+    """Returns a token that depends on the cookie secret and on the password's hash."""
     said = f"{mark(users, name)} signed in here: {name}"
     return hmac.digest(str(current_app.secret_key).encode(), said.encode(), "sha256").hex()

@@ -1,7 +1,7 @@
-"""Who is asking, whether they may, and what a browser may do with what we send.
+"""Authentication, authorization, CSRF protection and security headers of every request.
 
-A change needs: a role, a session, the token of that session, and an Origin that is ours. A session is a signed cookie
-whose id Redis knows.
+A change requires a role, a session, the CSRF token of that session, and an Origin of this site. A session is a signed
+cookie whose id is stored in Redis.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ HEADERS = (
 )
 SIGN_IN = frozenset({"sign_in.form", "sign_in.enter"})
 OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"}) | SIGN_IN
-"""What may be seen without having signed in."""
+"""Paths that need no sign-in."""
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
-"""Headers of a request that a proxy has passed on."""
+"""Request headers that show that a proxy forwarded the request."""
 
 
 def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, redis: Redis) -> None:
-    """Puts it around every request of the app."""
+    """Installs the checks before, and the headers after, every request of the app."""
     app.config.update(
         SESSION_COOKIE_NAME="taskqueue_dashboard",
         SESSION_COOKIE_HTTPONLY=True,
@@ -88,7 +88,7 @@ def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, re
 
 
 def identify(settings: Settings, users: Users, sessions: Sessions) -> Person | None:
-    """Who is asking: anyone where nobody has to sign in, whom a trusted proxy names, or whose session it is."""
+    """Returns the person of the request: from the session, from a trusted proxy, or anonymous if that is allowed."""
     if not users.required:
         return ANYONE
     if users.proxy_header and _is_trusted_proxy(settings):
@@ -105,26 +105,26 @@ def identify(settings: Settings, users: Users, sessions: Sessions) -> Person | N
 
 
 def mark(users: Users, name: str) -> str:
-    """Changes with the password and the role, so that a change of either ends all sessions from before."""
+    """Returns a digest of the user's password hash and role, so that a change of either ends earlier sessions."""
     role, hashed = users.hashes[name]
     return hashlib.sha256(f"{role.name}:{hashed}".encode()).hexdigest()[:16]
 
 
 def csrf_token() -> str:
-    """The token that every form of this session carries."""
+    """Returns the CSRF token of this session, which every form carries."""
     if "csrf" not in session:
         session["csrf"] = secrets.token_urlsafe(24)
     return str(session["csrf"])
 
 
 def needs(role: Role) -> Callable[[F], F]:
-    """Lets in only who has this role or a higher one."""
+    """Decorates a view so that it answers 403 below this role."""
 
     def around(view: F) -> F:
         @wraps(view)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if not person().may(role):
-                abort(403, f"this takes the role {role.name.lower()}, and {person().name} has less")
+                abort(403, f"this action requires the role {role.name.lower()}, which {person().name} does not have")
             return view(*args, **kwargs)
 
         return guarded  # type: ignore[return-value]  # the same signature
@@ -133,7 +133,7 @@ def needs(role: Role) -> Callable[[F], F]:
 
 
 def person() -> Person:
-    """Whoever is asking; pages are only reached by somebody."""
+    """Returns the person of the current request; every page has one."""
     found: Person | None = g.get("person")
     if found is None:
         abort(401)
@@ -141,13 +141,13 @@ def person() -> Person:
 
 
 def safe_target(path: str) -> str:
-    """A path of this site to go on to, whatever somebody put into an address."""
+    """Returns the path if it is on this site, else the path of the overview."""
     inside = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if inside and not urlsplit(path).netloc else "/"
 
 
 class SecretStore:
-    """The key that signs cookies: from the settings, else one kept in Redis, so that all processes share it."""
+    """The key that signs cookies: from the settings, or stored in Redis so that all processes share it."""
 
     def __init__(self, given: str, redis: Redis) -> None:
         self.redis = redis
@@ -155,7 +155,7 @@ class SecretStore:
         self.stopgap = secrets.token_hex(32)
 
     def secret(self) -> str:
-        """While Redis is away at the first request, or has none that is one, a key of this moment serves."""
+        """Returns the key; a temporary one if Redis is unavailable at first use or holds an invalid key."""
         if self.known is None:
             try:
                 self.redis.set(keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
@@ -166,7 +166,7 @@ class SecretStore:
 
 
 class SignedCookies(SecureCookieSessionInterface):
-    """Signed cookies whose key is asked for when it is first needed, which may be long after the start."""
+    """Signed cookies whose key is read at first use, which may be long after the start."""
 
     def __init__(self, keeper: SecretStore) -> None:
         self.keeper = keeper
@@ -177,20 +177,20 @@ class SignedCookies(SecureCookieSessionInterface):
 
 
 def _check_host(settings: Settings, users: Users) -> None:
-    """A page elsewhere whose name was made to point at this machine must not get in where nobody has to sign in."""
+    """Refuses unknown host names on a dashboard without sign-in: protection against DNS rebinding."""
     if not users.required and not answers_to(request.host, settings.bind_host, settings.allowed_hosts):
         abort(
             403,
-            "this dashboard is open without sign-in, so it answers under names of this machine only: localhost, an "
-            "address, or what ALLOWED_HOSTS names",
+            "this dashboard requires no sign-in, so it accepts only local host names: use localhost or an address, or "
+            "add the name to ALLOWED_HOSTS",
         )
 
 
 def _is_open(settings: Settings, users: Users) -> bool:
-    """Whether nobody has to sign in for this.
+    """Returns whether the request needs no sign-in.
 
-    Prometheus asks for metrics directly and by a name inside the network. A request through an ingress has headers of
-    a proxy, or the public name that it was sent to.
+    Prometheus reads metrics directly, by a name inside the network. A request through an ingress has headers of a
+    proxy, or a public host name, and needs a sign-in.
     """
     if request.endpoint == "metrics.show" and users.required:
         is_direct = not any(name in request.headers for name in FORWARDED)
@@ -199,7 +199,7 @@ def _is_open(settings: Settings, users: Users) -> bool:
 
 
 def _is_trusted_proxy(settings: Settings) -> bool:
-    """Whether the request comes from the proxy: from its address and with its secret, as others share the address."""
+    """Returns whether the trusted proxy sent the request: its address is not enough, as others may share it."""
     given, secret = request.headers.get("X-Proxy-Secret", ""), settings.dashboard_proxy_secret
     is_known = request.remote_addr in settings.dashboard_trusted_proxies
     return is_known and bool(secret) and hmac.compare_digest(given.encode(), secret.encode())
@@ -208,17 +208,17 @@ def _is_trusted_proxy(settings: Settings) -> bool:
 def _check_forgery() -> None:
     origin = request.headers.get("Origin")
     if origin is not None and (_split(origin).netloc or None) != request.host:
-        abort(403, "this form was sent from another site")
+        abort(403, "the form was sent from another site")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        abort(403, "this form was sent from another site")
+        abort(403, "the form was sent from another site")
     given = request.form.get("csrf") or request.headers.get("X-CSRF-Token", "")
     known = str(session.get("csrf", ""))
     if not known or not hmac.compare_digest(given.encode(), known.encode()):
-        abort(403, "the form is too old, or your browser keeps no cookies: go back, reload the page, try again")
+        abort(403, "the form has expired, or cookies are blocked: go back, reload the page and try again")
 
 
 def _split(address: str) -> SplitResult:
-    """The parts of an address; one that cannot be read has none."""
+    """Returns the parts of a URL; empty parts if it cannot be parsed."""
     try:
         return urlsplit(address)
     except ValueError:

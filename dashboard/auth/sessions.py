@@ -1,7 +1,7 @@
-"""Sign-ins that are in force, by their session ids. Redis keeps them, so that signing out ends them everywhere.
+"""Active sessions by id. They are stored in Redis, so that a sign-out takes effect in every process.
 
-The signed cookie carries the session id, the name and a mark of the password and role; Redis has a hash of the id only.
-Both are needed: access to Redis alone signs no one in, and a copied cookie is worth nothing after the sign-out.
+The signed cookie carries the session id, the name and a digest of password and role; Redis holds a hash of the id only.
+Both are required: access to Redis alone does not sign in, and a copied cookie is useless after the sign-out.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """Begins, looks up and ends sessions."""
+    """Starts, checks and ends sessions."""
 
     def __init__(self, redis: Redis, lifetime_seconds: float) -> None:
         self.redis = redis
         self.lifetime_ms = int(lifetime_seconds * 1000)
 
     def begin(self, name: str) -> str:
-        """Returns the id of a new session of this user."""
+        """Starts a session of this user and returns its id. Raises StoreUnavailable."""
         session_id = secrets.token_urlsafe(32)
         with translated():
             self.redis.set(_key(session_id), name, px=self.lifetime_ms)
         return session_id
 
     def is_live(self, session_id: str) -> bool:
-        """Returns whether the session has begun and not ended. Raises StoreUnavailable."""
+        """Returns whether the session is active. Raises StoreUnavailable."""
         with translated():
             return bool(self.redis.exists(_key(session_id)))
 
     def end(self, session_id: str) -> None:
-        """Ends the session, in every browser that has its cookie."""
+        """Ends the session in every browser that has its cookie."""
         with translated():
             self.redis.delete(_key(session_id))
 

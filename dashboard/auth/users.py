@@ -1,4 +1,4 @@
-"""Who may use the dashboard, and what each may do."""
+"""The users of the dashboard and their roles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.errors import SettingsError
 
 
 class Role(IntEnum):
-    """A higher one may do all that a lower one may."""
+    """Roles in ascending order; each includes the permissions of the lower ones."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -25,7 +25,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whoever is asking."""
+    """The author of a request: a name and a role."""
 
     name: str
     role: Role
@@ -35,14 +35,14 @@ class Person:
 
 
 ANYONE = Person("anonymous", Role.ADMIN)
-"""Whoever reaches a dashboard that has no users: on loopback, or where ALLOW_ANONYMOUS says so."""
+"""The person of every request to a dashboard without users: on loopback, or with ALLOW_ANONYMOUS."""
 
 
 class Users:
-    """The users of the settings and of the users' file."""
+    """The users from DASHBOARD_USERS and DASHBOARD_USERS_FILE."""
 
     def __init__(self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer") -> None:
-        """Raises SettingsError that names each line that is no user."""
+        """Raises SettingsError, which names each invalid line."""
         self.hashes: dict[str, tuple[Role, str]] = {}
         self.proxy_header = proxy_header
         self.proxy_role = Role[proxy_role.upper()]
@@ -52,7 +52,7 @@ class Users:
 
     @classmethod
     def load_or_exit(cls, settings: Settings) -> Users:
-        """The users, or the end of the process with status 2."""
+        """Returns the users, or exits with status 2 if a line is invalid."""
         try:
             return cls(_lines(settings), settings.dashboard_proxy_user_header, settings.dashboard_proxy_role)
         except SettingsError as error:
@@ -60,41 +60,41 @@ class Users:
 
     @property
     def required(self) -> bool:
-        """Whether people have to say who they are."""
+        """Whether a sign-in is required."""
         return bool(self.hashes or self.proxy_header)
 
     def check(self, name: str, password: str) -> Person | None:
-        """The person, if the password is right; it takes as long when nobody has this name."""
-        role, hashed = self.hashes.get(name, (Role.VIEWER, _NOBODY))
+        """Returns the person if the password is right; takes the same time for an unknown name."""
+        role, hashed = self.hashes.get(name, (Role.VIEWER, _NO_USER))
         good = check_password_hash(hashed, password[:1000])
         return Person(name, role) if good and name in self.hashes else None
 
     def named(self, name: str) -> Person | None:
-        """The person of this name, as long as it is among the users."""
+        """Returns the user of this name, or None if there is none."""
         found = self.hashes.get(name)
         return Person(name, found[0]) if found else None
 
     def from_proxy(self, name: str) -> Person:
-        """The person that a trusted proxy has let in."""
+        """Returns the person that a trusted proxy has authenticated."""
         return self.named(name) or Person(name, self.proxy_role)
 
     def _add(self, line: str) -> str | None:
         name, _, rest = line.partition(":")
         role, _, hashed = rest.partition(":")
         if name and role.upper() in Role.__members__ and hashed.startswith(_KNOWN) and hashed.count("$") < 2:
-            return f"{name[:40]!r}: the $ of its hash are gone, taken for variables: {_QUOTE}"
+            return f"{name[:40]!r}: the $ signs of its hash were expanded as variables: {_QUOTE}"
         if not name or role.upper() not in Role.__members__ or hashed.count("$") != 2:
-            return f"{name[:40]!r} is no user: write name:role:hash with a role of viewer, operator or admin"
+            return f"{name[:40]!r} is not a valid user: write name:role:hash, with the role viewer, operator or admin"
         if not hashed.startswith(_KNOWN):
             command = f"python -m dashboard user {name[:40]} {role}"
-            return f"{name[:40]!r} has no hash that is known here: {command} makes one"
+            return f"{name[:40]!r} has no valid password hash: create one with {command}"
         self.hashes[name] = (Role[role.upper()], hashed)
         return None
 
 
-_NOBODY = generate_password_hash("nobody")
+_NO_USER = generate_password_hash("unknown user")
 _KNOWN = ("scrypt:", "pbkdf2:")
-_QUOTE = "in .env and in a shell the line stands between single quotes"
+_QUOTE = "put the line in single quotes in .env and in a shell"
 
 
 def _lines(settings: Settings) -> list[str]:
@@ -112,16 +112,16 @@ def _file_lines(path: str) -> list[str]:
 
 
 def roles() -> Mapping[str, Role]:
-    """The roles by name."""
+    """Returns the roles by name."""
     return {role.name.lower(): role for role in Role}
 
 
 def print_user(arguments: list[str]) -> None:
-    """`python -m dashboard user NAME ROLE`: asks for a password, prints the line and how to write it down."""
+    """Runs `python -m dashboard user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
     if len(arguments) != 2 or arguments[1] not in roles() or ":" in arguments[0] or "," in arguments[0]:
         exit_with("usage: python -m dashboard user NAME viewer|operator|admin (NAME without : and ,)")
     password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:
         exit_with("the password must have at least 8 characters")
     print(f"{arguments[0]}:{arguments[1]}:{generate_password_hash(password)}")
-    print(f"Its $ are no variables: {_QUOTE}, DASHBOARD_USERS='…'.", file=sys.stderr)
+    print(f"The $ signs are not variables: {_QUOTE}, DASHBOARD_USERS='…'.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What deserves a look, in words: what is wrong, and what to do about it."""
+"""The alerts of the overview: what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEARLY_FULL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something to look at; `level` is danger or warning, `link` leads to where it is seen."""
+    """An alert; `level` is danger or warning, `link` is the path of the page with the details."""
 
     level: str
     title: str
@@ -28,7 +28,7 @@ class Alert:
 
 
 def alerts(now: Snapshot) -> list[Alert]:
-    """All of them, the worst first."""
+    """Returns all alerts, the most severe first."""
     found = [*_store(now), *_workers(now), *_housekeeping(now), *_queues(now), *_dead_letters(now)]
     return sorted(found, key=lambda alert: alert.level != "danger")
 
@@ -38,26 +38,26 @@ def _store(now: Snapshot) -> Iterator[Alert]:
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         level = "danger" if policy.startswith("allkeys") else "warning"
-        yield Alert(level, f"Redis may throw tasks away: maxmemory-policy is {policy}", "Set it to noeviction.")
+        yield Alert(level, f"Redis may evict tasks: maxmemory-policy is {policy}", "Set it to noeviction.")
     if info.get("aof_enabled") == 0:
         yield Alert(
             "warning",
-            "Redis keeps no append-only file",
-            "A restart of Redis may lose tasks. Set appendonly yes.",
+            "Redis has no append-only file",
+            "A restart of Redis may lose tasks: set appendonly yes.",
         )
     most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
     if most and used > NEARLY_FULL * most:
         yield Alert(
             "danger",
             f"Redis uses {used / most:.0%} of its memory limit",
-            "New tasks are refused when it is full. Raise maxmemory, or keep ended tasks for a shorter time.",
+            "Submissions are rejected when it is full: raise maxmemory, or shorten the retention of ended tasks.",
         )
     if now.damaged:
         noun = "key" if now.damaged == 1 else "keys"
         yield Alert(
             "warning",
-            f"{now.damaged:,} {noun} in Redis held what does not belong there",
-            "Set aside for a week; tasks go on. See which, and find out who writes to this Redis.",
+            f"{now.damaged:,} {noun} in Redis held a value of the wrong type",
+            "Moved to quarantine for a week; tasks continue. Find the program that writes to this Redis.",
             "/audit",
         )
 
@@ -68,7 +68,7 @@ def _silent_workers(now: Snapshot) -> Iterator[Alert]:
             yield Alert(
                 "warning",
                 f"Worker {worker.name} is silent",
-                f"{worker.reason}. Its tasks are given to other workers when their leases end.",
+                f"{worker.reason}. Other workers take its tasks when their leases end.",
                 "/workers",
             )
     lost = [each for each in now.lost_workers if each.last_heartbeat_at and _is_recent(each.last_heartbeat_at, now)]
@@ -76,7 +76,7 @@ def _silent_workers(now: Snapshot) -> Iterator[Alert]:
         yield Alert(
             "warning",
             f"{len(lost):,} worker{'s were' if len(lost) != 1 else ' was'} lost in the last {RECENT_MINUTES} minutes",
-            "Killed, out of memory, or cut off from Redis: see the reasons, and the logs of their hosts.",
+            "Killed, out of memory, or disconnected from Redis: see the reasons here and the logs of the hosts.",
             "/workers",
         )
 
@@ -89,8 +89,8 @@ def _workers(now: Snapshot) -> Iterator[Alert]:
     yield from _silent_workers(now)
     if not now.alive:
         waiting = now.counts[TaskState.PENDING]
-        what = f"{waiting:,} pending tasks wait" if waiting else "Tasks will wait"
-        yield Alert("danger", "No worker is alive", f"{what} until one is started: python -m worker", "/workers")
+        what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
+        yield Alert("danger", "No worker is alive", f"{what}: start one with python -m worker.", "/workers")
         return
     covered = {name for worker in now.workers if worker.state != "silent" for name in worker.queues}
     for queue in now.queues:
@@ -108,8 +108,8 @@ def _housekeeping(now: Snapshot) -> Iterator[Alert]:
     if late > LATE:
         yield Alert(
             "danger",
-            f"Due tasks have not been moved for {duration(late)}",
-            "No housekeeper is at work: start one with python -m worker.housekeeping",
+            f"Due tasks are {duration(late)} late",
+            "No housekeeper is running: start one with python -m worker.housekeeping.",
         )
 
 
@@ -124,7 +124,7 @@ def _queues(now: Snapshot) -> Iterator[Alert]:
 
 
 def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
-    """Tasks that wait for long: for a worker, or held back, which more workers would not change."""
+    """Yields alerts for long waits: for a worker, or throttled, where more workers do not help."""
     ready, oldest = queue.oldest_ready_at, queue.oldest_at
     if ready and now.now() - ready > WAITING_LONG:
         takers = [each for each in now.workers if queue.name in each.queues]
@@ -132,17 +132,17 @@ def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
         yield Alert(
             "warning",
             f"The oldest task in {queue.name} has waited {duration(now.now() - ready)}",
-            "All executors that QUEUE_EXECUTORS allows it are in use: raise the number, or start more workers."
+            "All executors that QUEUE_EXECUTORS allows are busy: raise it, or start more workers."
             if full
-            else "Start more workers, or look at what they are busy with.",
+            else "Start more workers, or check what the workers run.",
             "/queues",
         )
     if queue.throttled and oldest and oldest != ready and now.now() - oldest > WAITING_LONG:
         held = "1 task is" if queue.throttled == 1 else f"{queue.throttled:,} tasks are"
         yield Alert(
             "warning",
-            f"{held} held back in {queue.name}, the oldest for {duration(now.now() - oldest)}",
-            "A limit is reached, or it is other tenants' turn: more workers do not help. See what the limits allow.",
+            f"{held} throttled in {queue.name}, the oldest for {duration(now.now() - oldest)}",
+            "A limit is reached, or it is another tenant's turn; more workers do not help. Check the limits.",
             "/limits",
         )
 
@@ -154,6 +154,6 @@ def _dead_letters(now: Snapshot) -> Iterator[Alert]:
         yield Alert(
             "warning",
             f"{fresh:,} {noun} failed for good in the last {RECENT_MINUTES} minutes",
-            "See what they died of.",
+            "Check the causes.",
             "/dead-letters",
         )

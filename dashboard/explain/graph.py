@@ -1,4 +1,4 @@
-"""Where the tasks around a task stand in a drawing: parents left of their children, none on top of another; pure."""
+"""Lays out the graph of the tasks around a task: parents left of their children, without overlaps. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EDGE = 8
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A task in the drawing."""
+    """A task in the graph."""
 
     relative: Relative
     x: int
@@ -24,7 +24,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """From a parent to a child, as the path of an SVG."""
+    """An edge from a parent to a child, as an SVG path."""
 
     dependence: Dependence
     path: str
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Everything in its place."""
+    """The boxes and edges with their positions in pixels."""
 
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
@@ -42,7 +42,7 @@ class Drawing:
 
 
 def draw(relations: Relations) -> Drawing | None:
-    """The drawing; None when nobody is around."""
+    """Returns the drawing; None if the task has no relations."""
     if len(relations.relatives) < 2:
         return None
     columns: dict[int, list[str]] = defaultdict(list)
@@ -62,7 +62,7 @@ def draw(relations: Relations) -> Drawing | None:
 
 
 def _columns(relations: Relations) -> Mapping[str, int]:
-    """Each behind all its parents; there are no circles, and if damage makes one, this ends all the same."""
+    """Returns the column of each task, right of all its parents. Terminates on a cycle, which only corruption makes."""
     column = dict.fromkeys(relations.relatives, 0)
     for _ in range(len(column)):
         moved = False

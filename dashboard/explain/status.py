@@ -1,4 +1,4 @@
-"""Why a task is not running, in one sentence."""
+"""Explains the state of a task in one sentence: why it is not running, or how it ended."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ PATIENCE = timedelta(seconds=3)
 
 @dataclass(frozen=True, slots=True)
 class RelatedTasks:
-    """What a blocked task may wait for: its parents (None where one is not known), and its batch or one before it."""
+    """What a blocked task may wait for: its parents (None for an unknown one), and its batch or the one before it."""
 
     parents: Sequence[Relative | None] = ()
     batch: Batch | None = None
 
 
 def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: RelatedTasks | None = None) -> str:
-    """The sentence; `position` is how many tasks of its queue go before it, None when it is in none."""
+    """Returns the sentence; `position` is the number of tasks before it in the queue, None if it is in none."""
     summary = task.summary
     if summary.corrupt:
-        return f"It cannot run, because {summary.corrupt}."
+        return f"It cannot run: {summary.corrupt}."
     waits: Mapping[TaskState, Callable[[], str]] = {
         TaskState.PENDING: lambda: _pending(task, position, now),
-        TaskState.SCHEDULED: lambda: _due(summary, "It was submitted to run at a time", now),
-        TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and the next one waits", now),
+        TaskState.SCHEDULED: lambda: _due(summary, "It is scheduled", now),
+        TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and it will be retried", now),
         TaskState.BLOCKED: lambda: _blocked(task, ties or RelatedTasks()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
-        TaskState.COMPLETED: lambda: f"It has completed, {_attempts(summary)}.",
+        TaskState.COMPLETED: lambda: f"It completed {_attempts(summary)}.",
         TaskState.FAILED: lambda: _failed(summary),
-        TaskState.CANCELLED: lambda: f"Somebody cancelled it{_because(task.cancel_requested)}.",
-        TaskState.EXPIRED: lambda: "It expired: nobody could start it by the moment it was to have started by.",
+        TaskState.CANCELLED: lambda: f"It was cancelled{_because(task.cancel_requested)}.",
+        TaskState.EXPIRED: lambda: "It expired: it was not started within its expires_in.",
     }
     return waits[summary.state]()
 
@@ -46,23 +46,23 @@ def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: Related
 def _blocked(task: TaskDetail, ties: RelatedTasks) -> str:
     batch = ties.batch
     if task.after_batch:
-        far = f", of which {batch.ended:,} of {batch.total:,} tasks have ended" if batch else ""
-        sent = " and which is still being sent" if batch and batch.status == "receiving" else ""
-        return f"It follows batch {task.after_batch}{far}{sent}."
+        far = f", in which {batch.ended:,} of {batch.total:,} tasks have ended" if batch else ""
+        sent = " and which is still being submitted" if batch and batch.status == "receiving" else ""
+        return f"It waits for batch {task.after_batch}{far}{sent}."
     open_ones = [each for each in ties.parents if each and each.state and not each.state.ended]
     if open_ones:
         return f"It waits for {_named(open_ones)}."
     dead = [each for each in ties.parents if each and each.state is TaskState.FAILED]
     if dead and task.on_parent_failure is OnParentFailure.WAIT:
-        return f"It waits until somebody retries {_named(dead)}: retry or delete that dead letter."
+        return f"It waits for {_named(dead)}: retry or delete that dead letter."
     if batch and batch.terms.max_running:
-        return f"It waits for its turn: of batch {batch.terms.name or batch.id} at most {_at_once(batch)}."
-    return "It waits for other tasks; all of them have ended, and a worker or housekeeper is about to release it."
+        return f"It waits for its turn: batch {batch.terms.name or batch.id} has at most {_at_once(batch)}."
+    return "All tasks that it waited for have ended; a worker or the housekeeper releases it within seconds."
 
 
 def _at_once(batch: Batch) -> str:
     most = batch.terms.max_running or 0
-    return f"{most:,} {'task is' if most == 1 else 'tasks are'} let into the queues at once"
+    return f"{most:,} {'task' if most == 1 else 'tasks'} in the queues at a time (max_running)"
 
 
 def _named(tasks: Sequence[Relative]) -> str:
@@ -74,14 +74,14 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     task = found.summary
     queue = next((each for each in now.queues if each.name == task.queue), None)
     if queue is None:
-        return f"Its queue {task.queue} is not among the configured priorities, so no worker looks there: see QUEUES."
+        return f"Its queue {task.queue} is not configured, so no worker takes from it: add it to QUEUES."
     if queue.paused is not None:
-        return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it under Queues."
+        return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it on the page Queues."
     if not now.alive:
         return "No worker is alive: start one with python -m worker."
     takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
     if not takers:
-        return f"No live worker is known to take from {task.queue}: see WORKER_QUEUES."
+        return f"No live worker takes from {task.queue}: check WORKER_QUEUES."
     held_back = _without_worker(found, now) or _throttled(found)
     return held_back or _in_wait_queue(task.queue, position, takers)
 
@@ -89,65 +89,66 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
 def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
     kind = found.summary.type
     if kind not in now.types:
-        return f"No worker has registered the type {kind}: name the module with its handler in TASK_MODULES."
+        return f"No worker has registered the type {kind}: add the module of its handler to TASK_MODULES."
     if absent := now.types[kind]:
-        return f"It waits for a worker that has its type: {absent}. Start one whose TASK_MODULES name its module."
+        return f"It waits for a worker that has its type: {absent}. Start one whose TASK_MODULES include its module."
     if found.throttled_by != "worker":
         return None
     if found.refusal:
-        return f"It waits for a worker with another version of {kind}, since its data was refused: {found.refusal}."
-    return f"It waits for a worker that has its type, {kind}: those that have it are busy."
+        return f"It waits for a worker with another version of {kind}: its data was rejected ({found.refusal})."
+    return f"It waits for a worker that has its type, {kind}: all of them are busy."
 
 
 def _throttled(found: TaskDetail) -> str | None:
     if found.throttled_by:
         return (
-            f"It waits for its limit, {found.throttled_by}: see Limits for how many run under it and when the next may."
+            f"It is throttled by the limit {found.throttled_by}: "
+            "see Limits for its usage and when the next task may start."
         )
     if found.throttled_by == "":
-        return f"It waits for the turn of {found.fair_key}: within {found.summary.queue} tenants take turns."
+        return f"It waits for the turn of tenant {found.fair_key}: tenants take turns within {found.summary.queue}."
     return None
 
 
 def _in_wait_queue(queue: str, position: int | None, takers: Sequence[WorkerInfo]) -> str:
-    before = "It is next in line" if not position else f"{position:,} {_tasks(position)} of {queue} before it"
+    before = "It is next" if not position else f"{position:,} {_tasks(position)} before it in {queue}"
     count = "1 worker takes" if len(takers) == 1 else f"{len(takers)} workers take"
     busy = ", all busy now" if all(each.running for each in takers) else ""
     if all(each.limit_reached(queue) for each in takers):
-        busy = ", and all executors that QUEUE_EXECUTORS allows its queue are in use"
-    return f"{before}; {count} from there{busy}."
+        busy = ", and all executors that QUEUE_EXECUTORS allows for it are busy"
+    return f"{before}; {count} from this queue{busy}."
 
 
 def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
     if task.due_at is None:
-        return f"{start}, but the record does not say until when."
+        return f"{start}, but its record has no due time."
     late = now.now() - task.due_at
     if late > PATIENCE:
         return (
-            f"It was due {duration(late)} ago and nobody moved it to its queue: "
-            "is a housekeeper running (python -m worker.housekeeping)?"
+            f"It was due {duration(late)} ago and is not in its queue yet: "
+            "check that a housekeeper is running (python -m worker.housekeeping)."
         )
-    return f"{start}: it is due {ago(task.due_at, now.now())}."
+    return f"{start}; it is due {ago(task.due_at, now.now())}."
 
 
 def _running(task: TaskSummary, cancel: str | None, now: datetime) -> str:
     since = f" for {duration(now - task.started_at)}" if task.started_at else ""
     where = f" on {task.worker}" if task.worker else ""
-    asked = "; it has been asked to stop" if cancel is not None else ""
+    asked = "; its cancellation was requested" if cancel is not None else ""
     return f"It has been running{since}{where}{asked}."
 
 
 def _failed(task: TaskSummary) -> str:
     error = f" with {task.error.type}" if task.error else ""
-    return f"It failed for good{error}, {_attempts(task)}: it stays here until somebody retries or deletes it."
+    return f"It failed for good{error} {_attempts(task)}: retry or delete it."
 
 
 def _attempts(task: TaskSummary) -> str:
-    return f"after {task.attempt} attempts" if task.attempt > 1 else "at the first attempt"
+    return f"after {task.attempt} attempts" if task.attempt > 1 else "on the first attempt"
 
 
 def waiting_for(reason: str) -> str:
-    """What a task that was sent back waits for, in words; `reason` is as `bulk_follow.lua` gives it."""
+    """Returns what a retried task waits for, in words; `reason` is a value of `bulk_follow.lua`."""
     kind, _, name = reason.partition(" ")
     return {
         "pending": "in their queues",
@@ -156,7 +157,7 @@ def waiting_for(reason: str) -> str:
         "scheduled": "waiting for their time",
         "blocked": "waiting for other tasks",
         "paused": f"in queue {name}, which is paused",
-        "limit": f"held back by the limit {name}",
+        "limit": f"throttled by the limit {name}",
         "worker": f"waiting for a worker that can run {name}",
         "turn": f"waiting for their tenant's turn in {name}",
     }.get(kind, kind)

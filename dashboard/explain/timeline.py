@@ -1,7 +1,7 @@
-"""A task's life as bars on one line of time: when it waited, ran and paused, and what its handler did. Pure.
+"""Builds the timeline of a task: when it waited, ran and paused, and what its handler did. Pure.
 
-Most tasks wait much longer than they run. Where waiting takes more than half, running and waiting share the line as the
-square roots of how long they took: one still sees what happened while the task ran, and what took longer is longer.
+Most tasks wait much longer than they run. If waiting takes more than half of the time, running and waiting share the
+width in proportion to the square roots of their durations: attempts stay visible, and longer bars mean longer times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import pairwise
 from shared.domain.task import Attempt, TaskDetail, TaskState
 
 MOST_ATTEMPTS = 12
-"""Attempts that are drawn, the latest ones."""
+"""Attempts that are shown, the latest ones."""
 SHARE_OF_WAITING = 0.5
 NOTHING = timedelta()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One line: `left` and `width` in percent. `kind` is wait, run, inner or mark; `attempt` is where to read more."""
+    """One bar: `left` and `width` in percent; `kind` is wait, run, inner or mark; `attempt` links to the attempt."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The bars, and what they leave out."""
+    """The bars, and how many attempts and spans they leave out."""
 
     bars: tuple[Bar, ...]
     shortened: bool
@@ -49,7 +49,7 @@ class Timeline:
 
 
 def timeline(task: TaskDetail, now: datetime) -> Timeline | None:
-    """The bars of a task; None when its record does not say when it was submitted."""
+    """Returns the timeline of a task; None if its record has no time of submission."""
     begun = task.summary.created_at
     if begun is None:
         return None
@@ -76,7 +76,7 @@ def _bars(task: TaskDetail, begun: datetime, attempts: Sequence[Attempt], now: d
 
 
 def _before(attempt: Attempt, before: Attempt | None, since: datetime) -> Iterator[Bar]:
-    """From the end of the attempt before, or from the submission, to the start of this one."""
+    """Yields the bars between the end of the previous attempt, or the submission, and the start of this one."""
     started = attempt.started_at or since
     queued = min(max(attempt.enqueued_at or since, since), started)
     if queued - since > timedelta(milliseconds=1):
@@ -87,7 +87,7 @@ def _before(attempt: Attempt, before: Attempt | None, since: datetime) -> Iterat
 
 def _pause(before: Attempt | None) -> str:
     if before is None:
-        return "held back until its time"
+        return "scheduled"
     return "pause before the next attempt" if before.retry_delay is not None else "among the dead letters"
 
 
@@ -106,7 +106,7 @@ def _attempt(attempt: Attempt, now: datetime) -> Iterator[Bar]:
 
 
 def _within(part: timedelta, whole: timedelta) -> timedelta:
-    """Whatever a record says of a span, it was a part of its attempt."""
+    """Returns the part, bounded to the whole: a span never exceeds its attempt."""
     return max(NOTHING, min(part, whole))
 
 
@@ -126,7 +126,7 @@ def _end(task: TaskDetail, since: datetime, now: datetime) -> Iterator[Bar]:
 
 
 class Scale:
-    """Where a moment is on the line, in percent."""
+    """The position of each moment on the line, in percent."""
 
     def __init__(self, bars: Sequence[Bar]) -> None:
         moments = sorted({moment for bar in bars for moment in (bar.start, bar.end)})
@@ -138,7 +138,7 @@ class Scale:
         waited = sum((later - earlier for earlier, later, running in steps if not running), NOTHING)
         ran = sum((later - earlier for earlier, later, running in steps if running), NOTHING)
         self.shortened = ran > NOTHING and waited > (waited + ran) * SHARE_OF_WAITING
-        # Percent for each second of running and of waiting.
+        # Percent per second of running and of waiting.
         whole = max((waited + ran).total_seconds(), 1e-6)
         quick = slow = 100 / whole
         if self.shortened:
@@ -151,6 +151,6 @@ class Scale:
             self.at[later] = self.at[earlier] + (later - earlier).total_seconds() * (quick if running else slow)
 
     def place(self, bar: Bar) -> Bar:
-        """The bar in its place."""
+        """Returns the bar with its position."""
         left, right = self.at[bar.start], self.at[bar.end]
         return replace(bar, left=round(left, 3), width=round(right - left, 3))

@@ -1,1 +1,1 @@
-"""One file a page: its addresses, and what its template is given."""
+"""One file per page: its routes, and the values for its template."""

@@ -1,4 +1,4 @@
-"""Who did what, and when."""
+"""The audit record: changes, their authors and times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def page(context: PageContext) -> Blueprint:
     def audit() -> str:
         before = request.args.get("before")
         if before and not re.fullmatch("[0-9]{1,19}-[0-9]{1,19}", before):
-            abort(400, "this address names a page that no list gave out")
+            abort(400, "invalid cursor: open the list from its first page")
         entries, older = context.queries.history(before)
         return render_template("audit.html", now=context.queries.look(), entries=entries, older=older, before=before)
 

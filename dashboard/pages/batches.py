@@ -1,4 +1,4 @@
-"""Batches: how far each is, its tasks, and what can be done with all of them."""
+"""Batches: progress, tasks, and actions on a whole batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def page(context: PageContext) -> Blueprint:
         try:
             found, older = context.queries.batches_page(request.args.get("cursor"))
         except ValueError:
-            abort(400, "this address names a page that no list gave out")
+            abort(400, "invalid cursor: open the list from its first page")
         return render_template(
             "batches.html", now=context.queries.look(), batches=found, older=older, cursor=request.args.get("cursor")
         )
@@ -56,12 +56,12 @@ def _add_changes(blueprint: Blueprint, context: PageContext) -> None:
     @needs(Role.OPERATOR)
     def cancel(batch_id: str) -> Response:
         context.actions.cancel_batch(person(), batch_id)
-        flash("None of its tasks starts any more; those that run are asked to stop.")
+        flash("No further task of this batch starts; running tasks are being cancelled.")
         return redirect(url_for("batches.batch", batch_id=batch_id))
 
     @blueprint.post("/batches/<batch_id>/retry")
     @needs(Role.OPERATOR)
     def retry(batch_id: str) -> Response:
         context.actions.retry_batch(person(), batch_id)
-        flash("Its failed tasks go back to their queues.")
+        flash("Its failed tasks are being retried.")
         return redirect(url_for("batches.batch", batch_id=batch_id))

@@ -1,4 +1,4 @@
-"""Acting on many dead letters: first what would happen, then how far it is."""
+"""Bulk actions on dead letters: a review first, then the progress."""
 
 from __future__ import annotations
 
@@ -71,44 +71,44 @@ def _verb() -> Verb:
     try:
         verb = Verb(request.form.get("verb", ""))
     except ValueError:
-        abort(400, "this form does not say what to do")
+        abort(400, "the form names no action: go back to the dead letters and choose one")
     _demand_role(verb)
     return verb
 
 
 def _demand_role(verb: Verb) -> None:
     if verb is Verb.DELETE and not person().may(Role.ADMIN):
-        abort(403, f"deleting takes the role admin, and {person().name} has less")
+        abort(403, f"this action requires the role admin, which {person().name} does not have")
 
 
 def _found(context: PageContext, action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
-        abort(404, "there is no such bulk action, or nobody can read it any more; the last hundred are kept")
+        abort(404, "no such bulk action, or its record is corrupt; the last hundred are kept")
     return found
 
 
 def _selection() -> Selection:
-    """What a form selects: all of a group, everything, or the tasks that are ticked."""
+    """Returns the selection of the form: a whole group, all dead letters, or the selected tasks."""
     scope = request.form.get("scope", "")
     if scope == "all":
         return Selection()
     if scope == "group":
         cause = request.form.get("cause", "")[:64]
         if not cause:
-            abort(400, "this form does not say which group: go back to the dead letters and choose one")
+            abort(400, "the form names no group: go back to the dead letters and choose one")
         return Selection(cause=cause)
     ids = tuple(dict.fromkeys(each[:128] for each in request.form.getlist("id")))
     if not ids:
-        abort(400, "no task is selected: tick some, or take the whole group")
+        abort(400, "no task is selected: select some, or choose the whole group")
     return Selection(ids=ids)
 
 
 def _what(context: PageContext, selection: Selection) -> str:
-    """What is selected, in words for the list of actions."""
+    """Returns a description of the selection for the list of actions."""
     if selection.ids:
-        return "hand-picked tasks"
+        return "selected tasks"
     if not selection.cause:
         return "all dead letters"
     group = context.queries.group(selection.cause)
-    return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "a group that is gone"
+    return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "an empty group"

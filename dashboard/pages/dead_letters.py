@@ -1,4 +1,4 @@
-"""Dead letters by what they died of: see how many, open a group, send some or all back, or delete them."""
+"""Dead letters grouped by cause: count, open, retry or delete a group or selected tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dashboard.app import PageContext
 
 LAST = 1_000_000
-"""Page behind which there is none: nobody has fifty million causes."""
+"""The last page that can be asked for; it bounds the offset at fifty million causes."""
 
 
 def page(context: PageContext) -> Blueprint:
@@ -25,7 +25,7 @@ def page(context: PageContext) -> Blueprint:
     def groups() -> str:
         at = max(0, request.args.get("page", 0, int))
         if at > LAST:
-            abort(400, "this address names a page that no list gave out")
+            abort(400, "invalid cursor: open the list from its first page")
         found, total = context.queries.groups(at)
         return render_template(
             "dead_letters.html",
@@ -41,12 +41,12 @@ def page(context: PageContext) -> Blueprint:
     def group(key: str) -> str | Response:
         found = context.queries.group(key)
         if found is None:
-            flash("None of the dead letters of this cause is left.")
+            flash("No dead letter of this cause is left.")
             return redirect(url_for("dead_letters.groups"))
         try:
             page = context.queries.dead(key, request.args.get("cursor"))
         except ValueError:
-            abort(400, "this address names a page that no list gave out")
+            abort(400, "invalid cursor: open the list from its first page")
         return render_template(
             "dead_letter_group.html",
             now=context.queries.look(),

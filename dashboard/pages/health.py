@@ -1,4 +1,4 @@
-"""Whether the dashboard lives, and whether it can show anything."""
+"""Liveness and readiness of the dashboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.redis.client import translated
 
 
 def page(redis: Redis, users: bool) -> Blueprint:
-    """For supervisors and orchestrators, who do not sign in; `users`: people do, so strangers are not told why."""
+    """Returns the probes, which need no sign-in; with `users` set, their answers omit the reason of a failure."""
     blueprint = Blueprint("health", __name__)
 
     @blueprint.get("/health/live")

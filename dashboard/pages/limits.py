@@ -1,4 +1,4 @@
-"""The limits: who runs under each, who waits for it, and setting and removing them."""
+"""Limits: usage and waiting tasks of each; set and remove."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def page(context: PageContext) -> Blueprint:
     def put() -> Response:
         name = f"{request.form.get('kind', '')}:{request.form.get('name', '').strip()}"
         context.actions.set_limit(person(), name, request.form)
-        flash(f"The limit {name} holds now, for every worker; what runs goes on.")
+        flash(f"The limit {name} takes effect immediately on every worker; running tasks continue.")
         return redirect(url_for("limits.limits"))
 
     @blueprint.post("/limits/<string:name>/remove")
     @needs(Role.OPERATOR)
     def remove(name: str) -> Response:
         context.actions.remove_limit(person(), name)
-        flash(f"The limit {name} is removed; one that a handler or the settings declare holds again.")
+        flash(f"The limit {name} is removed; a limit declared by a handler or the settings applies again.")
         return redirect(url_for("limits.limits"))
 
     return blueprint

@@ -1,4 +1,4 @@
-"""The housekeepers' locks: who holds which, who leads, and taking one away in an emergency."""
+"""The housekeepers' locks: holders, the leader, and releasing a lock in an emergency."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def page(context: PageContext) -> Blueprint:
     @needs(Role.ADMIN)
     def unlock(name: str) -> Response:
         whom = context.actions.unlock(person(), name, request.form.get("token", ""), request.form.get("reason", ""))
-        flash(f"Lock {name} was taken from {whom}.")
+        flash(f"Lock {name} was released; its holder was {whom}.")
         return redirect(url_for("locks.locks"))
 
     @blueprint.post("/locks/step-down")
     @needs(Role.ADMIN)
     def step_down() -> Response:
         whom = context.actions.step_down(person(), request.form.get("reason", ""))
-        flash(f"{whom} leads no more; another instance will.")
+        flash(f"{whom} is no longer the leader; another instance takes over.")
         return redirect(url_for("locks.locks"))
 
     return blueprint

@@ -1,4 +1,4 @@
-"""For Prometheus, which does not sign in: counts and times, no names and no data."""
+"""Metrics for Prometheus, without sign-in: counts and durations, no names and no data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dashboard.metrics import Metrics
 
 
 def page(metrics: Metrics) -> Blueprint:
-    """What this dashboard has counted."""
+    """Returns the page `/metrics`."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")

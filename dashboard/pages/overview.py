@@ -33,7 +33,7 @@ def page(context: PageContext) -> Blueprint:
 
 
 def _charts(now: Snapshot) -> dict[str, list[int]]:
-    """What happened in each of the last sixty minutes, as the charts want it."""
+    """Returns the counts of the last sixty minutes as series for the charts."""
     minutes = now.minutes
     unlucky = ("failed", "poisoned", "lost", "crashed")
     return {

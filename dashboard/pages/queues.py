@@ -1,4 +1,4 @@
-"""The queues: what waits in each, since when, and stopping and starting them."""
+"""Queues: waiting tasks and their ages; pause and resume."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def page(context: PageContext) -> Blueprint:
     @needs(Role.OPERATOR)
     def pause(name: str) -> Response:
         context.actions.pause(person(), name, request.form.get("reason", "").strip()[:500])
-        flash(f"Queue {name} is paused: what runs goes on, nothing more is taken.")
+        flash(f"Queue {name} is paused: workers take no more tasks from it; running tasks continue.")
         return redirect(url_for("queues.queues"))
 
     @blueprint.post("/queues/<name>/resume")
     @needs(Role.OPERATOR)
     def resume(name: str) -> Response:
         context.actions.resume(person(), name)
-        flash(f"Queue {name} is open again.")
+        flash(f"Queue {name} is resumed.")
         return redirect(url_for("queues.queues"))
 
     return blueprint

@@ -1,4 +1,4 @@
-"""The schedules: when each is due next, how it fared, and pausing, running or changing it."""
+"""Schedules: due times and outcomes; pause, run, change and delete."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def _add_changes(blueprint: Blueprint, context: PageContext) -> None:
     @needs(Role.OPERATOR)
     def pause(name: str) -> Response:
         context.actions.pause_schedule(person(), name, request.form.get("reason", "").strip()[:500])
-        return _back(name, "It is paused: times that pass meanwhile are not made up for.")
+        return _back(name, "Paused. Due times that pass meanwhile are skipped.")
 
     @blueprint.post("/schedules/<name>/resume")
     @needs(Role.OPERATOR)
     def resume(name: str) -> Response:
         context.actions.resume_schedule(person(), name)
-        return _back(name, "It goes on with its next time from now.")
+        return _back(name, "Resumed. Its next due time is counted from now.")
 
     @blueprint.post("/schedules/<name>/run")
     @needs(Role.OPERATOR)
     def run(name: str) -> Response:
         task_id = context.actions.run_schedule(person(), name)
-        flash("This is the task that was made of the schedule.")
+        flash("This task was created from the schedule.")
         return redirect(url_for("task.task", task_id=task_id))
 
 
@@ -81,13 +81,13 @@ def _add_editing(blueprint: Blueprint, context: PageContext) -> None:
             context.actions.change_schedule(person(), name, text)
         except Refused as error:
             return _show(context, name, text, str(error)), 400
-        return _back(name, "It is changed.")
+        return _back(name, "Changed.")
 
     @blueprint.post("/schedules/<name>/delete")
     @needs(Role.ADMIN)
     def delete(name: str) -> Response:
         context.actions.delete_schedule(person(), name)
-        flash(f"Schedule {name} is deleted; its tasks stay.")
+        flash(f"Schedule {name} is deleted; its tasks are kept.")
         return redirect(url_for("schedules.schedules"))
 
 
@@ -114,7 +114,7 @@ def _next_times(stored: StoredSchedule, count: int = NEXT) -> list[datetime]:
 
 
 def _declared(schedule: Schedule, redaction: Redaction) -> dict[str, Any]:
-    """A schedule as a person writes it: what is as usual is left out."""
+    """Returns a schedule as JSON without the fields that have their defaults."""
     usual = {"timezone": "UTC", "missed": Missed.ONCE, "missed_limit": 100, "overlap": Overlap.ALLOW, "tags": ()}
     fields = {name: value for name, value in asdict(schedule).items() if value is not None and value != usual.get(name)}
     del fields["name"]

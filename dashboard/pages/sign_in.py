@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def page(context: PageContext) -> Blueprint:
         except LoginThrottled as error:
             return _again(target, name, str(error)), error.status, {"Retry-After": str(error.wait)}
         if found is None:
-            log.warning("a sign-in was refused", extra={"name_given": name, "address": request.remote_addr})
-            return _again(target, name, "This name and password do not belong together."), 401, {}
+            log.warning("sign-in failed", extra={"name_given": name, "address": request.remote_addr})
+            return _again(target, name, "Wrong name or password."), 401, {}
         _end(context)
         session.update(id=context.sessions.begin(found.name), name=found.name, mark=mark(context.users, found.name))
         answer = redirect(target)

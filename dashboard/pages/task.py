@@ -1,4 +1,4 @@
-"""One task with everything on record, and what can be done with it."""
+"""One task: its whole record, and the actions on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dashboard.app import PageContext
 
 LONGEST = 32_768
-"""Characters of data or of a result that the page shows; the rest can be downloaded."""
+"""Characters of data or of a result that the page shows; the whole value can be downloaded."""
 
 
 def page(context: PageContext) -> Blueprint:
@@ -56,7 +56,7 @@ def _add_retries(blueprint: Blueprint, context: PageContext) -> None:
     @needs(Role.OPERATOR)
     def retry(task_id: str) -> AnyResponse:
         context.actions.retry(person(), task_id)
-        return _back(task_id, "It is in its queue again.")
+        return _back(task_id, "The task is back in its queue.")
 
     @blueprint.post("/tasks/<task_id>/retry-with")
     @needs(Role.OPERATOR)
@@ -67,19 +67,19 @@ def _add_retries(blueprint: Blueprint, context: PageContext) -> None:
         except Refused as error:
             with context.queries.turn(task_id):
                 return _show(context, task_id, text, str(error)), 400
-        return _back(task_id, "It is in its queue again, with the new data.")
+        return _back(task_id, "The task is back in its queue, with the new data.")
 
     @blueprint.post("/tasks/<task_id>/run-now")
     @needs(Role.OPERATOR)
     def run_now(task_id: str) -> AnyResponse:
         context.actions.run_now(person(), task_id)
-        return _back(task_id, "It waits no longer.")
+        return _back(task_id, "The task is in its queue now.")
 
     @blueprint.post("/tasks/<task_id>/redeliver")
     @needs(Role.OPERATOR)
     def redeliver(task_id: str) -> AnyResponse:
         context.actions.redeliver(person(), task_id)
-        return _back(context.queries.task(task_id).delivery_of or task_id, "The delivery is on its way again.")
+        return _back(context.queries.task(task_id).delivery_of or task_id, "The delivery is back in its queue.")
 
 
 def _add_ends(blueprint: Blueprint, context: PageContext) -> None:
@@ -88,7 +88,7 @@ def _add_ends(blueprint: Blueprint, context: PageContext) -> None:
     def cancel(task_id: str) -> AnyResponse:
         state = context.actions.cancel(person(), task_id)
         asked = state is TaskState.RUNNING
-        return _back(task_id, "Its worker was asked to stop it." if asked else "It is cancelled.")
+        return _back(task_id, "Cancellation requested." if asked else "The task is cancelled.")
 
     @blueprint.post("/tasks/<task_id>/delete")
     @needs(Role.ADMIN)
@@ -125,7 +125,7 @@ def _show(context: PageContext, task_id: str, edited: str | None = None, problem
 
 
 def _related_tasks(context: PageContext, found: TaskDetail, relations: Relations) -> RelatedTasks | None:
-    """What a blocked task waits for."""
+    """Returns what a blocked task waits for; None in other states."""
     if found.summary.state is not TaskState.BLOCKED:
         return None
     batch_id = found.after_batch or (found.batch.batch_id if found.batch else None)
@@ -142,14 +142,14 @@ def _back(task_id: str, message: str) -> AnyResponse:
 
 
 def _command(context: PageContext, found: TaskDetail, data: object) -> str | None:
-    """A command that submits the same again, unless it would be too long for a terminal."""
+    """Returns a command that submits the same task again; None if it is too long for a terminal."""
     url = f"http://localhost:{context.settings.gateway_port}"
     command = as_command(url, found.summary.type, data, found.summary.queue)
     return command if len(command) <= LONGEST else None
 
 
 def _trace(context: PageContext, found: TaskDetail) -> tuple[str, str] | None:
-    """The id of the task's trace, and where it can be seen ("" when nobody said where)."""
+    """Returns the id of the task's trace and its URL ("" without DASHBOARD_TRACE_URL); None without a trace."""
     parts = str(found.meta.get("traceparent", "")).split("-")
     if len(parts) != 4 or not re.fullmatch("[0-9a-f]{32}", parts[1]):
         return None

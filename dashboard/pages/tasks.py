@@ -1,4 +1,4 @@
-"""Any task found: by id, status, type, priority, tag and time. What is shown is in the address, so it can be shared."""
+"""Search by id, status, type, priority, tag and time. The URL contains the whole query, so it can be shared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def page(context: PageContext) -> Blueprint:
         try:
             found = context.queries.tasks(_filter(asked), request.args.get("cursor"))
         except ValueError as error:
-            abort(400, f"this address asks for something that cannot be: {error}")
+            abort(400, f"invalid filter: {error}")
         given = {name: value for name, value in asked.items() if value}
         return render_template(
             "tasks.html",
@@ -46,7 +46,7 @@ def page(context: PageContext) -> Blueprint:
 
 
 def _filter(asked: dict[str, str]) -> Filter:
-    """Raises ValueError when a part of it cannot be."""
+    """Returns the filter of a query. Raises ValueError if a part of it is invalid."""
     return Filter(
         state=TaskState(asked["status"]) if asked["status"] else None,
         type=asked["type"] or None,
@@ -58,7 +58,7 @@ def _filter(asked: dict[str, str]) -> Filter:
 
 
 def _moment(text: str) -> datetime | None:
-    """A moment as the form sends it (in UTC) or as anybody may write it."""
+    """Returns a moment from the form (in UTC) or from any ISO 8601 text; None for an empty one."""
     if not text:
         return None
     at = datetime.fromisoformat(text)

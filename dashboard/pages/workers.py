@@ -1,4 +1,4 @@
-"""The workers: what each does, and how it has done."""
+"""Workers: running tasks and totals of each; drain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(context: PageContext) -> Blueprint:
     @needs(Role.OPERATOR)
     def drain(name: str) -> Response:
         context.actions.drain(person(), name)
-        flash(f"Worker {name} was asked to finish what it runs, and to end.")
+        flash(f"Worker {name} is draining: it finishes its running tasks, then ends.")
         return redirect(url_for("workers.workers"))
 
     return blueprint

@@ -1,4 +1,4 @@
-// Refreshing, times in the viewer's zone, charts, selection, keyboard. Everything works without it, except being live.
+// Refresh, local times, charts, selection, keyboard shortcuts. Without it, pages work but do not refresh.
 (() => {
   "use strict";
   const $ = (selector, root = document) => root.querySelector(selector);
@@ -6,7 +6,7 @@
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private mode */ } };
   const recall = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
 
-  // --- refreshing: never in a hidden tab, never while it is paused ---
+  // --- refresh: not in a hidden tab, not while paused ---
   const choice = $("#refresh");
   const usual = document.body.dataset.refresh.replace(/\.0$/, "");
   let last = Date.now();
@@ -35,7 +35,7 @@
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => offline(true));
   document.body.addEventListener("htmx:responseError", (event) => offline(event.detail.xhr.status >= 500));
   document.body.addEventListener("htmx:afterOnLoad", () => offline(false));
-  // A page that answers without the part we asked for (it moved on, or was removed) is loaded as a whole.
+  // If the answer does not contain the requested part (moved or removed), the whole page is reloaded.
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target } = event.detail;
     if (xhr.status === 404 || (xhr.status === 200 && target.id && !xhr.responseText.includes(`id="${target.id}"`))) {
@@ -44,7 +44,7 @@
     }
   });
 
-  // --- what a refresh must not touch: charts, and what a person has opened, ticked or typed ---
+  // --- what a refresh must not change: charts, and what the user has opened, selected or typed ---
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old.hasAttribute("data-keep") || old === document.activeElement && old.matches("input, textarea, select"))),
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details") || ["checked", "value"].includes(name) && node.matches("input") || name === "disabled" && node.matches("[data-needs-pick]")),
@@ -131,7 +131,7 @@
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     const label = button.textContent;
-    try { await navigator.clipboard.writeText(button.dataset.copy); button.textContent = "copied"; } catch { button.textContent = "could not copy"; }
+    try { await navigator.clipboard.writeText(button.dataset.copy); button.textContent = "Copied"; } catch { button.textContent = "Copy failed"; }
     setTimeout(() => { button.textContent = label; }, 1500);
   });
   const dark = () => { const set = document.documentElement.dataset.theme; return set ? set === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; };

@@ -26,7 +26,7 @@ def drain(running: Product, worker: str) -> None:
         assert token
         assert f'action="/workers/{quote(worker)}/drain"' in page
         answer = person.post(f"/workers/{quote(worker)}/drain", data={"csrf": unescape(token[1])})
-        assert "was asked to finish what it runs" in answer.text
+        assert "is draining" in answer.text
 
 
 def test_a_worker_drained_from_the_dashboard_ends_in_order_and_another_takes_its_place(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def _audit(system: System) -> list[tuple[str, str, str]]:
 
 def test_a_dead_letter_is_retried_and_that_is_recorded(browser: Browser, system: System) -> None:
     [dead] = bury(system, ["no"])
-    assert "in its queue again" in browser.post(f"/tasks/{dead}/retry").text
+    assert "back in its queue" in browser.post(f"/tasks/{dead}/retry").text
     assert system.records.state(dead) is TaskState.PENDING
     assert _audit(system) == [("anonymous", "retried", dead)]
     assert f'href="/tasks/{dead}"' in browser.text("/audit")
@@ -74,9 +74,9 @@ def test_a_hidden_value_stays_with_its_record_wherever_that_is_moved(browser: Br
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda ann: {"password": "••••••"}, "nothing that is hidden here"),
-        (lambda ann: {"password": ann["password"].replace("#1", "#9")}, "nothing that is hidden here"),
-        (lambda ann: {"password": f"{ann['password']}!"}, "nothing that is hidden here"),
+        (lambda ann: {"password": "••••••"}, "not a current placeholder"),
+        (lambda ann: {"password": ann["password"].replace("#1", "#9")}, "not a current placeholder"),
+        (lambda ann: {"password": f"{ann['password']}!"}, "not a current placeholder"),
         (lambda ann: {"note": ann["password"]}, "users.note is not a hidden field"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is
     shown["data"] = shown["data"][:1]
     answer = browser.post("/schedules/nightly/edit", schedule=json.dumps(shown))
     assert answer.status_code == 400
-    assert "nothing that is hidden here now" in answer.text
+    assert "not a current placeholder" in answer.text
     assert json.loads(table.get("nightly").schedule.data) == USERS[1:2]
 
 
@@ -129,7 +129,7 @@ def test_a_webhook_is_neither_amended_nor_scheduled(browser: Browser, system: Sy
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("{", "this is not JSON"), ('{"amount": "x"}', "does not fit the type"), ('{"a": NaN}', "NaN is not JSON")],
+    [("{", "this is not JSON"), ('{"amount": "x"}', "does not match the schema of"), ('{"a": NaN}', "NaN is not JSON")],
 )
 def test_other_data_that_cannot_be_is_refused_and_kept_in_the_form(
     browser: Browser, system: System, text: str, problem: str
@@ -277,7 +277,7 @@ def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser:
     assert token in browser.text("/locks")
     assert browser.post("/locks/ttl/unlock", token=token, reason=" ").status_code == 400
     assert browser.post("/locks/ttl/unlock", token="1:other", reason="it hangs").status_code == 409
-    assert "taken from hk-1" in browser.post("/locks/ttl/unlock", token=token, reason="it hangs").text
+    assert "its holder was hk-1" in browser.post("/locks/ttl/unlock", token=token, reason="it hangs").text
     found = LockAdmin(system.scripts).get("ttl")
     assert found
     assert not found.locked
@@ -315,7 +315,7 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
     Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
     system.submit("echo")
     system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
-    assert "1 wait" in browser.text("/limits")
+    assert "1 throttled" in browser.text("/limits")
     assert "Of these throttled" in browser.text("/queues")
 
 
@@ -324,7 +324,7 @@ def test_the_leader_steps_down(browser: Browser, system: System) -> None:
 
     RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
     assert "hk-1" in browser.text("/locks")
-    assert "leads no more" in browser.post("/locks/step-down", reason="node goes away").text
+    assert "is no longer the leader" in browser.post("/locks/step-down", reason="node goes away").text
     assert browser.post("/locks/step-down", reason="again").status_code == 409
 
 
@@ -371,6 +371,6 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
 def test_a_worker_is_drained(browser: Browser, system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="2")
     [info] = system.workers.all()
-    assert "was asked to finish" in browser.post(f"/workers/{info.name}/drain").text
+    assert "is draining" in browser.post(f"/workers/{info.name}/drain").text
     assert worker.wait(40) == 0
     assert browser.post("/workers/nobody/drain").status_code == 400

@@ -21,7 +21,7 @@ def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser,
     wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 2, "the limit holds the others back")
     system.redis.zadd(keys.throttled("normal"), dict.fromkeys(ids[1:], old))
     page = browser.text("/")
-    assert "2 tasks are held back in normal, the oldest for 6 min" in page
+    assert "2 tasks are throttled in normal, the oldest for 6 min" in page
     assert "Start more workers" not in page
     waiting = system.submit("noop", queue="low")
     system.redis.zadd(keys.pending("low"), {waiting: old})
@@ -48,4 +48,4 @@ def test_a_queue_that_uses_all_executors_that_it_may_is_said_with_the_setting(br
     system.workers.announce(about)
     page = browser.text("/")
     assert "The oldest task in low has waited 6 min" in page
-    assert "All executors that QUEUE_EXECUTORS allows it are in use" in page
+    assert "All executors that QUEUE_EXECUTORS allows are busy" in page

@@ -132,10 +132,10 @@ def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
     task = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)
     # Everything from here to the group happens on the open page, which nobody reloads.
     page.locator("#count-failed", has_text="1").wait_for()
-    page.get_by_role("link", name="See what they died of").click()
+    page.get_by_role("link", name="Check the causes").click()
     page.get_by_role("link", name="NothingToProcess").first.click()
     page.get_by_role("link", name=task[-8:]).click()
-    page.get_by_text("It failed for good with NothingToProcess, after 2 attempts").wait_for()
+    page.get_by_text("It failed for good with NothingToProcess after 2 attempts").wait_for()
     assert "raise NothingToProcess" in page.locator("#attempt-2 pre").first.inner_text()
     page.get_by_label("Data, as JSON").fill('"to be or not to be"')
     page.get_by_role("button", name="Retry with this data").click()
@@ -174,17 +174,17 @@ def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> No
     page.get_by_role("link", name="500 dead letters").click()
     page.get_by_role("button", name="Retry all 500").click()
     page.get_by_role("heading", name="Retry 500 dead letters?").wait_for()
-    page.get_by_label("How many a second").fill("100")
+    page.get_by_label("Tasks per second").fill("100")
     page.get_by_role("button", name="Retry 500").click()
     wait_until(lambda: site.system.records.counts()[TaskState.FAILED] < 450, "it has begun")
     page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Go on").wait_for()
+    page.get_by_role("button", name="Resume").wait_for()
     left = site.system.records.counts()[TaskState.FAILED]
     assert 0 < left < 500
     page.wait_for_timeout(500)
     assert site.system.records.counts()[TaskState.FAILED] == left
-    page.get_by_role("button", name="Go on").click()
-    page.get_by_text("500 of 500 sent back").wait_for()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_text("500 of 500 retried").wait_for()
     page.get_by_text("500 not ended: 500 in their queues").wait_for()
     page.locator(".state", has_text="following").wait_for()
     assert site.system.records.counts()[TaskState.PENDING] == 500
@@ -207,7 +207,7 @@ def test_a_queue_is_paused_and_everybody_is_told(site: Site) -> None:
     page = site.open("/queues")
     card = page.locator("#queue-high")
     card.get_by_text("Pause…").click()
-    card.get_by_label("Why").fill("bank is closed")
+    card.get_by_label("Reason").fill("bank is closed")
     card.get_by_role("button", name="Pause high").click()
     card.get_by_text("bank is closed").wait_for()
     other = site.open("/")
@@ -224,7 +224,7 @@ def test_a_lock_is_taken_away(site: Site) -> None:
     card = page.locator("#lock-metrics")
     card.get_by_text("hk-1").wait_for()
     card.get_by_text("Make the leader step down…").click()
-    card.get_by_label("Why").fill("its node goes away")
+    card.get_by_label("Reason").fill("its node goes away")
     card.get_by_role("button", name="Step down").click()
     page.get_by_text("hk-1 leads no more").wait_for()
 
@@ -235,13 +235,13 @@ def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: S
     page = site.open("/locks")
     card = page.locator("#lock-recovery")
     card.get_by_text("hk-7").wait_for()
-    card.get_by_text("Unlock in an emergency…").click()
-    card.get_by_label("Why").fill("it hangs")
+    card.get_by_text("Force unlock…").click()
+    card.get_by_label("Reason").fill("it hangs")
     card.get_by_role("button", name="Unlock").click()
     card.get_by_text("free").wait_for()
     with pytest.raises(StepRefused):
         site.system.scripts.recover("normal", 1, 10, FencingToken("recovery", token))
-    page.get_by_text("Who took locks away, and why").click()
+    page.get_by_text("Forced unlocks in the audit record").click()
     page.get_by_text("it hangs").wait_for()
 
 

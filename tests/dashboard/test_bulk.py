@@ -197,7 +197,7 @@ def test_those_of_a_stopped_batch_stay_and_it_is_told_why(browser: Browser, syst
     assert (ended.state, ended.done, ended.passed, ended.stopped) == ("finished", 2, 2, 1)
     assert system.records.state(stays) is TaskState.FAILED
     shown = re.sub("<[^>]+>", "", browser.text("/bulk"))
-    assert "1 were no dead letters any more, 1 stay dead letters, because their batches were stopped" in shown
+    assert "1 no longer dead letters, 1 still dead letters, because their batches were stopped" in shown
 
 
 def test_one_of_a_stopped_batch_is_retried_neither_as_it_is_nor_with_other_data(

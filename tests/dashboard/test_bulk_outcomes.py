@@ -66,7 +66,7 @@ def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, b
         "4 completed",
         "3 failed again with the same cause",
         "2 failed again with another cause: see dead letters",
-        "3 not ended: 2 held back by the limit type:slowly, 1 running",
+        "3 not ended: 2 throttled by the limit type:slowly, 1 running",
     } <= set(_texts(page))
     assert 's-following">following' in page
 

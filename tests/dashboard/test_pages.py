@@ -64,7 +64,7 @@ def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_lea
 ) -> None:
     system.redis.rpush(keys.FAIR, "not what belongs here")
     system.scripts.quarantine()
-    assert "1 key in Redis held what does not belong there" in browser.text("/")
+    assert "1 key in Redis held a value of the wrong type" in browser.text("/")
     assert keys.quarantined(keys.FAIR) in browser.text("/audit")
 
 
@@ -136,7 +136,7 @@ def test_a_task_shows_its_history(browser: Browser, system: System) -> None:
     page = browser.text(f"/tasks/{dead}")
     for text in ("It failed for good with ValueError", "order 7 is unknown", "Attempt 1", "Traceback", "shop.pay"):
         assert text in page
-    assert "others that died of the same" in page
+    assert "other tasks with this error" in page
 
 
 def test_a_trace_is_linked_where_somebody_said_where(open_browser: Callable[..., Browser], system: System) -> None:
@@ -187,11 +187,11 @@ def test_why_a_task_is_not_running_is_one_sentence(browser: Browser, system: Sys
     browser.post("/queues/high/resume")
     assert "paused (lunch)" in _why(other.text(f"/tasks/{first}"))
     browser.post("/queues/normal/resume")
-    assert "next in line" in _why(other.text(f"/tasks/{first}"))
-    assert "1 task is of normal before it" in _why(other.text(f"/tasks/{second}"))
+    assert "It is next" in _why(other.text(f"/tasks/{first}"))
+    assert "1 task is before it in normal" in _why(other.text(f"/tasks/{second}"))
     other.post("/limits/set", kind="type", name="noop", concurrency="0")
     system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
-    assert "waits for its limit, type:noop" in _why(other.text(f"/tasks/{first}"))
+    assert "throttled by the limit type:noop" in _why(other.text(f"/tasks/{first}"))
     assert "it is due in " in _why(other.text(f"/tasks/{later}"))
 
 
@@ -201,7 +201,7 @@ def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: B
     about = replace(_worker("w1"), executors=2)
     system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=1),)))
     assert "Executors for normal 1 of 1 in use" in _plain_text(browser.text("/workers"))
-    assert "all executors that QUEUE_EXECUTORS allows its queue are in use" in _why(browser.text(f"/tasks/{task}"))
+    assert "all executors that QUEUE_EXECUTORS allows for it are busy" in _why(browser.text(f"/tasks/{task}"))
     other = Browser(browser.app, browser.app.test_client())
     system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=2),)))
     browser.post("/queues/high/resume")  # which forgets what was seen

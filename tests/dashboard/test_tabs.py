@@ -127,7 +127,7 @@ def test_a_task_that_somebody_watches_is_shown_as_it_is(
     system.redis.delete(f"rq:job:{first}")
     watch.now += 3
     assert browser.get(f"/tasks/{first}").status_code == 404
-    assert "Somebody cancelled it" in browser.text(f"/tasks/{second}")
+    assert "It was cancelled" in browser.text(f"/tasks/{second}")
 
 
 def test_large_records_are_not_read_for_others(browser: Browser, watch: ExecutorMonitor, system: System) -> None:

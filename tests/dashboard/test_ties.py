@@ -53,20 +53,20 @@ def test_a_blocked_task_says_what_it_waits_for(browser: Browser, system: System)
 def test_a_task_that_waits_for_a_dead_letter_says_who_can_help(browser: Browser, system: System) -> None:
     [dead] = bury(system, ["no"])
     waiting = child(system, dead, on_parent_failure=OnParentFailure.WAIT)
-    assert f"until somebody retries fail {dead} (failed)" in explain(browser, waiting)
+    assert f"It waits for fail {dead} (failed): retry or delete" in explain(browser, waiting)
 
 
 def test_a_task_in_the_line_of_its_batch_says_so(browser: Browser, system: System) -> None:
     _, ids = fill(system, 3, name="import", max_running=2)
     assert explain(browser, ids[2]) == (
-        "It waits for its turn: of batch import at most 2 tasks are let into the queues at once."
+        "It waits for its turn: batch import has at most 2 tasks in the queues at a time (max_running)."
     )
 
 
 def test_a_task_that_follows_a_batch_says_how_far_that_is(browser: Browser, system: System) -> None:
     batch_id, _ = fill(system, 3)
     follower = system.submit("noop", after_batch=batch_id)
-    assert explain(browser, follower) == f"It follows batch {batch_id}, of which 0 of 3 tasks have ended."
+    assert explain(browser, follower) == f"It waits for batch {batch_id}, in which 0 of 3 tasks have ended."
 
 
 def test_the_tasks_around_a_task_are_drawn_and_listed(browser: Browser, system: System) -> None:
@@ -125,10 +125,10 @@ def test_the_bar_of_a_batch_says_how_its_tasks_ended(browser: Browser, system: S
 
 def test_a_batch_can_be_cancelled_and_its_failures_retried_by_people(browser: Browser, system: System) -> None:
     batch_id, ids = fill(system, 3)
-    assert "None of its tasks starts" in browser.post(f"/batches/{batch_id}/cancel").text
+    assert "No further task of this batch starts" in browser.post(f"/batches/{batch_id}/cancel").text
     system.scripts.run_deferred(100)
     assert {system.records.state(each) for each in ids} == {TaskState.CANCELLED}
-    assert "go back to their queues" in browser.post(f"/batches/{batch_id}/retry").text
+    assert "are being retried" in browser.post(f"/batches/{batch_id}/retry").text
     entries, _ = Audit(system.redis).page(10)
     assert [entry.what for entry in entries] == ["retried failures of batch", "cancelled batch"]
 

@@ -14,12 +14,12 @@ def test_the_page_of_a_task_lists_its_deliveries_and_redelivers(browser: Browser
     [delivery] = system.records.deliveries(system.records.get(task))
     page = browser.text(f"/tasks/{task}")
     assert "https://shop.example/hooks" in page
-    assert "is told when it has failed" in page
+    assert "is called when the task has failed" in page
     assert f'href="/tasks/{delivery.id}"' in page
     assert "Redeliver" not in page, "it is on its way"
     browser.post(f"/tasks/{delivery.id}/cancel")
     assert f'action="/tasks/{delivery.id}/redeliver"' in browser.text(f"/tasks/{task}")
-    assert "on its way again" in browser.post(f"/tasks/{delivery.id}/redeliver").text
+    assert "back in its queue" in browser.post(f"/tasks/{delivery.id}/redeliver").text
     states = [each.state for each in system.records.deliveries(system.records.get(task))]
     assert states == [TaskState.PENDING, TaskState.CANCELLED]
     assert f'href="/tasks/{task}"' in browser.text(f"/tasks/{delivery.id}")

@@ -72,7 +72,7 @@ RETRIED = {**FAILED, "retry_delay": timedelta(seconds=5)}
             task(TaskState.RETRYING, attempt(1, 4, 5, 6, **RETRIED)),
             [
                 "submitted",
-                "held back until its time",
+                "scheduled",
                 "in the queue",
                 "attempt 1: failed",
                 "pause before the next attempt",
