@@ -77,7 +77,7 @@ def test_a_hidden_value_stays_with_its_record_wherever_that_is_moved(browser: Br
         (lambda ann: {"password": "••••••"}, "not a current placeholder"),
         (lambda ann: {"password": ann["password"].replace("#1", "#9")}, "not a current placeholder"),
         (lambda ann: {"password": f"{ann['password']}!"}, "not a current placeholder"),
-        (lambda ann: {"note": ann["password"]}, "users.note is not a hidden field"),
+        (lambda ann: {"note": ann["password"]}, "users.note is not hidden"),
     ],
 )
 def test_what_cannot_be_told_or_would_be_seen_is_refused(
