@@ -1,6 +1,6 @@
-"""Looks at a running system the way an experienced operator would, and says in words what to change.
+"""Examines a running system and reports what to change. It only reads.
 
-`python -m shared.doctor` prints it; the gateway shows it at `/health/detail`. It only reads.
+`python -m shared.doctor` prints the report; the gateway returns it at `/health/detail`.
 """
 
 from shared.doctor.examination import examine

@@ -1,4 +1,4 @@
-"""`python -m shared.doctor [--json]`: status 0 when all is well, 1 when something is doubtful, 2 when it is wrong."""
+"""`python -m shared.doctor [--json]`: exits with status 0 if all is well, 1 on warnings, 2 on errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Examines the system that the settings of this environment lead to."""
+    """Examines the system that the settings name and returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m shared.doctor", description="Looks at a running system and says what to change."
+        prog="python -m shared.doctor", description="Examines a running system and reports what to change."
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args(arguments)
     settings = load_or_exit()
     with connect(settings.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
@@ -35,7 +35,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """A line for each, and below it what to do."""
+    """Returns one line per finding, followed by its advice."""
     lines = []
     for each in findings:
         lines.append(f"{_MARKS[each.level]}  {each.check}: {each.seen}")

@@ -1,4 +1,4 @@
-"""The order in which things are looked at; what needs Redis is left out when Redis is away."""
+"""Runs all checks in order; those that need Redis are skipped while it is unavailable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def examine(settings: Settings, redis: Redis) -> list[Finding]:
-    """Everything, in an order for reading; takes a few seconds at most."""
+    """Returns the findings of all checks in reading order; takes a few seconds at most."""
     findings = surroundings.check_settings(settings)
     where = without_password(settings.store_url)
     try:
@@ -33,7 +33,7 @@ def examine(settings: Settings, redis: Redis) -> list[Finding]:
             findings += store.check_time(redis)
             findings += system.check(redis, settings)
     except (StoreUnavailable, TaskQueueError) as error:
-        findings.append(wrong("redis", f"{error} ({where})", "nothing works without it: see to this first"))
+        findings.append(wrong("redis", f"{error} ({where})", "no part works without Redis: fix this first"))
     except RedisError as error:
-        findings.append(wrong("redis", f"a question to Redis failed: {error}", "look at the log of Redis"))
+        findings.append(wrong("redis", f"a command to Redis failed: {error}", "check the log of Redis"))
     return [*findings, *surroundings.check_jaeger(settings), *surroundings.check_prometheus(settings)]

@@ -1,4 +1,4 @@
-"""What an examination brings to light."""
+"""The results of the doctor's checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check: what was seen, and, unless all is well, what to do."""
+    """The result of one check: the observation, and advice unless all is well."""
 
     check: str
     level: Level
@@ -30,16 +30,16 @@ def fine(check: str, seen: str) -> Finding:
 
 
 def doubtful(check: str, seen: str, advice: str) -> Finding:
-    """It works today, and will hurt one day."""
+    """Returns a warning: the system works, but is at risk."""
     return Finding(check=check, level=Level.WARNING, seen=seen, advice=advice)
 
 
 def wrong(check: str, seen: str, advice: str) -> Finding:
-    """Tasks are not taken, not run, or not safe."""
+    """Returns an error: tasks are not accepted, not run, or not safe."""
     return Finding(check=check, level=Level.ERROR, seen=seen, advice=advice)
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """The level of all of them together."""
+    """Returns the most severe level of the findings."""
     order = list(Level)
     return max((each.level for each in findings), key=order.index, default=Level.OK)

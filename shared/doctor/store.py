@@ -1,4 +1,4 @@
-"""Whether this Redis is fit to keep tasks: from what it says of itself, and from how it answers."""
+"""Checks whether this Redis is fit to store tasks: its INFO, its latency and its clock."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PINGS = 15
 
 
 def check_info(said: Mapping[str, Any], settings: Settings) -> list[Finding]:
-    """Everything that INFO tells."""
+    """Returns the findings from INFO."""
     if not said:
-        return [doubtful("redis version", "this user may not ask Redis about itself", "allow it the command INFO")]
+        return [doubtful("redis version", "this Redis user may not run INFO", "allow it the command INFO")]
     return [_version(said), _role(said), _eviction(said), _persistence(said), _memory(said), _replicas(said, settings)]
 
 
@@ -32,7 +32,9 @@ def _version(said: Mapping[str, Any]) -> Finding:
         return fine("redis version", f"Valkey {valkey}")
     version = str(said.get("redis_version", "?"))
     if version.startswith("6."):
-        return doubtful("redis version", f"Redis {version}", "it works; 7.0 or newer is looked after longer")
+        return doubtful(
+            "redis version", f"Redis {version}", "it works, but upgrade to 7.0 or newer, which is maintained longer"
+        )
     return fine("redis version", f"Redis {version}")
 
 
@@ -49,13 +51,11 @@ def _role(said: Mapping[str, Any]) -> Finding:
 def _eviction(said: Mapping[str, Any]) -> Finding:
     policy = str(said.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        return wrong(
-            "eviction", f"maxmemory-policy is {policy}: a full Redis throws tasks away", "set it to noeviction"
-        )
+        return wrong("eviction", f"maxmemory-policy is {policy}: a full Redis evicts tasks", "set it to noeviction")
     if policy != "noeviction":
         return doubtful(
             "eviction",
-            f"maxmemory-policy is {policy}: a full Redis throws away what it needs to see workers and locks",
+            f"maxmemory-policy is {policy}: a full Redis evicts keys of workers and locks",
             "set it to noeviction",
         )
     return fine("eviction", "noeviction")
@@ -64,14 +64,14 @@ def _eviction(said: Mapping[str, Any]) -> Finding:
 def _persistence(said: Mapping[str, Any]) -> Finding:
     if said.get("aof_enabled"):
         if said.get("aof_last_write_status", "ok") != "ok":
-            return wrong("persistence", "the append-only file cannot be written", "see to the disk of Redis")
+            return wrong("persistence", "the append-only file cannot be written", "check the disk of Redis")
         return fine("persistence", "append-only file")
     if said.get("rdb_last_bgsave_status", "ok") != "ok":
-        return wrong("persistence", "the last snapshot failed", "see to the disk of Redis, and set appendonly yes")
+        return wrong("persistence", "the last snapshot failed", "check the disk of Redis, and set appendonly yes")
     return doubtful(
         "persistence",
-        "there is no append-only file: when Redis ends, what it took since its last snapshot is gone",
-        "set appendonly yes (at a managed Redis: choose persistence, or replicas with SUBMIT_REPLICAS)",
+        "there is no append-only file: a crash of Redis loses all writes since its last snapshot",
+        "set appendonly yes (managed Redis: enable persistence, or replicas with SUBMIT_REPLICAS)",
     )
 
 
@@ -80,13 +80,13 @@ def _memory(said: Mapping[str, Any]) -> Finding:
     if not most:
         return doubtful(
             "memory",
-            f"{_megabytes(used)} used, and no maxmemory: Redis grows until the system kills it",
-            "set maxmemory to at most three quarters of the machine's, so that submissions are refused instead",
+            f"{_megabytes(used)} used, without maxmemory: Redis grows until the system kills it",
+            "set maxmemory to at most three quarters of the machine's memory: a full Redis then rejects submissions",
         )
     seen = f"{used / most:.0%} of {_megabytes(most)} used"
-    advice = "give Redis more memory, or keep less: RETENTION_COMPLETED, MAX_COMPLETED, MAX_RESULT_BYTES"
+    advice = "give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES"
     if used > NEARLY_FULL * most:
-        return wrong("memory", f"{seen}: submissions are refused when it is full", advice)
+        return wrong("memory", f"{seen}: submissions are rejected when it is full", advice)
     return doubtful("memory", seen, advice) if used > FILLING * most else fine("memory", seen)
 
 
@@ -96,16 +96,16 @@ def _replicas(said: Mapping[str, Any], settings: Settings) -> Finding:
     if settings.submit_replicas > number:
         return wrong(
             "replicas",
-            f"{seen}, and SUBMIT_REPLICAS={settings.submit_replicas}: every submission is refused",
-            "bring the replicas back, or lower SUBMIT_REPLICAS",
+            f"{seen}, but SUBMIT_REPLICAS={settings.submit_replicas}: every submission is rejected",
+            "start the missing replicas, or lower SUBMIT_REPLICAS",
         )
     if "+sentinel:" in settings.store_url and number == 0:
-        return doubtful("replicas", seen, "without a replica there is nobody to take over: start one")
+        return doubtful("replicas", seen, "start a replica: without one there is no failover")
     return fine("replicas", seen)
 
 
 def check_time(redis: Redis) -> list[Finding]:
-    """How fast it answers, and how far its clock is from ours."""
+    """Returns the findings about the latency and the clock of Redis."""
     waits, skews = [], []
     for _ in range(_PINGS):
         began, at = time.perf_counter(), time.time()
@@ -116,8 +116,8 @@ def check_time(redis: Redis) -> list[Finding]:
 
 
 def _latency(milliseconds: float) -> Finding:
-    seen = f"{milliseconds:.2f} ms from here and back"
-    advice = "run the parts nearer to Redis; look at its SLOWLOG and at the load of its machine"
+    seen = f"round trip {milliseconds:.2f} ms"
+    advice = "run the parts closer to Redis; check its SLOWLOG and the load of its machine"
     if milliseconds > TOO_SLOW_MS:
         return wrong("latency", seen, advice)
     return doubtful("latency", seen, advice) if milliseconds > SLOW_MS else fine("latency", seen)
@@ -127,7 +127,7 @@ def _skew(seconds: float) -> Finding:
     seen = f"the clocks of Redis and of this machine are {abs(seconds):.2f} s apart"
     if abs(seconds) < SKEW:
         return fine("clock", seen)
-    advice = "run NTP on both: Redis' clock decides when tasks are due, this one stamps logs and traces"
+    advice = "run NTP on both: due times follow Redis' clock, logs and traces the local one"
     return (wrong if abs(seconds) > GREAT_SKEW else doubtful)("clock", seen, advice)
 
 

@@ -1,4 +1,4 @@
-"""What stands around the system: settings, Jaeger, Prometheus."""
+"""Checks the environment: settings, the trace collector, Prometheus."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OTLP_PORT = 4318
 
 
 def check_settings(settings: Settings) -> list[Finding]:
-    """Settings that are legal and still worth a second thought."""
+    """Returns warnings about valid but risky settings."""
     findings = [*_doors(settings), *_way_to_redis(settings), *_times(settings)]
-    return findings or [fine("settings", "nothing to remark")]
+    return findings or [fine("settings", "no risky settings")]
 
 
 def _doors(settings: Settings) -> list[Finding]:
@@ -33,8 +33,8 @@ def _doors(settings: Settings) -> list[Finding]:
     return [
         doubtful(
             "settings",
-            f"whoever reaches {settings.bind_host} is let in (ALLOW_ANONYMOUS=true)",
-            "set API_KEYS, DASHBOARD_USERS and ALLOW_ANONYMOUS=false, or keep its ports on a network that you trust",
+            f"no authentication on {settings.bind_host} (ALLOW_ANONYMOUS=true)",
+            "set API_KEYS, DASHBOARD_USERS and ALLOW_ANONYMOUS=false, or keep the ports on a trusted network",
         )
     ]
 
@@ -47,13 +47,15 @@ def _way_to_redis(settings: Settings) -> list[Finding]:
         return []
     shown, findings = without_password(settings.store_url), []
     if not parts.password:
-        findings.append(wrong("settings", f"{shown} asks for no password", "set REDIS_PASSWORD, there and here"))
+        findings.append(
+            wrong("settings", f"{shown} requires no password", "set a password in Redis, and REDIS_PASSWORD here")
+        )
     if not address.by_tls:
         findings.append(
             doubtful(
                 "settings",
-                f"tasks travel to {shown} in the clear",
-                "use rediss:// unless nobody else is on that network",
+                f"the connection to {shown} is not encrypted",
+                "use rediss://, unless the network is private",
             )
         )
     return findings
@@ -66,40 +68,46 @@ def _times(settings: Settings) -> list[Finding]:
         return [
             doubtful(
                 "settings",
-                f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker gives back what runs longer, to run again",
-                "set it to what most tasks need, and the orchestrator's grace period above it",
+                f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker gives back longer tasks, to run again",
+                "set it to the duration of most tasks, and the orchestrator's grace period above it",
             )
         ]
     return []
 
 
 def check_jaeger(settings: Settings) -> list[Finding]:
-    """Whether somebody listens for the traces; nobody is asked when there are none."""
+    """Returns whether the trace collector accepts connections; not checked if tracing is off."""
     try:
         where = address_of_traces(settings)
     except SettingsError as error:
-        return [wrong("tracing", str(error), "the parts do not start with it")]
+        return [wrong("tracing", str(error), "correct it: the parts do not start with this setting")]
     if where is None:
         return [fine("tracing", "off: neither JAEGER_HOST nor OTEL_EXPORTER_OTLP_ENDPOINT is set")]
     parts = urlsplit(where if "//" in where else f"//{where}")
     try:
         socket.create_connection((parts.hostname or "", parts.port or _OTLP_PORT), _PATIENCE).close()
     except OSError as error:
-        return [doubtful("tracing", f"nobody takes traces at {where}: {error}", "start the collector, or unset it")]
-    return [fine("tracing", f"somebody listens for traces at {where}")]
+        return [doubtful("tracing", f"no trace collector at {where}: {error}", "start the collector, or unset it")]
+    return [fine("tracing", f"the trace collector at {where} accepts connections")]
 
 
 def check_prometheus(settings: Settings) -> list[Finding]:
-    """Whether Prometheus lives and reaches all that it is to watch."""
+    """Returns whether Prometheus answers and reaches all its targets."""
     url = settings.prometheus_url.rstrip("/")
     if not url:
-        return [fine("prometheus", "not asked: PROMETHEUS_URL is not set")]
+        return [fine("prometheus", "not checked: PROMETHEUS_URL is not set")]
     try:
         with urllib.request.urlopen(f"{url}/api/v1/targets?state=active", timeout=_PATIENCE) as answer:  # noqa: S310
             targets = json.load(answer)["data"]["activeTargets"]
             down = [f"{each['labels'].get('job')} {each['scrapeUrl']}" for each in targets if each["health"] == "down"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [doubtful("prometheus", f"{_place(url)} does not answer as Prometheus: {error}", "start it")]
+        return [
+            doubtful(
+                "prometheus",
+                f"{_place(url)} does not answer as Prometheus: {error}",
+                "start it, or correct PROMETHEUS_URL",
+            )
+        ]
     if down:
         return [doubtful("prometheus", f"it does not reach {', '.join(down)}", "start these, or correct its targets")]
     return [fine("prometheus", f"it reaches all of its {len(targets)} targets")]

@@ -1,4 +1,4 @@
-"""Whether somebody runs tasks and somebody keeps house, seen from what they leave in Redis."""
+"""Checks workers, task types, capacity and housekeeping from their records in Redis."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from shared.stores.workers import WorkerInfo
 
 BUSY = 60
-"""Seconds without a free executor that are worth a note."""
+"""Seconds without a free executor after which a warning is due."""
 
 OVERDUE_US = 10_000_000
-"""From when on a due task or an ended lease says that nobody keeps house."""
+"""How overdue a task or an ended lease must be to show that no housekeeper is running."""
 
 
 def check(redis: Redis, settings: Settings) -> list[Finding]:
-    """The format of the data, workers and housekeepers."""
+    """Returns the findings about schema version, workers, task types and housekeeping."""
     data = _format(redis)
     if data.level is Level.ERROR:
-        return [data]  # the rest would be read as if it were ours
+        return [data]  # the other records cannot be read either
     register = Workers(redis, settings.lease()).look()
     workers, unreadable = register.live, register.unreadable
     queues = Queues(Scripts(redis), settings.queues).overview()
@@ -54,19 +54,19 @@ def _format(redis: Redis) -> Finding:
         return fine("data format", "not written yet")
     refusal = schema_version.judge(raw(found)).refusal
     if refusal:
-        return wrong("data format", refusal, "see the part about upgrades in the README")
+        return wrong("data format", refusal, "see docs/operate/upgrade.md")
     return fine("data format", text(found))
 
 
 def _quarantined(redis: Redis) -> Finding:
     found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
     if not found:
-        return fine("damage", "no key held what does not belong there in the last week")
+        return fine("damage", "no key held a value of the wrong type in the last week")
     many = redis.zcard(keys.QUARANTINE)
     return doubtful(
         "damage",
-        f"{many} keys held what does not belong there in the last week, the latest: {', '.join(found)}",
-        f"what was found is kept at {keys.quarantined('KEY')}: find out who else writes to this Redis",
+        f"{many} keys held a value of the wrong type in the last week, the latest: {', '.join(found)}",
+        f"the values are kept at {keys.quarantined('KEY')}: find the program that writes to this Redis",
     )
 
 
@@ -77,8 +77,8 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     return doubtful(
         "foreign jobs",
         f"RQ programs put jobs into queues of this system: {', '.join(f'{n} in {name}' for name, n in found.items())}",
-        "they are kept and not run: give them to RQ's workers by taskqueue queues move-foreign NAME --to QUEUE, and "
-        "let those programs use queues of other names",
+        "they are parked and not run: move them with taskqueue queues move-foreign NAME --to QUEUE, and "
+        "use other queue names in those programs",
     )
 
 
@@ -87,13 +87,13 @@ def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings:
         return [
             doubtful(
                 "workers",
-                f"{len(workers) + len(unreadable)} alive, of which nobody can read: {', '.join(unreadable)}",
-                "a worker writes its record anew within seconds; a name that stays was put into Redis by hand: "
-                f"ZREM {keys.WORKERS} NAME takes it out",
+                f"{len(workers) + len(unreadable)} alive, with a corrupt record: {', '.join(unreadable)}",
+                "a worker rewrites its record within seconds; a name that remains was added to Redis by hand: "
+                f"remove it with ZREM {keys.WORKERS} NAME",
             )
         ]
     if not workers:
-        return [doubtful("workers", "none is alive: tasks are taken and not run", "start one: python -m worker")]
+        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: python -m worker")]
     executors = sum(each.executors for each in workers)
     findings = [fine("workers", f"{len(workers)} alive with {executors} executors")]
     served = {queue for each in workers if each.state != "draining" for queue in each.queues}
@@ -102,7 +102,7 @@ def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings:
             doubtful(
                 "queues",
                 f"no worker takes from {', '.join(forgotten)}",
-                "start one without WORKER_QUEUES, or with these in it",
+                "start one without WORKER_QUEUES, or with these queues in it",
             )
         )
     return findings
@@ -113,16 +113,18 @@ def _types(redis: Redis) -> Finding:
     types.refresh()
     names = types.names()
     if not names:
-        return doubtful("task types", "none is registered: every submission is refused", "start a worker")
+        return doubtful("task types", "none is registered: every submission is rejected", "start a worker")
     gone = [name for name in names if (offer := types.find(name)) and not offer.live]
     if gone:
         shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
-        return doubtful("task types", f"no live worker has {shown}", "start one whose TASK_MODULES name their modules")
+        return doubtful(
+            "task types", f"no live worker has {shown}", "start one whose TASK_MODULES include their modules"
+        )
     return fine("task types", f"{len(names)} registered")
 
 
 def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:
-    """Whether a task that is submitted now soon finds an executor."""
+    """Returns whether a task submitted now is likely to start soon."""
     executors = sum(each.executors for each in workers)
     running = [task.seconds for each in workers for task in each.running]
     if not executors or len(running) < executors:
@@ -141,17 +143,17 @@ def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], n
 
 
 def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
-    """Whether due tasks and ended leases are dealt with."""
+    """Returns whether due tasks and ended leases are processed in time."""
     now = Scripts(redis).now_us()
     late = [
-        f"a {what} that is due since {(now - due) / 1e6:.0f} s"
+        f"a {what} is {(now - due) / 1e6:.0f} s overdue"
         for what, due in _earliest(redis, settings)
         if due < now - OVERDUE_US
     ]
     if late:
         return wrong(
             "housekeeping",
-            f"nobody keeps house: there is {' and '.join(late)}",
+            f"no housekeeper is running: {' and '.join(late)}",
             "start a housekeeper: python -m worker.housekeeping",
         )
     owners = sorted({owner for _, _, owner, *_ in Scripts(redis).lock_read() if owner})
@@ -159,10 +161,13 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
 
 
 def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:
-    """What has waited longest for a housekeeper, of each kind."""
+    """Returns the earliest due time of each kind of housekeeping work, in microseconds."""
     places = [("lease", keys.LEASES)]
     for queue in settings.queues:
-        places += [(f"retry in {queue}", keys.retrying(queue)), (f"task in {queue}", keys.scheduled(queue))]
+        places += [
+            (f'retry in queue "{queue}"', keys.retrying(queue)),
+            (f'task in queue "{queue}"', keys.scheduled(queue)),
+        ]
     with redis.pipeline(transaction=False) as pipeline:
         for _, key in places:
             pipeline.zrange(key, 0, 0, withscores=True)

@@ -45,14 +45,14 @@ def of(findings: list[Finding], check: str) -> Finding:
     [
         ({}, "memory", Level.OK, "10% of"),
         ({"role": "slave", "master_host": "a", "master_port": 1}, "redis role", Level.ERROR, "replica of a:1"),
-        ({"maxmemory_policy": "allkeys-lru"}, "eviction", Level.ERROR, "throws tasks away"),
+        ({"maxmemory_policy": "allkeys-lru"}, "eviction", Level.ERROR, "evicts tasks"),
         ({"maxmemory_policy": "volatile-ttl"}, "eviction", Level.WARNING, "workers and locks"),
         ({"aof_enabled": 0}, "persistence", Level.WARNING, "no append-only file"),
         ({"aof_last_write_status": "err"}, "persistence", Level.ERROR, "cannot be written"),
         ({"aof_enabled": 0, "rdb_last_bgsave_status": "err"}, "persistence", Level.ERROR, "last snapshot failed"),
-        ({"maxmemory": 0}, "memory", Level.WARNING, "no maxmemory"),
+        ({"maxmemory": 0}, "memory", Level.WARNING, "without maxmemory"),
         ({"used_memory": 800}, "memory", Level.WARNING, "80% of"),
-        ({"used_memory": 950}, "memory", Level.ERROR, "refused when it is full"),
+        ({"used_memory": 950}, "memory", Level.ERROR, "rejected when it is full"),
         ({"redis_version": "6.2.6"}, "redis version", Level.WARNING, "6.2.6"),
         ({"valkey_version": "9.1.0"}, "redis version", Level.OK, "Valkey 9.1.0"),
     ],
@@ -95,7 +95,7 @@ def test_a_worker_whose_record_cannot_be_read_is_named_and_not_taken_for_dead(sy
     system.redis.set(keys.worker("strange"), "{")
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "workers")
     assert found.level is Level.WARNING
-    assert found.seen == "1 alive, of which nobody can read: strange"
+    assert found.seen == "1 alive, with a corrupt record: strange"
     assert f"ZREM {keys.WORKERS}" in found.advice
 
 
@@ -104,7 +104,7 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     system.redis.zadd(keys.scheduled("normal"), {"forgotten": 1})
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
     assert found.level is Level.ERROR
-    assert "task in normal" in found.seen
+    assert 'task in queue "normal"' in found.seen
     assert "python -m worker.housekeeping" in found.advice
 
 
@@ -178,9 +178,9 @@ def test_text_does_nothing_to_a_terminal() -> None:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"BIND_HOST": "0.0.0.0", "ALLOW_ANONYMOUS": "true"}, "whoever reaches 0.0.0.0 is let in"),
-        ({"REDIS_URL": "redis://:x@192.0.2.1/0"}, "in the clear"),
-        ({"REDIS_URL": "rediss://192.0.2.1/0"}, "asks for no password"),
+        ({"BIND_HOST": "0.0.0.0", "ALLOW_ANONYMOUS": "true"}, "no authentication on 0.0.0.0"),
+        ({"REDIS_URL": "redis://:x@192.0.2.1/0"}, "is not encrypted"),
+        ({"REDIS_URL": "rediss://192.0.2.1/0"}, "requires no password"),
         ({"DRAIN_GRACE": "1"}, "DRAIN_GRACE=1"),
     ],
 )
