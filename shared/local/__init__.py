@@ -1,5 +1,5 @@
-"""The whole product on one machine, started by one command: `python -m shared.local`.
+"""Runs the whole product on one machine: `python -m shared.local`.
 
-Read `__main__` for what is started, `embedded_redis` for where the data lives, and `supervisor` for how services
-come up, stay up and go down. Nothing here runs in a container or a cluster; they have supervisors of their own.
+`__main__` lists the services, `embedded_redis` holds the data, and `supervisor` starts, restarts and stops services.
+It is not used in containers or clusters, which have their own supervisors.
 """

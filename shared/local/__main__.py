@@ -1,4 +1,4 @@
-"""`make run`: Redis, gateway, worker, housekeeper and dashboard on this machine, with one log and one Ctrl-C."""
+"""`make run`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.local.supervisor import SUPERVISOR, Supervisor
 
 
 def main() -> int:
-    """Everything from the first check to the clean end; the result is the exit status."""
+    """Runs all services until a signal and returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     settings = load_or_exit()
     try:
@@ -39,7 +39,7 @@ def main() -> int:
 
 def _run(parts: Sequence[Part], settings: Settings, store: Store) -> None:
     env = _environment(parts, settings, store)
-    # Ingress stops first, so that nothing new comes in while the workers end what they have.
+    # Ingress stops first, so that no new tasks arrive while the workers drain.
     groups = [
         [service_of(part, settings, env) for part in parts if part.ingress],
         [service_of(part, settings, env) for part in parts if not part.ingress],
@@ -48,19 +48,19 @@ def _run(parts: Sequence[Part], settings: Settings, store: Store) -> None:
     log.line(SUPERVISOR, f"Redis is ready: {store.description}")
     text = banner(parts, store, keys=bool(settings.api_keys or settings.api_keys_file))
     Supervisor(groups, log, on_ready=lambda: log.write(text), watch=store.watch).run()
-    log.line(SUPERVISOR, "every service has stopped")
+    log.line(SUPERVISOR, "all services have stopped")
 
 
 def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Mapping[str, str]:
-    """What the services inherit. The address of Redis travels here, because anyone may read arguments."""
-    # A service writes into our pipe, so only we know whether a person is watching.
+    """Returns the environment of the services. It holds the URL of Redis, as arguments are visible to all users."""
+    # Services write into a pipe, so only this process knows whether the output is a terminal.
     watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
     replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
     return {
         **watched,
         # One page shows every metric.
         "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if part.name != "gateway"),
-        # There is no Jaeger beside us: the dashboard shows what handlers did.
+        # There is no Jaeger here: the dashboard shows the spans.
         "TRACE_LOCALLY": "true",
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
@@ -71,12 +71,12 @@ def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Map
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Lets SIGTERM unwind like Ctrl-C, so that a server which has just been started is stopped."""
+    """Handles SIGTERM like Ctrl-C, so that a server that was just started is stopped."""
     raise KeyboardInterrupt
 
 
 def _ignore_signals() -> None:
-    """From here on only Redis is left to stop; an impatient Ctrl-C must not come between it and its last write."""
+    """Ignores further signals while Redis stops, so that they do not interrupt its last write."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

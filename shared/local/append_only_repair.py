@@ -1,7 +1,7 @@
-"""Repairs an append-only file that a power loss has left with zeros at its end, with which no server starts.
+"""Repairs an append-only file that ends in zeros after a power loss; no server starts with such a file.
 
-A file system may keep the new length of a file and lose what was written there. Redis reads a file that was cut off
-in the middle of a command and says so, but refuses zeros; `redis-check-aof --fix` would cut them off, as this does.
+A file system may keep the new length of a file and lose the data. Redis accepts a truncated file, with a warning, but
+refuses zeros; `redis-check-aof --fix` removes them, as this module does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _NUMBER = re.compile(r"\.(\d+)\.incr\.aof$")
 
 
 def repair(folder: Path) -> str | None:
-    """Cuts zeros off the end of the file that a server in `folder` wrote last, after copying it; None: there are none.
+    """Copies the file that a server in `folder` wrote last, and removes zeros at its end.
 
-    Returns what was done, in words. Call it while no server runs there.
+    Returns a description of the repair, or None if there was none. Call it while no server runs there.
     """
     file = _last_written(folder)
     if file is None or (size := file.stat().st_size) == (wanted := _without_zeros(file)):
@@ -34,7 +34,7 @@ def repair(folder: Path) -> str | None:
 
 
 def _last_written(folder: Path) -> Path | None:
-    """Since version 7.0 a server writes to the numbered file with the highest number; one file was all before."""
+    """Returns the file that is written to: since 7.0 the one with the highest number, before that the only one."""
     numbered = [
         (int(found[1]), each) for each in folder.glob("appendonlydir/*") if (found := _NUMBER.search(each.name))
     ]
@@ -45,7 +45,7 @@ def _last_written(folder: Path) -> Path | None:
 
 
 def _without_zeros(file: Path) -> int:
-    """The size of the file up to its last byte that is not zero."""
+    """Returns the size of the file in bytes, without zeros at its end."""
     with file.open("rb") as data:
         end = data.seek(0, os.SEEK_END)
         while end:

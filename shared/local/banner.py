@@ -1,4 +1,4 @@
-"""What a person sees when everything is up: where to look, and what to try first."""
+"""The text printed when all services are ready: addresses, and a first command to try."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shared.local.store import Store
 
 
 def banner(parts: Sequence[Part], store: Store, keys: bool = False) -> str:
-    """The addresses of everything, and one command that submits a task; `keys` is whether it takes one."""
+    """Returns the addresses and a command that submits a task; `keys` is whether the gateway requires an API key."""
     at = {part.name: f"http://localhost:{part.port}" for part in parts}
     lines = [
         "",
-        "Task Queue is running. Ctrl-C stops it; tasks are kept.",
+        "Task Queue is running. Press Ctrl-C to stop; tasks are kept.",
         "",
         f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
         f"  Dashboard   {at['dashboard']}",
@@ -38,7 +38,7 @@ def _submission(gateway: str, keys: bool) -> str:
 
 
 def _rq_hint(store: Store) -> list[str]:
-    """How RQ's own tools are pointed at a server whose password nobody has seen."""
+    """Returns a command that connects RQ's tools to the embedded server without showing its password."""
     if store.url_file is None:
         return []
     rq = Path(sys.executable).with_name("rq")

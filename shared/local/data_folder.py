@@ -1,7 +1,7 @@
-"""The folder that outlives the server: its data, its password, and a note of which server wrote it.
+"""The data folder of the embedded server: its data, its password, and the version that wrote it.
 
-The lock file is held by the server process itself, so it is free exactly when no server uses the folder, however
-that server ended. Two servers on one append-only file would destroy it.
+The server process itself holds the lock file, so it is free exactly when no server uses the folder, however that server
+ended. Two servers on one append-only file would destroy it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEVERAL_FILES: Version = (7, 0, 0)
 
 
 class DataFolder:
-    """Everything that a server leaves on disk."""
+    """The files of a server on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -39,7 +39,7 @@ class DataFolder:
         self._written_by_file = self.path / "written-by.json"
 
     def create(self) -> None:
-        """Makes the folder, for this user only; closes one of ours to others. Raises SettingsError."""
+        """Creates the folder with mode 700, or sets that mode on an existing data folder. Raises SettingsError."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -48,10 +48,10 @@ class DataFolder:
             self._close()
 
     def _close(self) -> None:
-        """Closes the folder to others, who could read all tasks; refuses one of other files, not ours to close."""
+        """Sets mode 700, as other users could read all tasks; refuses a folder with other files."""
         remedy = f"run chmod 700 {self.path}, or set DATA_DIR to another folder"
         if any(self.path.iterdir()) and not self._password_file.exists():
-            raise SettingsError(f"DATA_DIR: {self.path} is open to other users, and holds other files: {remedy}")
+            raise SettingsError(f"DATA_DIR: {self.path} is open to other users and contains other files: {remedy}")
         try:
             self.path.chmod(0o700)
         except OSError as error:
@@ -59,9 +59,9 @@ class DataFolder:
         log.warning("the data folder was open to other users; its mode is 700 now", extra={"folder": str(self.path)})
 
     def lock(self, patience: timedelta) -> int:
-        """A descriptor that keeps others out for as long as any process has it open.
+        """Returns a descriptor that locks the folder for as long as any process has it open.
 
-        Waits a little, because the server of a launcher that was killed needs a moment to end.
+        Waits for up to `patience`, because the server of a killed launcher needs a moment to end.
         """
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + patience.total_seconds()
@@ -73,13 +73,13 @@ class DataFolder:
         return descriptor
 
     def password(self) -> str:
-        """The server's password, made on the first call and kept."""
+        """Returns the server's password, generated at the first call and stored."""
         if not self._password_file.exists():
             write_secret(self._password_file, secrets.token_urlsafe(24))
         return self._password_file.read_text().strip()
 
     def check(self, server: ServerBinary) -> None:
-        """Refuses a server that would not see the data which is here."""
+        """Raises SettingsError if this server cannot read the existing data."""
         written_by = self.written_by()
         if written_by is None:
             return
@@ -91,7 +91,7 @@ class DataFolder:
             )
 
     def written_by(self) -> tuple[str, Version] | None:
-        """Name and version of the server that last ran here."""
+        """Returns name and version of the server that last ran here, or None."""
         try:
             note = json.loads(self._written_by_file.read_text())
             major, minor, patch = note["version"]
@@ -102,17 +102,17 @@ class DataFolder:
         return f"{note['engine']} {major}.{minor}.{patch}", (major, minor, patch)
 
     def record(self, server: ServerBinary) -> None:
-        """Notes that this server has written here."""
+        """Records that this server has written here."""
         self._written_by_file.write_text(json.dumps({"engine": server.engine, "version": list(server.version)}) + "\n")
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Writes the server's configuration, which holds the password and is therefore secret."""
+        """Writes the server's configuration, which contains the password and is readable by this user only."""
         lines = [f"{name} {_quoted(value)}" for name, value in options.items()]
         write_secret(self.config_file, "\n".join(lines) + "\n")
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Puts text into a file that never, not for an instant, could be read by others or was half written."""
+    """Writes a file atomically, readable by this user only from the start."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -129,6 +129,6 @@ def _locked(descriptor: int) -> bool:
 
 
 def _quoted(value: str) -> str:
-    """A value as redis.conf wants it; the quotes matter for an empty one and for a path with blanks."""
+    """Returns a value quoted for redis.conf, which empty values and paths with spaces need."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""A Redis or Valkey server of our own, with its data on disk: for `make run` and for the tests.
+"""Runs a Redis or Valkey server with its data on disk, for `make run` and for tests.
 
 It is a real server, chosen by `server_binary`, that can be stopped, killed and started again on the same port and
 data, so that a test of "Redis goes away" needs no imitation.
@@ -31,15 +31,15 @@ _TRIES_FOR_A_FREE_PORT = 5
 
 
 class ServerDidNotStart(TaskQueueError):
-    """The Redis server did not start."""
+    """Raised when the Redis server does not start."""
 
 
 class EmbeddedRedis:
-    """One server process and the folder that it works in.
+    """One server process and its data folder.
 
     With `port=0` a free port is taken at the first start and kept after that; `host` is an address of loopback.
     `options` are added to the configuration, as in redis.conf. Start it from the main thread: on Linux the server ends
-    with the thread that started it, so that nothing is left over when we are killed.
+    with the thread that started it, so that it does not outlive a killed parent.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EmbeddedRedis:
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
         self.repaired: str | None = None
-        """What had to be done to the data before the last start, in words."""
+        """A description of the repair before the last start, if there was one."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -74,17 +74,17 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """Where to connect, password included: for the environment of a service, never for its arguments."""
+        """Returns the URL with the password: for the environment of a service, never for its arguments."""
         return f"redis://:{self.folder.password()}@{self.host}:{self.port}/0"
 
     @property
     def pid(self) -> int | None:
-        """The server's process id while it runs."""
+        """The server's process id, or None while it is not running."""
         return self._process.pid if self._process and self.running else None
 
     @property
     def running(self) -> bool:
-        """Whether the process lives; it may still be loading its data."""
+        """Whether the process is running; it may still be loading its data."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class EmbeddedRedis:
         raise ServerDidNotStart(self._explanation())
 
     def launch(self) -> None:
-        """Starts the process and returns at once: the first half of `start`, for whoever cannot wait."""
+        """Starts the process and returns at once: the first half of `start`, for callers that cannot wait."""
         self.folder.create()
         self.folder.check(self.server)
         self.port = self.port or free_port(self.host)
@@ -111,7 +111,7 @@ class EmbeddedRedis:
             os.close(lock)  # the server has its own copy, and with it the lock
 
     def stop(self, patience: timedelta = timedelta(seconds=30)) -> None:
-        """Ends the server in order, its data safe on disk, and waits for that."""
+        """Stops the server with its data on disk, and waits for its end."""
         if self._process is None:
             return
         self._process.terminate()
@@ -132,7 +132,7 @@ class EmbeddedRedis:
         self.start()
 
     def revive(self) -> str | None:
-        """Starts the server again if it has died; says so in a line for the log, or `None` when all is well."""
+        """Restarts the server if it has died; returns a line for the log, or None if it is running."""
         if self._process is None or self.running:
             return None
         end = describe_exit(self._process.returncode)
@@ -141,7 +141,7 @@ class EmbeddedRedis:
         return f"Redis {end}; starting it again (its log: {self.folder.log_file}){repaired}"
 
     def _started(self) -> bool:
-        """Whether it started; `False` if somebody else was quicker to take a port that was free a moment ago."""
+        """Returns whether it started; False if another process took the port in the meantime."""
         self.launch()
         try:
             self._await_ready()
@@ -163,7 +163,7 @@ class EmbeddedRedis:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),
-                start_new_session=True,  # or Ctrl-C would stop it before the workers have given their tasks back
+                start_new_session=True,  # or Ctrl-C would stop it before the workers have given back their tasks
                 preexec_fn=dies_with_us(),
                 restore_signals=False,  # SIGXFSZ stays ignored: a limit on file sizes is then met as a full disk is
             )
@@ -181,9 +181,9 @@ class EmbeddedRedis:
             # two engines, can then read it.
             "aof-use-rdb-preamble": "no",
             "save": "",
-            # Evicting keys would lose tasks in silence; a full server has to say no.
+            # Evicting keys would lose tasks silently; a full server has to reject writes.
             "maxmemory-policy": "noeviction",
-            # A result is a stream of one entry, for which Redis would set aside four kilobytes.
+            # A result is a stream of one entry, for which Redis would allocate four kilobytes.
             "stream-node-max-bytes": "256",
             **self._options,
         }
@@ -202,7 +202,7 @@ class EmbeddedRedis:
         write_secret(self.folder.url_file, self.url + "\n")
 
     def _answers(self, client: redis.Redis) -> bool:
-        """Whether our server is there; only ours knows our password. Waits for data to be loaded, however much."""
+        """Returns whether this server answers, which the password proves. Waits until its data is loaded."""
         while True:
             try:
                 return bool(client.ping())
@@ -216,7 +216,7 @@ class EmbeddedRedis:
         head = f"{self.server} {end} before it answered on port {self.port}"
         if written_by := self.folder.written_by():
             head += f" (the data in {self.folder.path} was last written by {written_by[0]})"
-        return "\n  ".join([head + "; its last words:", *self._log_lines()[-_LOG_LINES_SHOWN:]])
+        return "\n  ".join([head + "; its last log lines:", *self._log_lines()[-_LOG_LINES_SHOWN:]])
 
     def _log_lines(self) -> list[str]:
         return self.folder.log_file.read_text(errors="replace").splitlines()

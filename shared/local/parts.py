@@ -1,4 +1,4 @@
-"""The parts of the product as services: what each is started with, where it listens, and when it has to stop."""
+"""The parts of the product as services: command, port and grace period of each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shared.errors import SettingsError
 from shared.local.ports import LOOPBACK, free_port, port_problem
 from shared.local.supervisor import Service
 
-# A request in flight may finish; a long poll need not.
+# Requests in flight may finish, long polls need not.
 _GRACE_OF_INGRESS = timedelta(seconds=15)
-# On top of a worker's own limit, so that it is the worker that ends a slow task, and gives it back.
+# Above a worker's own limit, so that the worker itself ends slow tasks and gives them back.
 _MARGIN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of the product; `ingress` is what takes requests from outside."""
+    """One part of the product; `ingress` marks parts that accept external requests."""
 
     name: str
     module: str
@@ -30,7 +30,7 @@ class Part:
 
 
 def parts_of(settings: Settings) -> list[Part]:
-    """The parts with the ports they will listen on."""
+    """Returns the parts with their ports."""
     return [
         _part("gateway", "gateway", settings.gateway_port, "GATEWAY_PORT", ingress=True),
         _part("dashboard", "dashboard", settings.dashboard_port, "DASHBOARD_PORT", ingress=True),
@@ -46,14 +46,14 @@ def parts_of(settings: Settings) -> list[Part]:
 
 
 def check_ports(parts: Sequence[Part], host: str) -> None:
-    """Raises SettingsError with every port that cannot be had, who wants it, and what to change."""
+    """Raises SettingsError, which names every unavailable port, its part and the setting to change."""
     problems = [problem for part in parts if (problem := _problem(part, parts, host))]
     if problems:
         raise SettingsError("\n".join(problems))
 
 
 def service_of(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
-    """How to run a part."""
+    """Returns the service that runs a part."""
     return Service(
         name=part.name,
         argv=(sys.executable, "-m", part.module),
@@ -70,27 +70,27 @@ def _grace(part: Part, settings: Settings) -> timedelta:
 
 
 def origin(part: Part, settings: Settings) -> str:
-    """Where a part can be asked from here."""
+    """Returns the base URL of a part, reachable from this machine."""
     return f"http://{_reachable(settings.bind_host)}:{part.port}"
 
 
 def _part(name: str, module: str, port: int, port_variable: str, *, ingress: bool) -> Part:
-    """A part; port 0 becomes a free one here, so that the banner can name it."""
+    """Returns a part; port 0 is replaced by a free one, so that the banner can show it."""
     return Part(name=name, module=module, port=port or free_port(), port_variable=port_variable, ingress=ingress)
 
 
 def _problem(part: Part, parts: Sequence[Part], host: str) -> str | None:
-    change = f"set {part.port_variable} to another one"
+    change = f"set {part.port_variable} to another port"
     rivals = [other.name for other in parts if other.port == part.port and other is not part]
     if rivals:
-        return f"port {part.port} is wanted by {part.name} and by {' and '.join(rivals)}: {change}"
+        return f"port {part.port} is used by {part.name} and by {' and '.join(rivals)}: {change}"
     if problem := port_problem(host, part.port):
-        return f"port {part.port}, wanted by {part.name}, {problem}: {change}"
+        return f"port {part.port} of {part.name} {problem}: {change}"
     return None
 
 
 def _reachable(host: str) -> str:
-    """The address at which something that listens on `host` can be asked from here."""
+    """Returns an address that reaches a server listening on `host`."""
     if host in ("", "0.0.0.0"):  # noqa: S104 - compared, not listened on
         return LOOPBACK
     if host == "::":

@@ -1,4 +1,4 @@
-"""How a process of ours is started: away from the terminal's Ctrl-C, but never outliving us."""
+"""Starts processes that ignore the terminal's Ctrl-C and do not outlive their parent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def dies_with_us() -> Callable[[], None] | None:
-    """A `preexec_fn` after which the kernel sends the child SIGTERM when its parent is gone, by kill -9 too.
+    """Returns a `preexec_fn` after which the kernel sends the child SIGTERM when its parent ends, even by kill -9.
 
-    Linux alone can do this; elsewhere the answer is `None`. The kernel watches the *thread* that forked, so call
+    Returns None on other systems than Linux. The kernel watches the *thread* that forked, so call
     `Popen` from one that lives as long as the child may: the main thread.
     """
     if sys.platform != "linux":
@@ -25,14 +25,14 @@ def dies_with_us() -> Callable[[], None] | None:
 
     def ask_the_kernel() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel was asked, so nobody would tell us
+        if os.getppid() != parent:  # it died before the kernel was asked, so no signal would come
             os._exit(1)
 
     return ask_the_kernel
 
 
 def describe_exit(status: int) -> str:
-    """A return code as a person says it: "ended with status 3", "was killed by SIGKILL"."""
+    """Returns a return code in words: "ended with status 3", "was killed by SIGKILL"."""
     if status >= 0:
         return f"ended with status {status}"
     try:

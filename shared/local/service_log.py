@@ -1,4 +1,4 @@
-"""The logs of all services as one, each line under the name of who wrote it."""
+"""Merges the logs of all services; each line starts with the name of its service."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LONGEST_LINE = 64 * 1024
 
 
 class ServiceLog:
-    """Writes lines with aligned names in front, and remembers each service's last ones.
+    """Writes lines after aligned names, and keeps the last lines of each service.
 
-    A reader that went away (`make run | head`, a closed terminal) must not keep services from being stopped in
-    order, so from then on it is silent.
+    If the reader is gone (`make run | head`, a closed terminal), it writes no more, so that services still stop in
+    order.
     """
 
     def __init__(self, out: TextIO, names: Iterable[str], *, colour: bool) -> None:
@@ -28,18 +28,18 @@ class ServiceLog:
         self._last = {name: deque[str](maxlen=_LINES_REMEMBERED) for name in names}
 
     def line(self, name: str, text: str) -> None:
-        """One line of one service."""
+        """Writes one line of a service."""
         self._last[name].append(text)
         self.write(f"{self._prefix(name)} {text}\n")
 
     def write(self, text: str) -> None:
-        """Text as it is."""
+        """Writes text unchanged."""
         with suppress(OSError, ValueError):  # ValueError: the stream was closed
             self._out.write(text)
             self._out.flush()
 
     def last_lines(self, name: str) -> list[str]:
-        """What a service wrote last."""
+        """Returns the last lines of a service."""
         return list(self._last[name])
 
     def _prefix(self, name: str) -> str:
@@ -49,13 +49,13 @@ class ServiceLog:
 
 
 class LineCutter:
-    """Cuts a stream of bytes into lines of text; a line without end is cut at a length, not gathered for ever."""
+    """Cuts a stream of bytes into lines of text of bounded length."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are complete now."""
+        """Returns the lines that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
@@ -63,12 +63,12 @@ class LineCutter:
         return [_text(line) for line in lines]
 
     def rest(self) -> list[str]:
-        """The unfinished line at the end, if there is one."""
+        """Returns the incomplete last line, if there is one."""
         return [_text(self._rest)] if self._rest else []
 
 
 def wants_colour(out: TextIO, env: Mapping[str, str] = os.environ) -> bool:
-    """Colour is for people at a terminal who did not refuse it (no-color.org)."""
+    """Returns whether to use colour: on a terminal without NO_COLOR (no-color.org)."""
     return out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 

@@ -1,4 +1,4 @@
-"""The Redis that everything on this machine runs on: one of our own, or one that somebody else looks after."""
+"""The Redis of the single-machine start: embedded, or an external one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE = timedelta(seconds=2.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """A Redis that answers; `watch` looks after it, if that is up to us, and says what it had to do."""
+    """A Redis that answers; `watch` restarts an embedded one and returns a line for the log."""
 
     url: str
     description: str
@@ -32,13 +32,13 @@ class Store:
 
 @contextmanager
 def open_store(settings: Settings, env: Mapping[str, str]) -> Iterator[Store]:
-    """A store for as long as the block runs. Raises SettingsError when there is none to be had.
+    """Provides a store for the duration of the block. Raises SettingsError if there is none.
 
     `DATA_DIR` and `REDIS_SERVER_BINARY` are read from `env`; they concern a single machine only.
     """
     if settings.redis_url or "redis_host" in settings.model_fields_set:
         reach(settings.store_url)
-        yield Store(url=settings.store_url, description=f"{without_password(settings.store_url)} (not ours)")
+        yield Store(url=settings.store_url, description=f"{without_password(settings.store_url)} (external)")
         return
     server = choose_server(env.get("REDIS_SERVER_BINARY"))
     data_dir = Path(env.get("DATA_DIR") or ".data")
@@ -54,8 +54,8 @@ def open_store(settings: Settings, env: Mapping[str, str]) -> Iterator[Store]:
 def reach(url: str) -> None:
     """Returns when Redis answers; raises SettingsError within three seconds when it does not.
 
-    The time-outs of a connection do not cover looking up its host, which can hang much longer. Hence the thread,
-    which is left behind if need be.
+    The time-outs of a connection do not cover the look-up of its host, which can hang much longer. Hence the thread,
+    which may stay behind.
     """
     problems: list[str] = []
     asking = threading.Thread(target=_ask, args=(url, problems), daemon=True)
@@ -77,16 +77,16 @@ def _ask(url: str, problems: list[str]) -> None:
 
 
 def _port(settings: Settings) -> int:
-    """The port that was asked for; when nobody asked and the usual one is taken, 0, which means any."""
+    """Returns the configured port; without one, the default port, or 0 (any port) if that is in use."""
     problem = port_problem(LOOPBACK, settings.redis_port) if settings.redis_port else None
     if problem is None:
         return settings.redis_port
     if "redis_port" in settings.model_fields_set:
-        raise SettingsError(f"port {settings.redis_port}, wanted by Redis, {problem}: set REDIS_PORT to another one")
+        raise SettingsError(f"port {settings.redis_port} of Redis {problem}: set REDIS_PORT to another port")
     return 0
 
 
 def _describe(redis: EmbeddedRedis, *, wanted: int) -> str:
-    moved = f" ({wanted} was taken)" if wanted not in (0, redis.port) else ""
+    moved = f" ({wanted} was in use)" if wanted not in (0, redis.port) else ""
     repaired = f"; {redis.repaired}" if redis.repaired else ""
     return f"{LOOPBACK}:{redis.port}{moved}, {redis.server}, data in {redis.folder.path}{repaired}"

@@ -1,7 +1,7 @@
-"""Keeps a handful of services running as one: up together, restarted when they die, down in a good order.
+"""Starts services together, restarts those that die, and stops them in order.
 
-Each service has one owner, the coroutine `_Runner.live`, which starts it, waits, restarts it and stops it; nobody
-else touches the process. The supervisor only says when to stop, group by group.
+Each service is owned by one coroutine, `_Runner.live`, which alone starts, restarts and stops its process. The
+supervisor only decides when each group stops.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SLOW_POLL = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SUPERVISOR = "taskqueue"
-"""The name of the supervisor's own lines in the log."""
+"""The name of the supervisor in the log."""
 
 
 class ServiceDidNotStart(TaskQueueError):
-    """A service did not become ready."""
+    """Raised when a service does not become ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What to start, how to know that it is ready, and how long it may take to stop."""
+    """A service: its command, its readiness URL and its grace period."""
 
     name: str
     argv: Sequence[str]
@@ -46,14 +46,14 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How patient the supervisor is."""
+    """The intervals and time-outs of the supervisor."""
 
-    # Between lines that say which service is still waited for at the start.
+    # Between log lines about services that are not ready yet.
     remind: timedelta = timedelta(seconds=10)
     immediate_restarts: int = 3
     first_restart: timedelta = timedelta(seconds=1)
     last_restart: timedelta = timedelta(seconds=30)
-    # A service that ran this long had a fault of the moment, not one that comes back at each start.
+    # A service that ran this long does not fail at every start, so its restarts are forgotten.
     settled: timedelta = timedelta(seconds=60)
     # Between a service's grace and SIGKILL: reminders by SIGTERM, which mean "stop at once".
     nudge: timedelta = timedelta(milliseconds=500)
@@ -62,10 +62,10 @@ class Timing:
 
 
 class Supervisor:
-    """Runs groups of services until a signal; groups stop one after the other in the order given.
+    """Runs groups of services until a signal; the groups stop one after the other, in the given order.
 
-    `watch` is called about once a second while the services run, to look after what they stand on; what it answers
-    goes into the log. `on_ready` is called when every service is ready for the first time.
+    `watch` is called about once a second while the services run, and the line it returns is logged. `on_ready` is
+    called when all services are ready for the first time.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Supervisor:
         self._groups = [[_Runner(service, log, self._timing, self._hurry) for service in group] for group in groups]
 
     def run(self) -> None:
-        """Returns after a signal, when every service has ended.
+        """Runs the services; returns after a signal, when all have ended.
 
-        Raises ServiceDidNotStart if one could not even start; the others have ended then too.
+        Raises ServiceDidNotStart if one could not start; the others have ended by then.
         """
         asyncio.run(self._run())
 
@@ -107,14 +107,14 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         if not self._stop.is_set():
-            self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to have them given back")
+            self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to give them back")
             self._stop.set()
         elif not self._hurry.is_set():
             self._log.line(SUPERVISOR, "stopping at once: running tasks are given back")
             self._hurry.set()
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Returns when asked to stop; a task that ends earlier can only have failed, and its error is raised."""
+        """Waits for the request to stop; raises the error of a task that ends earlier, as it can only have failed."""
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -130,7 +130,7 @@ class Supervisor:
                 self._log.line(SUPERVISOR, news)
 
     async def _await_ready(self) -> None:
-        """Waits for as long as the services live: one that dies before it is ready ends `live` with an error."""
+        """Waits until all services are ready; one that dies before that ends `live` with an error."""
         started_at = asyncio.get_running_loop().time()
         for runner in self._runners:
             while not await _within(runner.ready.wait(), self._timing.remind):
@@ -141,7 +141,7 @@ class Supervisor:
         for group in self._groups:
             for runner in group:
                 runner.stop.set()
-            # An error has been raised already; here all that counts is that each of them ends.
+            # An error has been raised already; only their end matters here.
             await asyncio.gather(*(lives[runner] for runner in group), return_exceptions=True)
 
 
@@ -159,7 +159,7 @@ class _Runner:
         self._worked = False
 
     async def live(self) -> None:
-        """Runs the service until `stop` is set; raises ServiceDidNotStart if it dies before it ever was ready."""
+        """Runs the service until `stop` is set. Raises ServiceDidNotStart if it dies before it was ready once."""
         while not self.stop.is_set():
             status = await self._run_once()
             if self.stop.is_set():
@@ -191,18 +191,18 @@ class _Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # the terminal's Ctrl-C is for us; we pass it on in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops the services in order
                 preexec_fn=dies_with_us(),
             )
         except OSError as error:
             raise ServiceDidNotStart(f"{self.service.name} cannot be started: {error}") from error
 
     async def _shut_down(self, process: subprocess.Popen[bytes]) -> None:
-        """Asks politely, then urgently, then not at all."""
+        """Sends SIGTERM, repeats it after the grace period, then sends SIGKILL."""
         process.terminate()
         if await _within(_end_of(process), self.service.grace, unless=self._hurry):
             return
-        # More than once, because signals that arrive together count as one.
+        # More than once, because signals that arrive together are merged.
         for _ in range(self._timing.nudges):
             process.terminate()
             if await _within(_end_of(process), self._timing.nudge):
@@ -210,13 +210,13 @@ class _Runner:
         self._log.line(self.service.name, "did not stop in time and is killed")
 
     async def _pause(self, status: int, asked: bool) -> None:
-        """Waits before a restart: not for the first ones, then longer from one to the next.
+        """Waits before a restart: not before the first ones, then with growing pauses.
 
-        A service that had become ready and ends in order did so because it was asked to, as by draining a worker from
-        the dashboard: no fault, so it does not count.
+        A service that was ready and ends with status 0 was drained on purpose, for example from the dashboard; such a
+        restart does not count.
         """
         delay = self._timing.first_restart if asked else self._delay()
-        what = "ended in order, as it was asked to" if asked else describe_exit(status)
+        what = "ended in order, on request" if asked else describe_exit(status)
         when = f"in {delay.total_seconds():g} s" if delay else "now"
         self._log.line(self.service.name, f"{what}; starting it again {when}")
         await _within(self.stop.wait(), delay)
@@ -227,7 +227,7 @@ class _Runner:
         late = self._restarts - self._timing.immediate_restarts
         if late < 0:
             return timedelta()
-        # Beyond 20 doublings every pause is the longest one.
+        # After 20 doublings the pause is at its maximum.
         return min(self._timing.first_restart * (1 << min(late, 20)), self._timing.last_restart)
 
     def _forget_restarts_after(self, seconds: float) -> None:
@@ -238,7 +238,7 @@ class _Runner:
         pause = _POLL
         while not await _answers_ok(self.service.ready_url):
             await asyncio.sleep(pause)
-            pause = min(1.1 * pause, _SLOW_POLL)  # each of them may be a line in the log
+            pause = min(1.1 * pause, _SLOW_POLL)  # each probe may write a line to the log
         if self.ready.is_set():
             self._log.line(self.service.name, "is ready again")
         self._worked = True
@@ -261,7 +261,7 @@ class _Runner:
             self._log.line(self.service.name, line)
 
     async def _end(self, companions: Sequence[asyncio.Task[None]]) -> None:
-        """Lets the output run dry, but does not wait for a stranger who holds the pipe open."""
+        """Reads the remaining output, without waiting for other processes that hold the pipe open."""
         output, probe = companions
         probe.cancel()
         await asyncio.wait([output], timeout=1)
@@ -274,7 +274,7 @@ class _Runner:
 
 
 async def _end_of(process: subprocess.Popen[bytes]) -> None:
-    """Waits for the end of a process: on Linux the kernel tells, elsewhere it is asked for again and again."""
+    """Waits for the end of a process: by a pidfd on Linux, by polling elsewhere."""
     with suppress(AttributeError, OSError):
         await _readable(os.pidfd_open(process.pid))
     while process.poll() is None:
@@ -282,7 +282,7 @@ async def _end_of(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _readable(descriptor: int) -> None:
-    """Waits until a descriptor has something to say, and closes it."""
+    """Waits until a descriptor is readable, and closes it."""
     said = asyncio.Event()
     asyncio.get_running_loop().add_reader(descriptor, said.set)
     try:
@@ -295,7 +295,7 @@ async def _readable(descriptor: int) -> None:
 async def _within(
     happening: Coroutine[Any, Any, object], limit: timedelta | None = None, *, unless: asyncio.Event | None = None
 ) -> bool:
-    """Whether something happens before the limit is over or an event is set."""
+    """Returns whether something happens before the limit has passed or an event is set."""
     awaited = asyncio.create_task(happening)
     waiting: set[asyncio.Task[Any]] = {awaited}
     if unless is not None:
@@ -309,13 +309,13 @@ async def _within(
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends what is left of a service: itself if it would not stop, and children that outlived it."""
+    """Kills the rest of a service: the process itself if it did not stop, and children that outlived it."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _answers_ok(url: str) -> bool:
-    """Whether a GET is answered with status 200 soon."""
+    """Returns whether a GET is answered with status 200 in time."""
     parts = urlsplit(url)
     request = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"
     try:

@@ -21,7 +21,7 @@ def test_free_port_has_no_problem() -> None:
 
 def test_port_with_a_listener_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert port_problem("127.0.0.1", listener.getsockname()[1]) == "is taken by another program"
+        assert port_problem("127.0.0.1", listener.getsockname()[1]) == "is in use by another program"
 
 
 def test_address_of_another_machine_cannot_be_used() -> None:
