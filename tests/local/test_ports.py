@@ -34,12 +34,12 @@ def test_every_taken_port_is_named_with_its_part_and_its_variable() -> None:
         with pytest.raises(SettingsError) as caught:
             check_ports([part("gateway", first), part("worker", free_port()), part("dashboard", second)], "127.0.0.1")
     assert str(caught.value).splitlines() == [
-        f"port {first}, wanted by gateway, is taken by another program: set GATEWAY_PORT to another one",
-        f"port {second}, wanted by dashboard, is taken by another program: set DASHBOARD_PORT to another one",
+        f"port {first} of gateway is in use by another program: set GATEWAY_PORT to another port",
+        f"port {second} of dashboard is in use by another program: set DASHBOARD_PORT to another port",
     ]
 
 
 def test_two_parts_that_want_one_port_are_told_so() -> None:
     port = free_port()
-    with pytest.raises(SettingsError, match=f"port {port} is wanted by gateway and by worker"):
+    with pytest.raises(SettingsError, match=f"port {port} is used by gateway and by worker"):
         check_ports([part("gateway", port), part("worker", port)], "127.0.0.1")

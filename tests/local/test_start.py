@@ -151,7 +151,7 @@ def test_service_that_does_not_start_ends_everything_with_its_words(start: Start
 def test_taken_port_is_one_line_and_nothing_is_started(start: Start, folder: Path, taken_port: int) -> None:
     program = start(DASHBOARD_PORT=str(taken_port))
     assert program.await_end() == 2
-    expected = f"port {taken_port}, wanted by dashboard, is taken by another program: set DASHBOARD_PORT to another one"
+    expected = f"port {taken_port} of dashboard is in use by another program: set DASHBOARD_PORT to another port"
     assert program.output == expected + "\n"
     assert not (folder / ".data").exists()
 
@@ -159,7 +159,7 @@ def test_taken_port_is_one_line_and_nothing_is_started(start: Start, folder: Pat
 def test_wanted_port_of_redis_that_is_taken_is_one_line(start: Start, taken_port: int) -> None:
     program = start(REDIS_PORT=str(taken_port))
     assert program.await_end() == 2
-    expected = f"port {taken_port}, wanted by Redis, is taken by another program: set REDIS_PORT to another one"
+    expected = f"port {taken_port} of Redis is in use by another program: set REDIS_PORT to another port"
     assert program.output == expected + "\n"
 
 
