@@ -1,13 +1,13 @@
-# One image for every part. Which part runs is the command: python -m gateway, worker, worker.housekeeping, dashboard.
+# One image for all parts. The command selects the part: python -m gateway, worker, worker.housekeeping, dashboard.
 # checkov:skip=CKV_DOCKER_7: the base image is named by the argument, with its version
 ARG PYTHON_IMAGE=python:3.13-slim
 
-# What needs pip and the network happens here; only the results go on.
+# Steps that need pip and the network; only their results are copied into the image.
 # hadolint ignore=DL3006  # the image is named by the argument above, with its version
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
 COPY requirements.lock pyproject.toml ./
-# Wheels, each with its hash; crontab, which rq-scheduler needs, is one module that comes as source only.
+# Wheels, each with its hash; crontab, which rq-scheduler needs, is one module that is published as source only.
 RUN python -m venv --without-pip /opt/venv \
  && python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
       --require-hashes --only-binary :all: --no-binary crontab --requirement requirements.lock
@@ -15,8 +15,8 @@ COPY shared /app/shared
 COPY gateway /app/gateway
 COPY worker /app/worker
 COPY dashboard /app/dashboard
-# Byte code now, as the root file system is read-only later; by content, so that the same sources give the same files.
-# The metadata tell the parts which version they are.
+# Byte code is compiled here, as the root file system is read-only at run time; by content hash, so that the build is
+# reproducible. The parts read their version from the metadata.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /app /opt/venv/lib \
  && python -c "import pathlib, tomllib; about = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \
 folder = next(pathlib.Path('/opt/venv/lib').glob('python3*/site-packages')) / 'taskqueue-{version}.dist-info'.format(**about); \
@@ -31,13 +31,13 @@ LABEL org.opencontainers.image.title="Task Queue" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# A user that owns nothing, by number, so that Kubernetes sees that it is not root; and nothing that installs.
+# An unprivileged user, by number, so that Kubernetes can verify that it is not root; and no package installer.
 RUN groupadd --gid 10001 taskqueue \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin taskqueue \
  && python -c "import pathlib, pip, shutil; shutil.rmtree(pathlib.Path(pip.__file__).parent)"
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-# In a container other machines are the point: a part listens on every address, and says so if it lets anyone in.
+# In a container a part listens on all addresses, and warns if it requires no authentication.
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1 \
@@ -46,7 +46,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     GATEWAY_PORT=5000
 WORKDIR /app
 USER 10001:10001
-# Gateway, dashboard, metrics and health of worker and housekeeper.
+# Gateway; dashboard; metrics and health of worker and housekeeper.
 EXPOSE 5000 5001 9100 9101
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
   CMD ["python", "-S", "-m", "shared.http.healthcheck", "5000", "5001", "9100", "9101"]

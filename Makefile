@@ -1,6 +1,6 @@
-# Everything one does with a checkout. `make` alone lists it.
+# Tasks of a checkout. `make` lists them.
 #
-# The environment in .venv is made on first use, and again when pyproject.toml changes or the checkout was moved.
+# The environment in .venv is created on first use, and again if pyproject.toml changes or the checkout was moved.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -9,11 +9,11 @@
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
-# Test processes, each with a Redis of its own; most tests wait more than they compute. 0 runs all tests in one.
+# Test processes, each with its own Redis; most tests wait more than they compute. 0 runs all tests in one process.
 TEST_PROCESSES ?= 4
-# What talks to the containers: make backup COMPOSE="docker compose -p other"
+# The compose command: make backup COMPOSE="docker compose -p other"
 COMPOSE ?= docker compose
-# More for pytest: make test ARGS="-k lock -x"
+# Further arguments for pytest: make test ARGS="-k lock -x"
 ARGS ?=
 
 VENV := .venv
@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 SOURCES := $(wildcard gateway worker dashboard shared tests examples tools)
 
-# An environment whose Python is gone, or that was made for another folder, would fail in puzzling ways.
+# An environment without its Python, or created for another folder, is removed, as it would fail with obscure errors.
 ifneq ($(wildcard $(VENV)/.made-in),)
 ifneq ($(shell cat $(VENV)/.made-in; $(PY) -c 'print("works")' 2>/dev/null),$(CURDIR) works)
 $(shell rm -rf $(VENV))
@@ -32,40 +32,40 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	  while IFS='|' read -r target text; do printf '%-22s%s\n' "$$target" "$$text"; done
 
-setup: $(VENV)/.run ## make the environment that run and the commands of .venv/bin need
+setup: $(VENV)/.run ## create the environment for `make run` and the commands in .venv/bin
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local
 
-# Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
+# Tests start a thousand processes; without byte code on disk, each of them compiles the product again.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev ## run all tests, or some: make test ARGS="tests/unit -k lock"
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
 
-test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts: a minute
+test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
 	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/model tests/integration/test_scripts.py -m "not alone" $(ARGS)
 
-# FUZZ_EXAMPLES is how many requests are made up for each endpoint, beside those that follow from its schema.
+# FUZZ_EXAMPLES is the number of generated requests per endpoint, beside those derived from its schema.
 fuzz: export FUZZ_EXAMPLES ?= 500
-fuzz: $(VENV)/.dev ## ask every endpoint everything that its schema allows, and what it does not, for some minutes
+fuzz: $(VENV)/.dev ## fuzz every endpoint with valid and invalid requests, for some minutes
 	$(PY) -m pytest --timeout 3600 tests/integration/gateway/test_fuzz.py $(ARGS)
 
-# SEEDS are what chance is drawn from, MINUTES how long faults go on for each of them.
+# SEEDS are the random seeds, MINUTES is the duration of the faults for each of them.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 MINUTES ?= 5
-chaos: $(VENV)/.dev ## kill, freeze, cut and flood it all, and check every promise: make chaos SEEDS="1 2" MINUTES=1
+chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1
 	$(PY) -m tests.faults --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
 
-chaos-selftest: $(VENV)/.dev ## plant a bug for each promise, and see that it is found
+chaos-selftest: $(VENV)/.dev ## plant a bug for each guarantee and check that it is found
 	$(PY) -m tests.faults.selftest $(ARGS)
 
-# MINUTES is how long it is measured; starting, the capacity and warming up take four more.
+# MINUTES is the duration of the measurement; startup, finding the capacity and warm-up take four more.
 load: export MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),60)
-load: $(VENV)/.dev ## half of what is possible for an hour, and what grows or slows down: make load MINUTES=10
+load: $(VENV)/.dev ## run at half of the capacity for an hour and report growth and slowdown: make load MINUTES=10
 	$(PY) -m tests.load --minutes $(MINUTES) $(ARGS)
 
-check: $(VENV)/.dev ## formatting, lint, types, who may import whom, secrets, known holes of what we use
+check: $(VENV)/.dev ## check formatting, lint, types, import rules, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
@@ -73,30 +73,30 @@ check: $(VENV)/.dev ## formatting, lint, types, who may import whom, secrets, kn
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit
 
-scan: $(VENV)/.dev $(VENV)/.checkov ## unsafe settings in Dockerfile and manifests, known holes (installs checkov: a minute)
+scan: $(VENV)/.dev $(VENV)/.checkov ## scan Dockerfile, manifests and dependencies for known weaknesses (installs checkov: a minute)
 	$(VENV)/checkov/bin/checkov --framework dockerfile --skip-download --compact --quiet --file Dockerfile
 	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
 	$(PY) -m tests.security.audit --hard
 
-format: $(VENV)/.dev ## format the code and mend what can be mended
+format: $(VENV)/.dev ## format the code and apply automatic fixes
 	$(PY) -m ruff format $(SOURCES)
 	$(PY) -m ruff check --fix $(SOURCES)
 
-bench: $(VENV)/.dev ## measure, side by side with other queues
+bench: $(VENV)/.dev ## run the benchmarks, side by side with other queues
 	$(PY) -m tests.bench $(ARGS)
 
-lock: $(VENV)/.dev ## refresh requirements.lock, which the image is built from
+lock: $(VENV)/.dev ## update requirements.lock, from which the image is built
 	$(PIP) 'uv>=0.9,<1'
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
 	  --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
-manifests: ## render k8s/deployment.yaml from its parts, with kubectl
+manifests: ## render k8s/deployment.yaml from its parts (needs kubectl)
 	@rendered=$$(kubectl kustomize k8s/overlays/production) && { \
 	  echo "# Made by \`make manifests\` of overlays/production and base: change those."; echo "$$rendered"; \
 	} > k8s/deployment.yaml
 
-# The first password must not go on in a last line that has no end, and an empty one is none.
-env: ## write the passwords that docker-compose.yml asks for into .env; what is there stays
+# A last line without a newline is completed first; an empty password counts as missing.
+env: ## write the passwords for docker-compose.yml into .env; existing ones are kept
 	@touch .env && chmod 600 .env
 	@test -z "$$(tail -c1 .env)" || echo >>.env
 	@for name in REDIS_PASSWORD GRAFANA_PASSWORD; do \
@@ -104,7 +104,7 @@ env: ## write the passwords that docker-compose.yml asks for into .env; what is 
 	  printf '%s=%s\n' "$$name" "$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >>.env; echo "$$name is in .env now"; \
 	done
 
-# A backup is whole if all of it can be read, and every file is in it that its manifest names.
+# A backup is complete if it is readable and contains every file that its manifest names.
 MANIFEST := appendonly.aof.manifest
 NAMED := / type h/d; s/^file \([^ ]*\) .*/\1/p
 define whole
@@ -113,7 +113,7 @@ define whole
     echo "$$list" | grep -qxF "./$$name" || { echo "$$name is missing" >&2; exit 1; }; done)
 endef
 
-# The append-only file may grow while it is read, which does no harm, but must not be rewritten meanwhile.
+# The append-only file may grow while it is read, but must not be rewritten.
 backup: ## save Redis' data from the running containers: make backup TO=file.tar
 	@test -n "$(TO)" || { echo "say where to: make backup TO=file.tar" >&2; exit 2; }
 	@umask 077; trap 'exit 1' HUP INT TERM; trap 'rm -f "$(TO).part"' EXIT; \
@@ -124,8 +124,8 @@ backup: ## save Redis' data from the running containers: make backup TO=file.tar
 	  cp -r appendonlydir backup; tar -C backup -cf - .' >"$(TO).part" && $(call whole,$(TO).part) && \
 	  mv "$(TO).part" "$(TO)"; } || { echo "no backup was made; if there was a $(TO), it is as it was" >&2; exit 1; }
 
-# It is unpacked beside the data, which gives way only when all is there; the data stays as before-restore.
-restore: ## put a backup in the place of Redis' data: make restore FROM=file.tar
+# The backup is unpacked beside the data and replaces it only when complete; the old data is kept as before-restore.
+restore: ## replace Redis' data with a backup: make restore FROM=file.tar
 	@test -f "$(FROM)" || { echo "say which backup: make restore FROM=file.tar" >&2; exit 2; }
 	@$(call whole,$(FROM)) || { echo "$(FROM) is no whole backup; nothing was changed" >&2; exit 2; }
 	@trap 'exit 1' HUP INT TERM; trap '$(COMPOSE) start' EXIT; $(COMPOSE) stop && \
@@ -136,10 +136,10 @@ restore: ## put a backup in the place of Redis' data: make restore FROM=file.tar
 	  if test -e appendonlydir; then rm -rf before-restore; mv appendonlydir before-restore; fi; \
 	  mv restore appendonlydir' <"$(FROM)" || { echo "nothing was restored; the data is as it was" >&2; exit 1; }
 
-verify-compose: $(VENV)/.dev ## try docker-compose.yml on a real engine, from the build to the last volume removed
+verify-compose: $(VENV)/.dev ## test docker-compose.yml on a real engine, from the build to the removal of the volumes
 	$(PY) -m tests.deployment.verify_compose $(ARGS)
 
-clean: ## remove what was made here, but not the data in .data
+clean: ## remove generated files, except the data in .data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -148,13 +148,13 @@ $(VENV)/.run: pyproject.toml | $(VENV)/.made-in
 	@$(PIP) --editable '.[local]'
 	@touch $@
 
-# Development includes everything that running needs.
+# The development environment includes the run-time dependencies.
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made-in
 	@echo "Installing what is needed to develop (once) ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.run $@
 
-# Apart from the rest, because it brings some ninety packages and pins a few that we have newer.
+# In its own environment, because it installs some ninety packages and pins older versions of a few.
 $(VENV)/.checkov: | $(VENV)/.made-in
 	@echo "Installing checkov (once) ..."
 	@$(PY) -m venv $(VENV)/checkov
