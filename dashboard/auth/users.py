@@ -94,7 +94,7 @@ class Users:
 
 _NO_USER = generate_password_hash("unknown user")
 _KNOWN = ("scrypt:", "pbkdf2:")
-_QUOTE = "put the line in single quotes in .env and in a shell"
+_QUOTE = "in .env and in a shell, put the line in single quotes"
 
 
 def _lines(settings: Settings) -> list[str]:

@@ -247,7 +247,7 @@ def test_a_user_between_single_quotes_in_the_env_file_reaches_the_dashboard(tmp_
     command = [sys.executable, "-m", "dashboard", "user", "ann", "admin"]
     made = subprocess.run(command, cwd=ROOT, input="correct horse\n", capture_output=True, text=True, check=True)
     line = made.stdout.strip()
-    assert "between single quotes, DASHBOARD_USERS='…'" in made.stderr
+    assert "put the line in single quotes, DASHBOARD_USERS='…'" in made.stderr
     told = through_env(tmp_path / ".env", f"'{line}'")
     assert told == line
     assert Users([told]).check("ann", "correct horse")
@@ -258,7 +258,7 @@ def test_a_user_between_single_quotes_in_the_env_file_reaches_the_dashboard(tmp_
 def test_a_user_without_quotes_is_told_to_be_quoted(tmp_path: Path, salt: str) -> None:
     told = through_env(tmp_path / ".env", f"ann:admin:scrypt:32768:8:1${salt}$" + "ab01" * 32)
     assert "ab01" not in told, "Compose took it for a variable"
-    with pytest.raises(SettingsError, match=r"'ann': the \$ of its hash are gone.*between single quotes"):
+    with pytest.raises(SettingsError, match=r"'ann': the \$ signs of its hash were expanded.*in single quotes"):
         Users([told])
 
 
