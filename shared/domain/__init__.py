@@ -1,1 +1,1 @@
-"""The rules of tasks, schedules and retries: pure functions and values that know neither Redis nor HTTP."""
+"""Rules of tasks, schedules and retries: pure functions and values, independent of Redis and HTTP."""

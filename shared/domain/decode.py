@@ -1,4 +1,4 @@
-"""What is stored may have been damaged by hand: what reading it raises, and whether values are what they should be."""
+"""Decoding of stored values, which may be corrupt: what reading them raises, and checks of their types."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     D = TypeVar("D", bound=DataclassInstance)
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, OSError, RecursionError)
-"""What reading damaged values raises: also moments beyond all calendars, and JSON nested beyond all reason."""
+"""Raised by reading corrupt values, including instants outside the calendar and JSON nested too deep."""
 
 MOST = 2**63
-"""Redis counts up to here; what is beyond can be no number of ours, and nobody can calculate with it."""
+"""The largest integer of Redis; a larger one cannot be ours."""
 
 
 def whole(value: bytes | str | int) -> int:
-    """A whole number out of Redis. Raises ValueError."""
+    """Returns a whole number out of Redis. Raises ValueError."""
     number = int(value)
     if not -MOST <= number < MOST:
-        raise ValueError("it is beyond all numbers that Redis counts")
+        raise ValueError("the number is outside the 64-bit range of Redis")
     return number
 
 
 def whole_or_none(value: object) -> int | None:
-    """A whole number out of Redis; None where something else is, or nothing."""
+    """Returns a whole number out of Redis; None for a missing or other value."""
     try:
         return whole(value) if isinstance(value, bytes | str) else None
     except ValueError:
@@ -38,15 +38,15 @@ def whole_or_none(value: object) -> int | None:
 
 
 def moment(value: str) -> datetime:
-    """An instant as `isoformat` writes it. Raises ValueError or OverflowError, also when it does not say its zone."""
+    """Returns an instant as `isoformat` writes it. Raises ValueError or OverflowError, also without a time zone."""
     at = datetime.fromisoformat(value)
     if at.tzinfo is None:
-        raise ValueError(f"{value} does not say in which zone")
+        raise ValueError(f"{value} has no time zone")
     return at.astimezone(UTC)
 
 
 def as_declared(value: D) -> D:
-    """A dataclass whose fields hold what they are declared to; raises TypeError when one does not."""
+    """Returns the dataclass if its fields have their declared types. Raises TypeError otherwise."""
     for name, hint in _hints(type(value)).items():
         if not fits(getattr(value, name), hint):
             raise TypeError(f"{name} is no {hint}")
@@ -60,7 +60,7 @@ def _hints(kind: type[DataclassInstance]) -> dict[str, Any]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value out of JSON is of this type: a class, a union, a sequence, a tuple or a mapping of such."""
+    """Returns whether a JSON value is of this type: a class, a union, a sequence, a tuple or a mapping of such."""
     if hint is Any:
         return True
     if hint in (int, float):

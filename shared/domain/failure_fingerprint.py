@@ -1,8 +1,8 @@
-"""What a task died of, told apart from what else its message says.
+"""Failure fingerprints: what identifies a cause of failure.
 
-Two dead letters have the same cause when their type, error class, place in the code and message agree, once numbers
-and ids are taken out of the message. This file knows nothing of Redis: the executor adds `place` and `pattern` to the
-error that it reports, and the scripts keep an index by them (`cause_of` in the prelude).
+Two dead letters have the same fingerprint when their type, error class, place in the code and message agree, after
+numbers and ids are taken out of the message. Independent of Redis: the executor adds `place` and `pattern` to the error
+that it reports, and the scripts keep an index by them (`cause_of` in the prelude).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib"
 
 
 def pattern(message: str) -> str:
-    """A message without what differs from one failure to the next: words with a digit in them become `#`."""
+    """Returns a message without the parts that vary between failures: words with a digit become `#`."""
     text = " ".join(message[:LONGEST].split())
     text = _LONG_QUOTE.sub(r"\1…\1", text)
     return _ROW.sub("#", _WORD.sub(_without_number, text))
 
 
 def place(traceback: TracebackType | None, runner: str = "") -> str:
-    """Where an error arose, as `module.function`: the innermost frame that is no library's, if there is one.
+    """Returns where an error arose, as `module.function`: the innermost frame outside libraries, if there is one.
 
-    Without a line number, so that a cause outlives an edit elsewhere in the file. Frames of the file `runner` do not
-    count, nor does what stands before a library while a task is traced.
+    Has no line number, so that a fingerprint survives edits elsewhere in the file. Frames of the file `runner` are
+    ignored, and so is what a traced task has before a library.
     """
     frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (runner, _INSTRUMENTATION)]
     own = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<"))]
@@ -45,12 +45,12 @@ def place(traceback: TracebackType | None, runner: str = "") -> str:
 
 
 def class_name(value: object) -> str:
-    """The name of its class, whatever a metaclass makes of `__name__`."""
+    """Returns the name of its class, even if a metaclass overrides `__name__`."""
     return str(_NAME.__get__(type(value)))
 
 
 def traits(error: BaseException, message: str, runner: str) -> Mapping[str, str]:
-    """What the report of a final failure carries besides the error's class and message."""
+    """Returns what the report of a final failure has besides the error's class and message."""
     return {"place": place(error.__traceback__, runner), "pattern": pattern(message)}
 
 

@@ -1,9 +1,9 @@
-"""What a task's payload looks like inside RQ's record.
+"""The format of a task's payload inside RQ's record.
 
 RQ stores a call: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
-function, which refuses to run: a stock RQ worker that pops one of our tickets cannot execute what a caller sent. The
-arguments are the task's type and its data; the data is kept as the text that came in, so that workers can hand it on
-without reading it.
+function, which refuses to run: a stock RQ worker that pops one of our queue entries cannot execute the data of a
+caller. The arguments are the task's type and its data; the data is kept as the original text, so that workers pass it
+on without parsing it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MOST_INFLATED = 64 << 20
 
 
 def refuse(task_type: str, data: object) -> None:
-    """What a stock RQ worker finds in a task of ours."""
+    """The function that a stock RQ worker finds in a task of ours. Raises always."""
     raise RuntimeError(
         f"a task of type {task_type!r} can only be run by `python -m worker`: stop the stock RQ worker on this Redis"
     )
 
 
 def encode(task_type: str, data: str) -> str:
-    """RQ's call for a task; `data` is JSON text."""
+    """Returns RQ's call for a task; `data` is JSON text."""
     return f'{_HEAD}{task_type}",{data}{_TAIL}'
 
 
@@ -40,7 +40,7 @@ def _head(task_type: str) -> bytes:
 
 
 def decode(task_type: str, call: bytes) -> bytes:
-    """The JSON text of the data inside RQ's call.
+    """Returns the JSON text of the data inside RQ's call.
 
     Raises CorruptRecord when the record holds another call, or none.
     """
@@ -50,14 +50,14 @@ def decode(task_type: str, call: bytes) -> bytes:
     try:
         function, _, (_, data), _ = json.loads(_inflated(call))
         if function != _FUNCTION:
-            raise CorruptRecord(f"the record calls {function!r}, which no task of ours does")
+            raise CorruptRecord(f"the record calls {function!r}, which is not a function of Task Queue")
         return json.dumps(data).encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise CorruptRecord("the record's data is not a task's call") from error
 
 
 def _inflated(call: bytes) -> bytes:
-    """RQ's own tools compress the data of a job that they save again."""
+    """Returns the call decompressed: RQ's own tools compress the data of a job that they save again."""
     try:
         return zlib.decompressobj().decompress(call, _MOST_INFLATED)
     except zlib.error:

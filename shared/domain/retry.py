@@ -1,4 +1,4 @@
-"""When a task that failed is tried again: the policy decides, the worker acts."""
+"""When a failed task is retried: the policy decides, the worker acts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from random import Random
 from typing import TypeAlias
 
 _MOST = 1e9
-"""Seconds, or times: three decades."""
+"""The upper bound of seconds and of counts: three decades."""
 MOST_PAUSES = 100
 
 Changes: TypeAlias = Mapping[str, float | Sequence[float]]
-"""Fields of a policy by name, as JSON says them."""
+"""Fields of a policy by name, as in JSON."""
 Strategy: TypeAlias = Callable[[BaseException, int], float | timedelta | None]
-"""Chooses the seconds to wait after an error, the so-many-th failure (from 1); None for the dead letters."""
+"""Returns the seconds to wait after an error and its number of failures (from 1); None for the dead letters."""
 Rule: TypeAlias = Sequence[float] | Strategy | None
-"""What a handler says of its retries: a list of pauses, a function, or None: no retry."""
+"""A handler's rule for its retries: a list of pauses, a function, or None for no retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class RetryPolicy:
     seconds. `jitter` spreads each delay over [delay * (1 - jitter), delay * (1 + jitter)]; off by default, so that
     the documented delays hold to the letter.
 
-    `pauses`, if there are any, stand in place of the backoff, and `max_retries` is how many there are. Where it was
-    changed since, the last pause is repeated.
+    `pauses`, if given, replace the backoff, and `max_retries` is their number. Where it was changed later, the last
+    pause is repeated.
     """
 
     max_retries: int = 3
@@ -41,16 +41,16 @@ class RetryPolicy:
     pauses: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError or TypeError for what nobody can wait for: it may come out of a damaged record."""
+        """Raises ValueError or TypeError for values out of range, which a corrupt record may hold."""
         if len(self.pauses) > MOST_PAUSES:
-            raise ValueError(f"pauses has {len(self.pauses)} entries: {MOST_PAUSES} is the most")
+            raise ValueError(f"pauses has {len(self.pauses)} entries: at most {MOST_PAUSES} are allowed")
         numbers = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "pauses"]
         for name, value in (*numbers, *(("a pause", pause) for pause in self.pauses)):
             if isinstance(value, bool) or not 0 <= value <= _MOST:  # also false for nan
-                raise ValueError(f"{name} is {str(value)[:40]}: nothing from 0 to {_MOST:g}")
+                raise ValueError(f"{name} is {str(value)[:40]}: it must be from 0 to {_MOST:g}")
 
     def delay(self, failures: int, random: Random | None = None) -> timedelta | None:
-        """How long to wait after the `failures`-th failure (counted from 1), or None when it was the last chance."""
+        """Returns how long to wait after the `failures`-th failure (counted from 1); None after the last retry."""
         if failures > self.max_retries:
             return None
         seconds = self._pause(failures) if self.pauses else self._backoff(failures)
@@ -62,7 +62,7 @@ class RetryPolicy:
         return self.pauses[min(failures, len(self.pauses)) - 1]
 
     def _backoff(self, failures: int) -> float:
-        # A huge exponent overflows to an error in Python; the cap is reached long before.
+        # A huge exponent raises OverflowError in Python; the cap is reached long before.
         try:
             seconds = self.initial_delay * self.multiplier ** (failures - 1)
         except OverflowError:
@@ -70,12 +70,12 @@ class RetryPolicy:
         return min(seconds, self.max_delay)
 
     def override(self, changes: Changes | None) -> RetryPolicy:
-        """The same policy with some fields changed by name; a name that is no field is ignored.
+        """Returns the same policy with some fields changed by name; unknown names are ignored.
 
-        What is said last holds: pauses replace the backoff, and a delay of the backoff replaces pauses.
+        The last override wins: pauses replace the backoff, and a delay of the backoff replaces pauses.
 
-        Ignoring lets an older worker run the tasks of a newer gateway. Raises one of `UNREADABLE` when it comes out of
-        a record that was damaged.
+        Ignoring unknown names lets an older worker run the tasks of a newer gateway. Raises one of `UNREADABLE` for the
+        values of a corrupt record.
         """
         if not changes:
             return self
@@ -96,21 +96,21 @@ _BACKOFF = {"initial_delay", "multiplier", "max_delay"}
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """What a handler says of its retries by the error that it failed with. The nearest class of the error counts."""
+    """A handler's rules for its retries by the class of the error. The most specific class wins."""
 
     rules: Mapping[type[BaseException], Rule]
 
     def gives_up(self, error: BaseException) -> bool:
-        """Whether an error like this is not retried."""
+        """Returns whether an error like this is not retried."""
         return self._rule(error) is None
 
     def changes(self, error: BaseException) -> Changes:
-        """What the rule for this error changes of the policy."""
+        """Returns what the rule for this error changes of the policy."""
         rule = self._rule(error)
         return {"pauses": rule} if rule and not callable(rule) else {}
 
     def pause(self, error: BaseException, failures: int) -> timedelta | None:
-        """What a function chose. Raises whatever it raises, and ValueError for what nobody can wait for."""
+        """Returns the pause that a function chose. Raises what it raises, and ValueError for a pause out of range."""
         rule = self._rule(error)
         chosen = rule(error, failures) if callable(rule) else None
         if chosen is None or isinstance(chosen, timedelta):
@@ -120,7 +120,7 @@ class RetryRules:
         return timedelta(seconds=chosen)
 
     def chooses(self, error: BaseException) -> bool:
-        """Whether a function is to be asked."""
+        """Returns whether a function decides."""
         return callable(self._rule(error))
 
     def _rule(self, error: BaseException) -> Rule:
@@ -128,14 +128,14 @@ class RetryRules:
 
 
 def read_rules(given: object) -> tuple[Changes, RetryRules]:
-    """The `retry` of a handler: what it changes of the policy whatever the error, and the rules by error.
+    """Returns what the `retry` of a handler changes of the policy for every error, and its rules by error.
 
     Raises ValueError for anything but a list of pauses, a function, or a mapping of error classes to these or None.
     """
     if isinstance(given, Mapping):
         for error, rule in given.items():
             if not (isinstance(error, type) and issubclass(error, BaseException)):
-                raise ValueError(f"{error!r} is no class of errors")
+                raise ValueError(f"{error!r} is not an exception class")
             if rule is not None:
                 _check(rule)
         return {}, RetryRules(dict(given))
@@ -153,4 +153,4 @@ def _check(rule: object) -> None:
     try:
         RetryPolicy(pauses=tuple(rule))
     except TypeError as error:
-        raise ValueError(f"{rule!r} has what is no number of seconds") from error
+        raise ValueError(f"{rule!r} must hold only numbers of seconds") from error

@@ -1,4 +1,4 @@
-"""Text from outside on its way to a page or a terminal."""
+"""Sanitizing of foreign text before it is shown on a page or a terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _INVISIBLE = re.compile(
 
 
 def plain(value: object) -> str:
-    """The text, with marks that cannot be seen, that move a cursor or that turn the direction of writing spelled out.
+    """Returns the text with invisible characters, cursor controls and direction marks escaped.
 
-    As JSON spells them: what was JSON before is the same JSON afterwards.
+    Uses the escapes of JSON, so JSON text keeps its value.
     """
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(value))

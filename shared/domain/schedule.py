@@ -1,9 +1,9 @@
-"""When a schedule is due, and what is done about the times that were missed. Redis comes in elsewhere.
+"""When a schedule is due, and what happens with missed due times. Independent of Redis.
 
-Cron expressions are read by croniter (RQ brings it along). Looked at beside it: cronsim, which keeps Debian's rules for
-the days when clocks change, but has no field for seconds. What croniter does differently on those days is set right
-here: where a local time comes twice, a fixed time of day runs once, and a time that does not exist runs when the clocks
-have moved on. Expressions with a star for the hour follow real time and run in both hours.
+Cron expressions are read by croniter (a dependency of RQ). Compared with it: cronsim, which keeps Debian's rules for
+the days of clock changes, but has no field for seconds. This module corrects croniter on those days: where a local time
+comes twice, a fixed time of day runs once, and a time that does not exist runs right after the change. Expressions with
+a star for the hour follow real time and run in both hours.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
 LONGEST_INTERVAL = timedelta(days=366)
 MOST_COUNTED = 10_000
-"""Missed times that are counted one by one; a schedule of every second that slept for a week has 600,000."""
+"""Missed times that are counted one by one; a schedule of every second that was stopped for a week has 600,000."""
 
-NOT_TO_BE_SCHEDULED = f"the type {WEBHOOK_TYPE} is for webhooks only: nothing else is signed as ours"
+NOT_TO_BE_SCHEDULED = f"the type {WEBHOOK_TYPE} is for webhooks only and cannot be scheduled: choose another type"
 
 
 class Missed(StrEnum):
-    """What becomes of due times that passed long ago, because no housekeeper ran."""
+    """What happens to due times that passed long ago, because no housekeeper ran."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -47,7 +47,7 @@ class Missed(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What is done when the last task of the schedule has not ended."""
+    """What happens when the last task of the schedule has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -56,10 +56,10 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What is to run, and when: either a cron expression or an interval in seconds.
+    """What to run, and when: either a cron expression or an interval in seconds.
 
     `data` is JSON text. `retry` overrides parts of the type's retry policy. `missed_limit` bounds how many missed times
-    are made up for; of more the latest are.
+    get a task; the latest ones are chosen.
     """
 
     name: str
@@ -81,9 +81,9 @@ class Schedule:
     webhook: Webhook | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError with what is wrong and what it must be."""
+        """Raises ValueError with what is wrong and what is allowed."""
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no name for a schedule: 1 to 46 characters out of A-Z a-z 0-9 _ -")
+            raise ValueError(f"{self.name!r} is not a schedule name: use 1 to 46 of A-Z a-z 0-9 _ -")
         if (self.cron is None) == (self.interval is None):
             raise ValueError("must have either cron or interval")
         if self.interval is not None and not 1 <= self.interval <= LONGEST_INTERVAL.total_seconds():
@@ -100,18 +100,18 @@ class Schedule:
 
     @property
     def spec(self) -> str:
-        """The schedule as it is stored; what it does not use of later versions is left out, as if it were not known."""
+        """Returns the stored form; fields that are unset are left out, as in versions that do not know them."""
         fields = {name: value for name, value in asdict(self).items() if value is not None or name not in _LATER}
         return json.dumps(fields, sort_keys=True)
 
     @property
     def revision(self) -> str:
-        """The same for schedules that are the same."""
+        """Returns a digest that is equal for equal schedules."""
         return hashlib.sha256(self.spec.encode()).hexdigest()[:16]
 
     @property
     def when(self) -> str:
-        """For people."""
+        """Returns the due times in words."""
         return f"{self.cron} ({self.timezone})" if self.cron else f"every {self.interval} s"
 
 
@@ -119,7 +119,7 @@ _LATER = ("limit_key", "fair_key", "webhook")
 
 
 def read_spec(spec: bytes | str) -> Schedule:
-    """A schedule from what is stored. Raises one of `UNREADABLE` when it cannot be read."""
+    """Returns a schedule from its stored form. Raises one of `UNREADABLE` for a corrupt one."""
     fields = json.loads(spec)
     schedule = as_declared(
         Schedule(
@@ -138,11 +138,11 @@ def read_spec(spec: bytes | str) -> Schedule:
 
 
 def _webhook(value: Any) -> Webhook | None:
-    """Raises ValueError."""
+    """Returns the webhook of a schedule's definition. Raises ValueError."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("url"), str) or value.keys() - _OF_WEBHOOK:
-        raise ValueError(f"webhook must be a mapping with url, and of the others only {', '.join(_OF_WEBHOOK[1:])}")
+        raise ValueError(f"webhook must be a mapping with url, and optionally {', '.join(_OF_WEBHOOK[1:])}")
     return Webhook(url=value["url"], events=tuple(value.get("events") or ()), retry=value.get("retry"))
 
 
@@ -150,9 +150,9 @@ _OF_WEBHOOK = tuple(each.name for each in dataclass_fields(Webhook))
 
 
 def following(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first due time later than `after`; None when there is none any more.
+    """Returns the first due time later than `after`; None when there is none.
 
-    Of an interval `after` must be a due time: they are counted from one another, so they do not drift.
+    For an interval `after` must be a due time: each is counted from the one before, so they do not drift.
     """
     if schedule.interval is not None:
         return after + timedelta(seconds=schedule.interval)
@@ -160,17 +160,17 @@ def following(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def upcoming(schedule: Schedule, due: datetime, count: int) -> list[datetime]:
-    """The next due times, `due` included."""
+    """Returns the next due times, including `due`."""
     return list(islice(_from(schedule, due), count))
 
 
 def task_for(schedule: Schedule, due: datetime) -> NewTask:
-    """The one task of a due time: its id says which."""
+    """Returns the only task of a due time, which its id names."""
     return _task(schedule, f"{schedule.name}-{due.astimezone(UTC):%Y%m%dT%H%M%SZ}", {"due_at": due.isoformat()})
 
 
 def task_now(schedule: Schedule, task_id: str) -> NewTask:
-    """A task of the schedule that somebody asked for, beside its due times."""
+    """Returns a task of the schedule that was requested outside its due times."""
     return _task(schedule, task_id, {})
 
 
@@ -191,12 +191,12 @@ def _task(schedule: Schedule, task_id: str, about: Mapping[str, str]) -> NewTask
     )
 
 
-# --- What to do now ----------------------------------------------------------------------------------------------
+# --- Planning ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One move of a schedule from a due time to the next: with a task, or without one. `passed` counts missed times."""
+    """One step of a schedule from a due time to the next, with a task or without. `passed` counts missed times."""
 
     due: datetime
     following: datetime | None
@@ -205,10 +205,10 @@ class Step:
 
 
 def plan(schedule: Schedule, due: datetime, now: datetime, grace: timedelta, most: int = 500) -> list[Step]:
-    """The steps from a due time up to now, at most `most` of them; the rest comes with the next round.
+    """Returns the steps from a due time up to now, at most `most` of them; the next run continues.
 
-    A time is missed when it is older than `grace`: a housekeeper that takes over within it makes up for everything,
-    whatever the policy.
+    A time is missed when it is older than `grace`: a housekeeper that takes over within it runs all of them, whatever
+    the policy.
     """
     if due > now:
         return []
@@ -234,7 +234,7 @@ def _each(schedule: Schedule, due: datetime, now: datetime, most: int) -> list[S
 
 
 def _jump(schedule: Schedule, due: datetime, until: datetime, *, fire: bool) -> Step:
-    """From a due time to the first one after `until`."""
+    """Returns the step from a due time to the first one after `until`."""
     if schedule.interval is not None:
         passed = int((until - due) / timedelta(seconds=schedule.interval)) + 1
         after: datetime | None = due + passed * timedelta(seconds=schedule.interval)
@@ -254,7 +254,7 @@ def _make_up(schedule: Schedule, due: datetime, now: datetime, grace: timedelta,
 
 
 def _up_to(schedule: Schedule, due: datetime, until: datetime) -> Iterator[datetime]:
-    """Due times up to a moment; of very many the last ones."""
+    """Yields due times up to an instant; of very many the last ones."""
     if schedule.interval is not None:
         step = timedelta(seconds=schedule.interval)
         count = int((until - due) / step) + 1
@@ -291,7 +291,7 @@ def _cron_times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 
 
 def _every_hour(cron: str) -> bool:
-    """Whether the hour is left open, so that the expression follows real time on the days when clocks change."""
+    """Returns whether the hour is open, so that the expression follows real time on the days of clock changes."""
     if cron.startswith("@"):
         return cron == "@hourly"
     fields = cron.split()
@@ -299,38 +299,38 @@ def _every_hour(cron: str) -> bool:
 
 
 def check_cron(cron: str) -> None:
-    # Not all that croniter knows is for us: R and H stand for random times, which differ from one reading to the next.
+    # croniter's R and H are refused: they stand for random times, which differ at each reading.
     fields = cron.split()
     if not _CRON.fullmatch(cron) or (not cron.startswith("@") and len(fields) not in (5, 6)):
         raise ValueError(
-            f"{cron!r} is no cron expression: five fields (minute hour day month weekday), or six with seconds first"
+            f"{cron!r} is no cron expression: use 5 fields (minute hour day month weekday), or six with seconds first"
         )
     if any(re.search(r"(?i)\b[rh]\b|[rh]\(", each) for each in fields):
-        raise ValueError(f"{cron!r}: R and H (random times) are not known here")
+        raise ValueError(f"{cron!r}: R and H (random times) are not supported: write the times")
     try:
         times = croniter(cron, datetime(2024, 1, 1, tzinfo=UTC), second_at_beginning=True, max_years_between_matches=8)
         times.get_next(datetime)
     except CroniterError as error:
-        raise ValueError(f"{cron!r} is no cron expression that ever comes true: {error}") from None
+        raise ValueError(f"{cron!r} is not a cron expression with a due time: {error}") from None
 
 
 def check_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone: use a name such as Europe/Berlin or UTC") from None
+        raise ValueError(f"{name!r} is not a time zone: use a name such as Europe/Berlin or UTC") from None
 
 
 def read_declared(
     name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: EgressPolicy | None = None
 ) -> Schedule:
-    """A schedule as a person writes it, in YAML or JSON; its webhook goes where `outside` allows. Raises ValueError."""
+    """Returns a schedule from YAML or JSON; `outside` limits the target of its webhook. Raises ValueError."""
     if not isinstance(entry, Mapping):
         raise ValueError("must be a mapping with type, and cron or interval")
     known = {field for field in Schedule.__slots__ if field not in ("name", "queue")} | {"priority"}
     unknown = [str(key) for key in entry if key not in known]
     if unknown:
-        raise ValueError(f"{', '.join(unknown)} is not known here: known are {', '.join(sorted(known))}")
+        raise ValueError(f"{', '.join(unknown)} is unknown: use one of {', '.join(sorted(known))}")
     if not isinstance(entry.get("type"), str):
         raise ValueError("type is required: the name of a task type")
     if entry["type"] == WEBHOOK_TYPE:
@@ -339,7 +339,7 @@ def read_declared(
     queue = entry.get("priority") or default_queue
     queue = default_queue if queue == "default" else queue
     if queue not in queues:
-        raise ValueError(f"priority {queue!r} is none of {', '.join(queues)}")
+        raise ValueError(f"priority {queue!r} is not a queue: use one of {', '.join(queues)}")
     check_fields(entry, outside or EgressPolicy())
     fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
     fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
@@ -349,7 +349,7 @@ def read_declared(
     try:
         return Schedule(name=name, queue=queue, **fields)
     except TypeError as error:
-        raise ValueError(f"has a field of the wrong kind: {error}") from None
+        raise ValueError(f"has a field of the wrong type: {error}") from None
 
 
 def _choice(field: str, kind: type[StrEnum], value: object) -> StrEnum:

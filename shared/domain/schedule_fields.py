@@ -1,4 +1,4 @@
-"""What the fields of a schedule may hold that somebody declares in YAML or JSON: the bounds of PUT /schedules/NAME."""
+"""Bounds of the fields of a schedule that is declared in YAML or JSON, as in PUT /schedules/NAME."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Webhook(BaseModel):
 
 
 class _Fields(BaseModel):
-    """Of the others `Schedule` knows what they may be."""
+    """The fields that need bounds; `Schedule` checks the others."""
 
     timeout: Timeout | None = None
     expires_in: ExpiresIn | None = None
@@ -60,7 +60,7 @@ class _Fields(BaseModel):
 
 
 def check_fields(entry: Mapping[str, Any], outside: EgressPolicy) -> None:
-    """Raises ValueError with the name of each field that holds what it must not."""
+    """Raises ValueError that names each invalid field."""
     try:
         _Fields.model_validate({name: entry.get(name) for name in _Fields.model_fields}, context={"outside": outside})
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""JSON as RFC 8259 and I-JSON (RFC 7493) mean it, and nothing else.
+"""JSON as in RFC 8259 and I-JSON (RFC 7493), and nothing else.
 
-Python's parser is generous where a queue must not be: it takes NaN and numbers that overflow to infinity, keeps the
-last of several equal keys, lets through halves of surrogate pairs that no UTF-8 can hold, and dies of deep nesting.
-Whatever `parse` returns can be stored and given back unchanged.
+Python's parser is too lenient for a queue: it accepts NaN and numbers that overflow to infinity, keeps the last of
+several equal keys, accepts lone surrogates, which UTF-8 cannot hold, and fails on deep nesting. A value that `parse`
+returns can be stored and returned unchanged.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from shared.errors import InvalidJSON
 
 MAX_DIGITS = 1000
-"""Of an integer. Python itself refuses more than 4300, because reading digits takes quadratic time."""
+"""The limit of an integer. Python itself refuses more than 4300, because parsing digits takes quadratic time."""
 
-# A string without an end is one match too: trying it again from each of its escaped quotes would take quadratic time.
+# An unterminated string is one match too: retrying from each of its escaped quotes would take quadratic time.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _MAY_HAVE_HALVES = re.compile(rb"\\u[dD]|\xed")
@@ -26,26 +26,26 @@ _SHOWN = 40
 
 
 def parse(body: bytes, *, max_depth: int) -> Any:
-    """The value of a JSON text in UTF-8. Raises InvalidJSON, whose message says what to change."""
+    """Returns the value of a JSON text in UTF-8. Raises InvalidJSON with what to change."""
     text = _text(body)
     _check_depth(text, max_depth)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise InvalidJSON(f"this is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    # An escape is the only way in for a half of a pair: real ones were refused with the UTF-8.
+    # Only an escape can produce a lone surrogate here: UTF-8 with one was refused before.
     if "\\u" in text:
         check_surrogates(value)
     return value
 
 
 def dump(value: Any) -> str:
-    """The shortest JSON text of a value, not escaped beyond need. Raises ValueError for NaN and infinities."""
+    """Returns the shortest JSON text of a value, escaped only as needed. Raises ValueError for NaN and infinities."""
     return _ENCODER.encode(value)
 
 
 def dump_anything(value: Any) -> bytes:
-    """The JSON text of what a handler returned, which may be what JSON has no word for: NaN becomes null."""
+    """Returns the JSON text of a handler's result; values that JSON lacks, such as NaN, become null."""
     try:
         return _ENCODER.encode(value).encode()
     except ValueError:
@@ -53,9 +53,9 @@ def dump_anything(value: Any) -> bytes:
 
 
 def load_anything(stored: bytes) -> Any:
-    """A value that is kept as JSON, which a handler may have written: halves of surrogate pairs become U+FFFD.
+    """Returns a value stored as JSON, possibly by a handler: lone surrogates become U+FFFD.
 
-    Raises ValueError for what is no JSON.
+    Raises ValueError for text that is not JSON.
     """
     value = json.loads(stored)
     if _MAY_HAVE_HALVES.search(stored):
@@ -64,14 +64,14 @@ def load_anything(stored: bytes) -> Any:
 
 
 def check_surrogates(value: Any) -> None:
-    """Raises InvalidJSON for a value with text that no UTF-8 can hold."""
+    """Raises InvalidJSON for a value with text that UTF-8 cannot hold."""
     try:
         _ENCODER.encode(value).encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise InvalidJSON(
-            f"a string contains {half}, one half of a surrogate pair: it stands for no character and cannot be stored "
-            "as UTF-8; send both halves, or leave it out"
+            f"a string contains {half}, one half of a surrogate pair, which cannot be stored as UTF-8: "
+            "send both halves, or leave it out"
         ) from error
 
 
@@ -91,20 +91,20 @@ def _text(body: bytes) -> str:
     if not body.strip():
         raise InvalidJSON("the body is empty: send a JSON object")
     if body.startswith(b"\xef\xbb\xbf"):
-        raise InvalidJSON("the body begins with a byte order mark: send UTF-8 without one")
+        raise InvalidJSON("the body starts with a byte order mark: send UTF-8 without one")
     if body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body[:2]:
         raise InvalidJSON("the body looks like UTF-16 or UTF-32: send UTF-8")
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise InvalidJSON(f"the body is not UTF-8: byte {error.start} cannot be read ({error.reason})") from error
+        raise InvalidJSON(f"the body is not UTF-8: byte {error.start} is invalid ({error.reason})") from error
 
 
 def _check_depth(text: str, most: int) -> None:
-    """Measures the nesting before the parser recurses into it.
+    """Raises InvalidJSON for too deep nesting, before the parser recurses into it.
 
-    What is left of the text without its strings is a row of brackets; each pass takes the innermost pairs out. That is
-    as many passes as the text is deep, all in C, where counting bracket by bracket took longer than parsing.
+    The text without its strings is a row of brackets; each pass removes the innermost pairs. That is as many passes as
+    the text is deep, all in C; counting bracket by bracket took longer than parsing.
     """
     if text.count("[") + text.count("{") <= most:
         return
@@ -114,7 +114,7 @@ def _check_depth(text: str, most: int) -> None:
         if len(without) == len(left):
             break
         left = without
-    # Brackets without a partner are left for the parser to complain of, unless it would have to dive for them.
+    # Unpaired brackets are left to the parser to refuse, unless it would have to recurse too deep.
     if "[]" in left or left.count("[") > most:
         raise InvalidJSON(f"the body is nested more than {most} deep: flatten it")
 
@@ -133,9 +133,9 @@ def _first_double(pairs: list[tuple[str, Any]]) -> str:
 
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise InvalidJSON(f"an integer has {len(text)} digits, {MAX_DIGITS} is the most: send it as a string")
+        raise InvalidJSON(f"an integer has {len(text)} digits, at most {MAX_DIGITS} are allowed: send it as a string")
     if text == "-0":
-        raise InvalidJSON("-0 is no integer: write 0, or -0.0 if the sign matters")
+        raise InvalidJSON("-0 is not an integer: send 0, or -0.0 if the sign matters")
     return int(text)
 
 
@@ -151,7 +151,7 @@ def _constant(name: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """A piece of the input, safe and short enough for a message."""
+    """Returns a piece of the input, sanitized and cut for a message."""
     return json.dumps(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 

@@ -1,7 +1,7 @@
-"""A task's life: its states, which may follow which, and what a task and its attempts look like when read.
+"""A task's life cycle: its states, the legal transitions, and how a task and its attempts look when read.
 
-This file knows nothing of Redis. Every transition is carried out by one script in `shared/redis/lua`; the table here
-is what those scripts are held to.
+Independent of Redis. Every transition is carried out by one script in `shared/redis/lua`; those scripts are tested
+against the table here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TaskState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing more happens to it by itself."""
+        """Returns whether the state is final."""
         return self in ENDED
 
 
@@ -53,10 +53,10 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     S.CANCELLED: frozenset(),
     S.EXPIRED: frozenset(),
 }
-"""Pending to failed is the way of a record that nobody can read; running to pending is a lease given back or lost.
+"""Pending to failed is for a corrupt record; running to pending is for a lease given back or lost.
 
-To blocked is the way of a task whose batch has no room for it (`max_running`) at the moment when it would wait for a
-worker; from blocked to scheduled that of one whose parents ended before its time has come.
+To blocked is for a task whose batch has no free slot (`max_running`) when it would become pending; blocked to
+scheduled is for one whose parents ended before its due time.
 """
 
 RQ_STATUS: Mapping[TaskState, str] = {
@@ -70,11 +70,11 @@ RQ_STATUS: Mapping[TaskState, str] = {
     S.CANCELLED: "canceled",
     S.EXPIRED: "canceled",
 }
-"""What RQ's own tools show for each state; the scripts write it in the same step."""
+"""The status that RQ's own tools show for each state; the scripts write it in the same step."""
 
 
 class Outcome(StrEnum):
-    """How one attempt ended, as the attempt's record says it."""
+    """How one attempt ended, as in the attempt's record."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -86,29 +86,29 @@ class Outcome(StrEnum):
 
 
 TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-"""What may be the id of a task or of a batch. The longest ones tell of the tasks of schedules: `NAME-DUE-hook-1`."""
+"""Valid ids of tasks and batches. The longest belong to deliveries for tasks of schedules: `NAME-DUE-hook-1`."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 
 
 def new_task_id() -> str:
-    """A ULID: 26 characters, sortable by the millisecond it was made in, 80 random bits.
+    """Returns a ULID: 26 characters, sortable by the millisecond of its creation, 80 random bits.
 
     The layout is that of the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
-    Crockford), so ids of one minute stand together in every listing and never need escaping in a path.
+    Crockford), so ids of one minute are adjacent in every listing and never need escaping in a path.
     """
     return in_base32((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130)
 
 
 def in_base32(number: int, bits: int) -> str:
-    """A number in the digits of an id, two at a time; `bits` is a multiple of ten."""
+    """Returns a number in the digits of an id, encoded two at a time; `bits` is a multiple of ten."""
     pairs = _PAIRS
     return "".join([pairs[number >> shift & 1023] for shift in range(bits - 10, -1, -10)])
 
 
 class Conflict(StrEnum):
-    """What happens to a new task whose unique key another one holds."""
+    """What happens to a new task whose unique key another task holds."""
 
     REFUSE = "refuse"
     EXISTING = "existing"
@@ -117,9 +117,9 @@ class Conflict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
-    """No two tasks of one type hold one key: from its submission until the task starts or ends, or for a time.
+    """A key that one task of a type can hold: from its submission until it starts or ends, or for a time.
 
-    `client` is who submits it, where callers have names, and `by` the same with the key that was used.
+    `client` is the submitter, where callers have names, and `by` the same with the API key that was used.
     """
 
     key: str
@@ -137,10 +137,10 @@ class On(StrEnum):
 
 
 class OnParentFailure(StrEnum):
-    """What becomes of a task when a parent whose success it wants ends otherwise.
+    """What happens to a task when a parent whose success it requires ends otherwise.
 
-    It is cancelled; or released, to run as if the parent had succeeded; or it waits for as long as the parent is a
-    dead letter that may still be retried.
+    It is cancelled; or released, to run as if the parent had succeeded; or it waits as long as the parent is a dead
+    letter that may still be retried.
     """
 
     CANCEL = "cancel"
@@ -158,19 +158,19 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlace:
-    """Which batch a task belongs to, and its place there."""
+    """The batch of a task, and its place there."""
 
     batch_id: str
     index: int
 
 
 WEBHOOK_TYPE = "taskqueue.webhook"
-"""The type of the tasks that tell somebody outside how a task ended; only the step that ends a task makes them."""
+"""The type of webhook deliveries; only the step that ends a task creates them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Whom to tell when a task has ended: in which final states (none named: in all), retried how."""
+    """The URL to call when a task has ended: in which final states (none given: all), and its retry policy."""
 
     url: str
     events: tuple[str, ...] = ()
@@ -179,9 +179,9 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
-    """A task on its way in, already checked.
+    """A new task, already validated.
 
-    `data` is the JSON text of the payload. `delay` counts from the moment Redis takes the task; `run_at` is an
+    `data` is the JSON text of the payload. `delay` counts from the moment Redis stores the task; `run_at` is an
     instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
     `RetryPolicy`'s fields, durations in seconds. `after_batch` is a batch that must have ended first.
     """
@@ -207,13 +207,13 @@ class NewTask:
     fair_key: str | None = None
 
     def with_trace(self, traceparent: str | None) -> NewTask:
-        """The task as part of a trace."""
+        """Returns the task as part of a trace."""
         return replace(self, meta={**(self.meta or {}), TRACEPARENT: traceparent}) if traceparent else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """Why an attempt did not succeed: the class name, the message and, where there are, the traceback and the place."""
+    """Why an attempt did not succeed: class name, message and, where known, traceback and place."""
 
     type: str
     message: str
@@ -223,7 +223,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerSpan:
-    """Something that a handler did, such as a call by HTTP: how long after the attempt began, and how long it took."""
+    """A step of a handler, such as an HTTP call: its start, counted from that of the attempt, and its duration."""
 
     name: str
     after: timedelta
@@ -233,7 +233,7 @@ class InnerSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of a task. Instants are by Redis' clock; an attempt still running has no end and no outcome."""
+    """One run of a task. Instants are by Redis' clock; a running attempt has no end and no outcome."""
 
     number: int
     worker: str | None
@@ -251,7 +251,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a running handler says it is: a fraction from 0 to 1 and a few words."""
+    """Progress that a running handler reports: a fraction from 0 to 1 and a few words."""
 
     fraction: float
     message: str = ""
@@ -259,7 +259,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSummary:
-    """A task as a list shows it."""
+    """A task as shown in a list."""
 
     id: str
     type: str
@@ -281,12 +281,12 @@ class TaskSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail:
-    """Everything that is on record about a task. `data` and `result` are parsed JSON.
+    """Everything on record about a task. `data` and `result` are parsed JSON.
 
     `children` are the first of the tasks that depend on it. `throttled_by` is set while it waits outside its queue's
     list: the limit that it waits for, "worker" for one that can run it, or "" for the turn of its tenant. `refusal`
-    says why versions of its type refused its data. `deliveries` is how often its `webhook` was to be told;
-    `delivery_of` the task that this one tells of.
+    is why versions of its type refused its data. `deliveries` is the number of deliveries of its `webhook`;
+    `delivery_of` is the task whose end this one delivers.
     """
 
     summary: TaskSummary

@@ -1,4 +1,4 @@
-"""What the fields of a task may hold, whoever says it: a request, or a schedule in the configuration file."""
+"""Bounds of the fields of a task, for requests and for schedules in the configuration file."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 LIMIT_KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
 MOST_TAGS = 16
 MOST_TAGS_OF_A_SCHEDULE = MOST_TAGS - 1
-"""Its tasks have one more: `schedule:NAME`."""
+"""A task of a schedule has one more: `schedule:NAME`."""

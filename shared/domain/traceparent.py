@@ -1,10 +1,10 @@
-"""The trace that a task belongs to, as W3C `traceparent` in its meta; and the names of the spans that everybody knows.
+"""The trace that a task belongs to, as W3C `traceparent` in its meta; and the names of well-known spans.
 
-Nothing of OpenTelemetry is needed here, so that who does not trace pays nothing.
+OpenTelemetry is not needed here, so tracing costs nothing where it is off.
 
-The span of an attempt gets its id from the task's id and the attempt's number instead of from chance. So the next
-attempt can be linked to it, a dead letter be put under it, and a housekeeper can tell of an attempt whose worker was
-killed before it could send anything, without anybody keeping or passing on the id.
+The span id of an attempt is computed from the task's id and the attempt's number instead of being random. So the next
+attempt can be linked to it, a dead letter be put under it, and a housekeeper can report an attempt whose worker was
+killed before it could send anything, without storing or passing on the id.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from secrets import token_hex
 
 TRACEPARENT = "traceparent"
 REPLAY, REPLAY_AFTER = "replay", "replay_after"
-"""In the meta of a task that came back from the dead letters: the span that sent it, and the last attempt before."""
+"""In the meta of a task retried from the dead letters: the span that retried it, and the last attempt before."""
 
 _SAMPLED = frozenset("13579bdf")
-"""Last digits of a `traceparent` whose lowest flag is set."""
+"""Last digits of a `traceparent` whose lowest flag (sampled) is set."""
 _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 def checked(given: object) -> str | None:
-    """What came from outside, if it is a `traceparent`; a broken one is ignored, as the standard says."""
+    """Returns a given `traceparent`; None for an invalid one, which the standard requires to be ignored."""
     return given if isinstance(given, str) and _FORM.fullmatch(given) else None
 
 
 def read_traceparent(meta: str | bytes) -> str | None:
-    """The one in a task's metadata; None also where that is damaged."""
+    """Returns the one in a task's metadata; None also where that is corrupt."""
     try:
         found = json.loads(meta) if meta else None
     except (ValueError, RecursionError):
@@ -38,27 +38,27 @@ def read_traceparent(meta: str | bytes) -> str | None:
 
 
 def is_sampled(traceparent: str | None) -> bool:
-    """Whether the trace that a `traceparent` names is recorded; read without parsing the rest."""
+    """Returns whether the trace of a `traceparent` is sampled, without parsing the rest."""
     return traceparent is not None and traceparent[-1:] in _SAMPLED
 
 
 def trace_id(traceparent: str | None) -> str | None:
-    """The trace's id as 32 hexadecimal digits."""
+    """Returns the trace's id as 32 hexadecimal digits."""
     return traceparent[3:35] if traceparent and len(traceparent) >= 55 else None
 
 
 def unsampled() -> str:
-    """A trace that nobody records: said to others, so that they do not decide otherwise."""
+    """Returns a trace that is not sampled, so that called services do not sample it either."""
     return f"00-{token_hex(16)}-{token_hex(8)}-00"
 
 
 def attempt_span(task_id: str, attempt: int) -> int:
-    """The id of the span of an attempt."""
+    """Returns the id of the span of an attempt."""
     return _id(f"attempt {attempt} of {task_id}")
 
 
 def dead_letter_span(task_id: str, attempt: int) -> int:
-    """The id of the span that says that an attempt was the last one."""
+    """Returns the id of the span that marks an attempt as the last one."""
     return _id(f"dead letter after attempt {attempt} of {task_id}")
 
 

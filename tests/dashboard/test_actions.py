@@ -355,7 +355,7 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
     assert json.loads(stored.data) == {"to": "bob", "password": "s3cret"}
     answer = browser.post("/schedules/nightly/edit", schedule='{"type": "echo", "cron": "now"}')
     assert answer.status_code == 400
-    assert "is no cron expression" in answer.text
+    assert "is not a cron expression" in answer.text
     browser.post("/schedules/nightly/delete")
     assert browser.get("/schedules/nightly").status_code == 404
     assert [what for _, what, _ in _audit(system)] == [

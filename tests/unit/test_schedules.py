@@ -47,7 +47,7 @@ def test_what_its_tasks_are_under_and_whom_they_tell_comes_back_from_the_store()
     [{"limit_key": "a b"}, {"fair_key": ""}, {"limit_key": 5}, {"webhook": "https://x"}, {"webhook": {"urls": 1}}],
 )
 def test_wrong_keys_and_webhooks_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong)) if wrong != {"limit_key": 5} else "wrong kind"):
+    with pytest.raises(ValueError, match=next(iter(wrong)) if wrong != {"limit_key": 5} else "wrong type"):
         read_declared("pulse", {"type": "noop", "interval": 60, **wrong}, {"normal": 1}, "normal")
 
 
@@ -195,15 +195,15 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop"}, "either cron or interval"),
         ({"type": "noop", "cron": "0 3 * * *", "interval": 5}, "either cron or interval"),
         ({"type": "noop", "cron": "R * * * *"}, "random"),
-        ({"type": "noop", "cron": "61 * * * *"}, "no cron expression"),
-        ({"type": "noop", "cron": "0 0 30 2 *"}, "ever comes true"),
-        ({"type": "noop", "cron": "0 3 * *"}, "five fields"),
+        ({"type": "noop", "cron": "61 * * * *"}, "not a cron expression"),
+        ({"type": "noop", "cron": "0 0 30 2 *"}, "with a due time"),
+        ({"type": "noop", "cron": "0 3 * *"}, "5 fields"),
         ({"type": "noop", "interval": 0}, "interval must be"),
-        ({"type": "noop", "interval": "often"}, "wrong kind"),
-        ({"type": "noop", "interval": 5, "timezone": "Berlin"}, "no time zone"),
+        ({"type": "noop", "interval": "often"}, "wrong type"),
+        ({"type": "noop", "interval": 5, "timezone": "Berlin"}, "not a time zone"),
         ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
-        ({"type": "noop", "interval": 5, "every": 3}, "every is not known"),
+        ({"type": "noop", "interval": 5, "every": 3}, "every is unknown"),
         ({"type": "taskqueue.webhook", "interval": 5}, "for webhooks only"),
         ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
         ({"type": "noop", "interval": 5, "expires_in": 0}, "expires_in: "),
@@ -245,5 +245,5 @@ def test_a_declared_webhook_may_go_where_the_settings_let_it() -> None:
 
 
 def test_a_name_must_leave_room_for_the_due_time() -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a schedule name"):
         schedule(name="x" * 47, interval=5)
