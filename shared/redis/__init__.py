@@ -1,1 +1,1 @@
-"""The way to Redis: connections, key names, atomic scripts, and what is done about data that cannot be read."""
+"""Access to Redis: connections, key names, atomic scripts, and the treatment of corrupt data."""

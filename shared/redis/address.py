@@ -1,4 +1,4 @@
-"""How an address of Redis is read: a server, or sentinels that know which server is the master now."""
+"""Parses the address of Redis: a server, or sentinels that know the current master."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ KINDS = {
     "redis+sentinel": "redis",
     "rediss+sentinel": "rediss",
 }
-"""Known schemes, each with the one that a single server behind it would have."""
+"""Known schemes, each with the scheme of a single server behind it."""
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where Redis is. With sentinels the host in `url` means nothing: they are asked for it."""
+    """The address of Redis. With sentinels the host in `url` is a placeholder: they name the master."""
 
     url: str
     sentinels: tuple[tuple[str, int], ...] = ()
@@ -33,13 +33,13 @@ class Address:
 
 
 def read_address(url: str) -> Address:
-    """Reads `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
+    """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
-    Raises ValueError that says how it must look, without showing what may be a password.
+    Raises ValueError with the expected form, without showing what may be a password.
     """
     parts = _split(url)
     if parts.scheme not in KINDS:
-        raise ValueError(f"must begin with {', '.join(f'{kind}://' for kind in KINDS)}")
+        raise ValueError(f"must start with {', '.join(f'{kind}://' for kind in KINDS)}")
     if "+" not in parts.scheme:
         _check_port(parts)
         return Address(url=url)
@@ -60,7 +60,7 @@ def read_address(url: str) -> Address:
 
 
 def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
-    """The address with what it leaves open: who signs in, and options that it does not name itself."""
+    """Returns the address with credentials and options added that it does not have itself."""
     parts = _split(url)
     if password and "@" not in parts.netloc and parts.scheme != "unix":
         secret = f"{quote(username, safe='')}:{quote(password, safe='')}@"
@@ -72,13 +72,13 @@ def completed(url: str, *, username: str = "", password: str = "", **options: st
 
 
 def without_password(url: str) -> str:
-    """An address that may be shown."""
+    """Returns the address without its password, for display."""
     parts = _split(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _split(url: str) -> SplitResult:
-    """As `urlsplit`, which knows IPv6 addresses of one host only, so it is not shown those of sentinels."""
+    """Splits as `urlsplit` does, which supports IPv6 for a single host only, so sentinels are split apart."""
     scheme, _, rest = url.partition("://")
     if not scheme.lower().endswith("+sentinel"):
         return urlsplit(url)
@@ -90,12 +90,12 @@ def _check_port(parts: SplitResult) -> None:
     try:
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"names no port: {str(error).lower()}") from None
+        raise ValueError(f"has an invalid port: {str(error).lower()}") from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text.strip()}")
     _check_port(parts)
     if not parts.hostname:
-        raise ValueError("names a sentinel without a host")
+        raise ValueError("has a sentinel without a host: write host:port for each")
     return parts.hostname, parts.port or SENTINEL_PORT

@@ -1,10 +1,10 @@
-"""Clients that give up in time.
+"""Clients with bounded waits.
 
 redis-py's defaults wait 4 s for a refused connection and a minute for a server that hangs. Every client of ours has
-time-outs; a command that got no answer is sent again at most once, which the scripts allow.
+time-outs; a command without an answer is sent again at most once, which the scripts allow.
 
-Executors import this for what they share with other parts, and never connect: redis-py takes 13 MB of each process that
-imports it, so it is imported when something is asked of it.
+Executors import this module for the code that they share with other parts, and never connect: redis-py takes 13 MB of
+each process that imports it, so it is imported on first use.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def connect(
     check_format: bool = True,
     max_connections: int = 0,
 ) -> Redis:
-    """A client whose every wait ends.
+    """Returns a client with bounded waits.
 
     `timeout` bounds connecting and each answer in seconds; with `retries` a command takes at most
-    `timeout * (retries + 1)`. A blocking command needs a client whose timeout is longer than its own. With
-    `check_format=False` it talks to a server whatever the format of its data is. With `max_connections` a command waits
-    for a free connection as for an answer. Raises ValueError when nobody can read the address.
+    `timeout * (retries + 1)`. A blocking command needs a client with a longer timeout than its own. With
+    `check_format=False` the client accepts data of any format. With `max_connections` a command waits for a free
+    connection as for an answer. Raises ValueError for an invalid address.
     """
     from redis import Redis
     from redis.backoff import NoBackoff
@@ -40,7 +40,7 @@ def connect(
 
     from shared.redis.connections import make_pool
 
-    # Only broken connections are worth a second try; a time-out has used up the caller's patience already.
+    # Only broken connections are retried; a time-out has used up the caller's time already.
     retry = Retry(NoBackoff(), retries, supported_errors=(ConnectionError,))
     pool = make_pool(
         url, timeout=timeout, retry=retry, name=name, check_format=check_format, max_connections=max_connections
@@ -49,18 +49,18 @@ def connect(
 
 
 def text(value: object) -> str:
-    """What Redis answered, as text; bytes that are no UTF-8 are shown, not refused."""
+    """Returns an answer of Redis as text; invalid UTF-8 is escaped, not refused."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def raw(value: object) -> bytes:
-    """What Redis answered, as bytes."""
+    """Returns an answer of Redis as bytes."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns the driver's errors into ours, in words that say what to change."""
+    """Turns the driver's errors into ours, with what to change."""
     try:
         yield
     except Exception as error:

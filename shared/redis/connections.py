@@ -1,8 +1,8 @@
-"""Connections that notice when they have the wrong server at the other end.
+"""Connections that detect a wrong server at the other end.
 
-Every connection of every part is one of these. A new one looks at the data's format before it is used. One whose
-server says that it takes no writes any more (it was demoted to a replica, or cut off from its replicas) is dropped,
-so that the next command looks for the primary anew: through the sentinels, or through the name in the address.
+Every connection of every component is one of these. A new one checks the data's format before it is used. One whose
+server takes no more writes (it was demoted to a replica, or cut off from its replicas) is dropped, so that the next
+command looks for the primary again: through the sentinels, or through the host name in the address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shared.redis.address import Address, read_address
 if TYPE_CHECKING:
 
     class _Base(Connection):
-        """The driver's connection with the annotations that it lacks."""
+        """The driver's connection, with type annotations."""
 
         def __init__(self, **options: Any) -> None: ...
 
@@ -49,30 +49,30 @@ else:
     _Base = object
 
 _NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
-"""What a server answers that is not, or not any more, the primary; or that is busy with a script of somebody's."""
+"""Error codes of a server that is not, or no longer, the primary; or that is busy with another script."""
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _LISTENS = 60.0
 _LISTENS_AGAIN = 0.2
 """Seconds until the next try after a subscription to a sentinel failed."""
 _SENTINEL_REST = 5.0
-"""Seconds for which a sentinel that did not answer is not asked."""
+"""Seconds for which a sentinel that did not answer is skipped."""
 _REPLACED, _REPLACING = "+switch-master", "+failover-state-wait-promotion"
-"""What a sentinel publishes: there is another master; a replica was told to become the master."""
+"""Events of a sentinel: the master changed; a replica is being promoted."""
 _REPLACING_TAKES = 10.0
-"""Seconds for which a master that is being replaced is left alone: most changes take two."""
+"""Seconds without commands to a master that is being replaced: most changes take two."""
 
 
 class Refusing(ConnectionError):
-    """The server at the other end takes no writes, or nothing at all, whatever it is asked."""
+    """The server at the other end takes no writes, or no commands at all."""
 
 
 class ForeignFormat(Refusing):
-    """The data there is in a format that this version does not read."""
+    """The data of that server has a format that this version does not read."""
 
 
 class _Sent:
-    """Whether anything that was asked for may have reached Redis."""
+    """Whether a command may have reached Redis."""
 
     anything = False
 
@@ -81,18 +81,18 @@ _sent: ContextVar[_Sent | None] = ContextVar("sent", default=None)
 
 
 def note_what_is_sent() -> None:
-    """From here on it is noted whether a command is sent, by this thread or by one with a copy of its context."""
+    """Starts recording whether a command is sent, by this thread or by one with a copy of its context."""
     _sent.set(_Sent())
 
 
 def anything_sent() -> bool:
-    """Whether a command may have reached Redis since; also where nobody noted it."""
+    """Returns whether a command may have reached Redis since; True also without a recording."""
     noted = _sent.get()
     return noted is None or noted.anything
 
 
 class _Guarded(_Base):
-    """What all our connections do."""
+    """Base of all our connections."""
 
     def __init__(self, *, check_format: bool = True, **options: Any) -> None:
         self._check_format = check_format
@@ -110,12 +110,12 @@ class _Guarded(_Base):
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if not self._greeting and (noted := _sent.get()) is not None:
             if not self._sock:
-                self.connect_check_health(check_health=False)  # what cannot be connected sends nothing
+                self.connect_check_health(check_health=False)  # a failed connection sends nothing
             noted.anything = True
         super().send_packed_command(command, check_health)
 
     def before_use(self) -> None:
-        """Looks whether this is a server to work with; raises ConnectionError when it is not."""
+        """Checks that the server can be used. Raises ConnectionError otherwise."""
         if self._check_format:
             _agree_on_format(self)
 
@@ -129,13 +129,13 @@ class _Guarded(_Base):
             raise Refusing(str(error)) from error
 
     def ask(self, *command: str | int) -> Any:
-        """One command on this very connection."""
+        """Returns the answer to one command on this connection."""
         self.send_command(*command, check_health=False)
         return self.read_response()
 
 
 def _means_not_now(error: ResponseError) -> bool:
-    """The driver takes the codes that it knows out of the text; servers before 7.0 put words of their own before it."""
+    """Returns whether the error passes. The driver removes known codes from the text; servers before 7.0 prefix it."""
     message = str(error)
     code = error.status_code or message.partition(" ")[0]
     return code in _NOT_NOW or any(f"-{word} " in message for word in _NOT_NOW)
@@ -147,7 +147,7 @@ def _agree_on_format(connection: _Guarded) -> None:
         try:
             connection.ask("SET", schema_version.KEY, schema_version.FORMAT, "NX")
         except OutOfMemoryError:
-            return  # a full server is worked with all the same, to end what it holds
+            return  # a full server is still used, to end the tasks that it holds
         found = connection.ask("GET", schema_version.KEY)
     verdict = schema_version.judge(found)
     if verdict.refusal:
@@ -157,7 +157,7 @@ def _agree_on_format(connection: _Guarded) -> None:
 
 
 class _ThroughSentinels(_Guarded):
-    """Asks where the master is each time it connects, and moves on when another connection has found a new one."""
+    """Looks the master up at each connect, and reconnects when another connection has found a new one."""
 
     def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
         self._sentinels = sentinels
@@ -173,14 +173,14 @@ class _ThroughSentinels(_Guarded):
     def before_use(self) -> None:
         role = self.ask("ROLE")[0]
         if role not in (b"master", "master"):
-            raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, and it is a replica still")
+            raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, but it is still a replica")
         super().before_use()
         self._sentinels.settle((self.host, self.port), self._known)
         self._settled = (self.host, self.port)
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if self._settled is not None and self._settled != self._sentinels.master:
-            # Not in silence: whoever watches the socket has to learn that it is another one now.
+            # Raises, because code that watches the socket must notice that it is another one now.
             self.disconnect()
             raise Refusing("the sentinels name another master now")
         super().send_packed_command(command, check_health)
@@ -223,13 +223,13 @@ _SENTINEL_KINDS = {Connection: _SentinelPlain, SSLConnection: _SentinelTls}
 class Sentinels:
     """The sentinels of one service.
 
-    One that was cut off from the others goes on naming a master that they have replaced. So all are asked, and the
-    one with the latest decision is believed. One that does not answer is left out for a while, as long as another does.
+    A sentinel that was cut off from the others still names a master that they have replaced. So all are asked, and the
+    latest decision wins. One that does not answer is skipped for a while, as long as another does.
 
-    A replaced master that was only cut off, or replaced by hand, still answers those who are connected to it, for
-    seconds. So a thread for each sentinel listens to what it publishes: from the moment in which a replica is told to
-    become the master nothing is sent to the old one, and connections move on when the sentinels name the new one. They
-    are asked too, for what was published while a thread did not listen: by each new connection, and every second.
+    A replaced master that was only cut off, or replaced by hand, still answers its connected clients for seconds. So a
+    thread for each sentinel reads its events: from the moment in which a replica is being promoted nothing is sent to
+    the old master, and connections switch when the sentinels name the new one. The sentinels are also polled, for
+    events published while a thread was not connected: by each new connection, and every second.
     """
 
     def __init__(self, service: str, clients: Sequence[Redis]) -> None:
@@ -240,10 +240,10 @@ class Sentinels:
         self._silent_since = dict.fromkeys(clients, -_SENTINEL_REST)
         self._replacing: tuple[tuple[str, int], float] | None = None
         self._watchers: dict[int, threading.Thread] = {}
-        """By process: a child that was forked off has this object and none of its parent's threads."""
+        """Keyed by process: a forked child has this object and none of its parent's threads."""
 
     def find_master(self) -> tuple[str, int]:
-        """Where the master is; raises ConnectionError when no sentinel can tell within its time."""
+        """Returns the address of the master. Raises ConnectionError when no sentinel knows it in time."""
         watcher = threading.Thread(target=self._watch, name=f"sentinels of {self.service}", daemon=True)
         if self._watchers.setdefault(os.getpid(), watcher) is watcher:
             self._changing = threading.Lock()  # a thread of the parent may have held it at the fork
@@ -254,7 +254,7 @@ class Sentinels:
         return host, port
 
     def settle(self, found: tuple[str, int], known: tuple[str, int] | None) -> None:
-        """Makes the master that a new connection found the one to work with.
+        """Makes the master of a new connection the current one.
 
         `known` is the master at the moment when the connection began to look for it. Raises Refusing when the sentinels
         have named another one since, or are replacing it: a slow connection would bring the old master back.
@@ -265,12 +265,12 @@ class Sentinels:
             self.master = found
 
     def is_replacing(self, host: str, port: int) -> bool:
-        """Whether a replica was told to take the place of this master, which nobody names as the master yet."""
+        """Returns whether a replica is being promoted in place of this master, and is not yet named as the master."""
         replacing = self._replacing
         return replacing is not None and replacing[0] == (host, port) and time.monotonic() < replacing[1]
 
     def _listen(self, client: Redis) -> None:
-        """Follows what one sentinel publishes, for as long as this process lives."""
+        """Reads the events of one sentinel for the lifetime of this process."""
         while True:
             with suppress(RedisError, OSError), client.pubsub() as events:
                 events.subscribe(_REPLACED, _REPLACING)
@@ -283,7 +283,7 @@ class Sentinels:
             time.sleep(_LISTENS_AGAIN)
 
     def on_event(self, event: str, said: str) -> None:
-        """Reads `NAME OLD-HOST OLD-PORT HOST PORT`, or `slave REPLICA HOST PORT @ NAME OLD-HOST OLD-PORT`."""
+        """Handles `NAME OLD-HOST OLD-PORT HOST PORT`, or `slave REPLICA HOST PORT @ NAME OLD-HOST OLD-PORT`."""
         words = said.rpartition("@ ")[2].split()
         if words[:1] != [self.service] or len(words) != (5 if event == _REPLACED else 3):
             return
@@ -294,7 +294,7 @@ class Sentinels:
             self.master, self._replacing = (words[3], int(words[4])), None
 
     def _leave(self, old: tuple[str, int]) -> None:
-        """Stops everything that is sent to a master that is being replaced; does nothing once there is a new one."""
+        """Stops sending to a master that is being replaced; does nothing once there is a new one."""
         with self._changing:
             if self.master in (None, old):
                 self._replacing = old, time.monotonic() + _REPLACING_TAKES
@@ -324,11 +324,11 @@ class Sentinels:
                 troubles.append(str(error))
                 self._silent_since[client] = time.monotonic()
         if not answers:
-            raise ConnectionError(f"no sentinel says where the master is: {'; '.join(troubles)}")
+            raise ConnectionError(f"no sentinel knows the master: {'; '.join(troubles)}")
         return max(answers)
 
     def _ask(self, client: Redis) -> tuple[int, str, int]:
-        """The number of its latest decision, and the master's address; the master is left if it is being replaced."""
+        """Returns the number of its latest decision and the master; leaves a master that is being replaced."""
         with client.pipeline(transaction=False) as pipeline:
             pipeline.execute_command("SENTINEL", "MASTER", self.service)
             pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
@@ -343,7 +343,7 @@ class Sentinels:
 def make_pool(
     url: str, *, timeout: float, retry: Retry, name: str | None, check_format: bool, max_connections: int = 0
 ) -> ConnectionPool:
-    """A pool of our connections to an address. Raises ValueError when nobody can read the address."""
+    """Returns a pool of our connections to an address. Raises ValueError for an invalid address."""
     address = read_address(url)
     options = parse_url(address.url)
     kind = options.pop("connection_class", Connection)
@@ -353,7 +353,7 @@ def make_pool(
         "retry": retry,
         "client_name": name,
         "protocol": 2,
-        "driver_info": None,  # CLIENT SETINFO: Redis 7.0 knows no such right, and refuses an ACL file that names it
+        "driver_info": None,  # CLIENT SETINFO: Redis 7.0 lacks this right, and refuses an ACL file that names it
         "check_format": check_format,
     }
     if kind is not UnixDomainSocketConnection:
@@ -369,7 +369,7 @@ def make_pool(
 
 @cache
 def _sentinels(address: Address) -> Sentinels:
-    """One for all clients of a process: what one of them finds out helps the others."""
+    """Returns the sentinels of an address, shared by all clients of a process."""
     tls = {name: value for name, value in parse_url(address.url).items() if name.startswith("ssl_")}
     pools = (
         ConnectionPool(

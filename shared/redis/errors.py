@@ -1,4 +1,4 @@
-"""The driver's errors in our words, which say what to change."""
+"""Translation of the driver's errors into ours, with what to change."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from redis.exceptions import (
 from shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
 from shared.redis.connections import ForeignFormat, Refusing
 
-# The last one is how Redis 7.0 says it of a script.
+# The last one is the wording of Redis 7.0 for scripts.
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")
 _REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")
 
 
 def translation(error: Exception) -> StoreUnavailable | None:
-    """Returns our error; None for one that is not the driver's, or no trouble of the server but of the command."""
+    """Returns our error; None for one that is not the driver's, or that is caused by the command, not the server."""
     if not isinstance(error, RedisError):
         return None
     said = str(error)
@@ -36,7 +36,7 @@ def translation(error: Exception) -> StoreUnavailable | None:
                 f"Redis refused the password: {said.rstrip('.')}. Check REDIS_PASSWORD, or the one in REDIS_URL"
             )
         case Refusing() | ReadOnlyError() | BusyLoadingError():
-            return StoreRefused(f"Redis does not take writes now: {said}")
+            return StoreRefused(f"Redis takes no writes now: {said}")
         case ConnectionError() | TimeoutError() | InvalidResponse():
             return _of_connecting(said)
         case ResponseError():
@@ -46,11 +46,11 @@ def translation(error: Exception) -> StoreUnavailable | None:
 
 def _of_answer(error: ResponseError, said: str) -> StoreUnavailable | None:
     if isinstance(error, OutOfMemoryError) or "OOM" in said:
-        return StoreRefused(f"Redis has reached maxmemory and takes no more data: {said}")
+        return StoreRefused(f"Redis has reached maxmemory and takes no more data: {said}. Raise maxmemory")
     if isinstance(error, NoPermissionError) or any(word in said for word in _DENIALS):
-        return StoreMisfit(f"the Redis user lacks a right: {said}. shared/redis-acl.conf lists what it needs")
+        return StoreMisfit(f"the Redis user lacks a right: {said}. Grant the rights in shared/redis-acl.conf")
     if any(word in said for word in _REFUSALS):
-        return StoreRefused(f"Redis does not take writes now: {said}")
+        return StoreRefused(f"Redis takes no writes now: {said}")
     return CorruptKey() if "WRONGTYPE" in said else None
 
 
@@ -58,13 +58,13 @@ _NO_TLS = "that port does not speak TLS: write redis:// instead of rediss://, or
 NO_CERTIFICATE = "if the server wants a certificate of ours, set REDIS_CERT_FILE and REDIS_KEY_FILE"
 _MISFITS = {
     "certificate verify failed": "REDIS_CA_FILE must hold the authority that signed the server's certificate, and the "
-    "host in the address must be one that the certificate names",
+    "certificate must name the host in the address",
     "certificate required": NO_CERTIFICATE,
     "wrong version number": _NO_TLS,
     "record layer failure": _NO_TLS,
-    "protocol error": "what listens there does not speak the protocol of Redis",
+    "protocol error": "the server at this address does not speak the protocol of Redis: check host and port",
 }
-"""What the driver and the TLS library say in passing, and what to do about it."""
+"""Fragments of messages of the driver and the TLS library, and what to do about them."""
 
 
 def _of_connecting(said: str) -> StoreUnavailable:

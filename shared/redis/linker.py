@@ -1,7 +1,7 @@
 """Puts each Lua script together from the files that it names.
 
-A script begins with lines that say what it needs: `-- @include A B` puts files in front of it, and `-- @step A B` makes
-other scripts functions of their arguments, so that they are part of the same atomic step.
+A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
+scripts into functions of their arguments, so that they are part of the same atomic step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 CONFIRMING = "+"
-"""Ends the name of a script that says whether Redis has postponed to write what it did (`_confirm.lua`)."""
+"""Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
 
 _FUNCTION = re.compile(r"local function (\w+)")
 _WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ def sources() -> Mapping[str, str]:
 
 @cache
 def source(name: str) -> str:
-    """Returns the text of a script; a confirming one also says whether Redis postponed the write."""
+    """Returns the text of a script; a confirming one also returns whether Redis postponed the write."""
     own = name.removesuffix(CONFIRMING)
     steps = [_as_function(each, each) for each in _named("step", own)]
     last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
@@ -52,11 +52,11 @@ def _as_function(name: str, script: str) -> str:
 
 
 def lean(shared: str, own: str) -> str:
-    """`own` with those functions of `shared` in front that it needs, and all else that `shared` does.
+    """Returns `own` with the functions of `shared` in front that it needs, and everything else of `shared`.
 
-    A script makes every function that it defines anew at each call, and a server that was idle feels each of them: what
-    is not needed is left out. In `shared`, functions begin with `local function` at the start of a line, and end on it
-    or with `end` at the start of another.
+    A script defines every function anew at each call, which is noticeable on an idle server: unused functions are left
+    out. In `shared`, functions begin with `local function` at the start of a line, and end on it or with `end` at the
+    start of another.
     """
     pieces = list(_pieces(shared))
     functions = {name: text for name, text in pieces if name}
@@ -70,7 +70,7 @@ def lean(shared: str, own: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Functions with their names, and single lines without one; comments are left out."""
+    """Yields functions with their names, and single lines with an empty name; comments are left out."""
     name, lines = "", list[str]()
     for line in _code(text).splitlines():
         if not name:

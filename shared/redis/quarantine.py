@@ -1,8 +1,8 @@
-"""What somebody broke in Redis by hand must not stop anybody: it is set aside, counted and shown.
+"""Quarantine of corrupt keys, so that they stop no other work: they are moved, counted and shown.
 
-A script that meets a key of another type, or a value that nobody can read, is run again with `_quarantine.lua` in
-front. Recovery looks at the keys of the whole system in every round, for the sake of those who only read. What is set
-aside is kept for a week; what a list or an index held is put together again from the records (`check_consistency.lua`).
+A script that meets a key of another type, or an unreadable value, is rerun with `_quarantine.lua` in front. Recovery
+checks the keys of the whole system in every run, for code that only reads. Quarantined keys are kept for a week; the
+content of a list or an index is rebuilt from the records (`check_consistency.lua`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SINGLE: Mapping[str, str] = {
     keys.DASHBOARD_SECRET: "string",
     keys.SUBMISSION_CHECK: "string",
 }
-"""The keys that there is one of, with what they hold. The number of the format is not ours to mend."""
+"""The keys that exist once, with their types. The schema version is never repaired."""
 
 OF_QUEUE: Mapping[str, str] = {
     keys.rq_queue(""): "list",
@@ -93,7 +93,7 @@ OF_QUEUE: Mapping[str, str] = {
         )
     },
 }
-"""How the keys begin that each queue has one of."""
+"""Prefixes of the keys that each queue has."""
 
 _NO_DAMAGE = (
     *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
@@ -102,21 +102,21 @@ _NO_DAMAGE = (
 
 
 def is_corruption(error: Exception) -> bool:
-    """Whether a script failed because of what it found, and not because of the server or its caller."""
-    from redis.exceptions import ResponseError  # not before it is needed: see `redis_client.py`
+    """Returns whether a script failed because of corrupt data, not because of the server or its caller."""
+    from redis.exceptions import ResponseError  # on first use: see `client.py`
 
     said = str(error)
     return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
 
 
 def raise_unless_corruption(error: Exception) -> None:
-    """Lets a server that refuses be told from a key that holds something else."""
+    """Raises the error unless it is caused by a corrupt key."""
     if not is_corruption(error):
         raise error
 
 
 def without_corrupt(rows: Sequence[Any], instead: object) -> list[Any]:
-    """What a pipeline answered, with something else in the place of damage; any other error is raised."""
+    """Returns the answers of a pipeline, with a substitute for corrupt ones. Raises any other error."""
     for row in rows:
         if isinstance(row, Exception):
             raise_unless_corruption(row)
@@ -125,9 +125,9 @@ def without_corrupt(rows: Sequence[Any], instead: object) -> list[Any]:
 
 @contextmanager
 def quarantining(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Around reading keys that there are many of. One of another type is set aside, so that the next who asks gets on.
+    """Wraps reading of numerous keys: one of another type is quarantined, so that the next read succeeds.
 
-    Raises DamagedKey for this time, and what `translated` raises.
+    Raises DamagedKey this time, and the errors of `translated`.
     """
     try:
         with translated():

@@ -1,8 +1,7 @@
-"""What a part asks Redis before it starts.
+"""Checks Redis before a component starts.
 
-A Redis that is away comes back, so a part starts without it and waits. One that answers and cannot be used (a wrong
-password, TLS on one side only, too old, data of another version) will not mend itself: the part says what to change
-and ends.
+An unreachable Redis may come back, so the component starts and waits. A reachable but unusable one (a wrong password,
+TLS on one side only, too old, data of another version) needs an operator: the component logs what to change and exits.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ log = logging.getLogger(__name__)
 OLDEST = (6, 2)
 """The oldest server whose commands our scripts use."""
 _PATIENCE = 1.0
-"""Seconds for an answer; a part waits for a Redis that is slower."""
+"""Seconds to wait for an answer; a slower Redis counts as unreachable."""
 _OTHER_WAY_PATIENCE = 3.0
-"""Seconds for an answer to the other scheme: where it is missed, a part waits in vain."""
+"""Seconds to wait for an answer to the other scheme; after a slower one the component waits in vain."""
 
 
 def exit_if_unusable(url: str) -> None:
-    """Ends the process with status 2 when this Redis can be reached and cannot be used."""
+    """Exits with status 2 when this Redis is reachable but unusable."""
     try:
         ask(url)
     except (StoreMisfit, IncompatibleSchema) as error:
@@ -62,7 +61,7 @@ def ask(url: str) -> None:
 
 
 def info(client: Redis) -> Mapping[str, Any]:
-    """What the server says of itself; nothing when this user may not ask."""
+    """Returns the server's INFO; empty when this user may not read it."""
     try:
         found: Mapping[str, Any] = client.info()
     except NoPermissionError:
@@ -71,19 +70,19 @@ def info(client: Redis) -> Mapping[str, Any]:
 
 
 def version_of(said: Mapping[str, Any]) -> str:
-    """The version whose commands it has: Valkey names the Redis that it is compatible with."""
+    """Returns the version of its command set: Valkey names the Redis that it is compatible with."""
     return str(said.get("redis_version", ""))
 
 
 def refuse_old(said: Mapping[str, Any]) -> None:
-    """Raises StoreMisfit for a server that lacks what we need."""
+    """Raises StoreMisfit for a server that is too old."""
     numbers = tuple(map(int, re.findall(r"\d+", version_of(said))[:2]))
     if numbers and numbers < OLDEST:
-        raise StoreMisfit(f"this is Redis {version_of(said)}: version 6.2 or newer, or Valkey, is needed")
+        raise StoreMisfit(f"this is Redis {version_of(said)}: use version 6.2 or newer, or Valkey")
 
 
 def _refuse_one_sided_tls(url: str) -> None:
-    """A server that expects TLS, or does not know it, looks like one that is away: so the other way is tried."""
+    """Raises StoreMisfit for TLS on one side only, which looks like an outage: so the other scheme is tried."""
     scheme, rest = url.split("://", 1)
     if scheme == "unix" or "+sentinel" in scheme:
         return
@@ -94,15 +93,15 @@ def _refuse_one_sided_tls(url: str) -> None:
 
 
 def _may_want_a_certificate(url: str, said: str) -> bool:
-    """A server that misses ours hangs up without a word, after the handshake."""
+    """Returns whether the server may want a client certificate: it then closes the connection after the handshake."""
     hung_up = any(word in said.lower() for word in ("closed", "eof occurred", "reset"))
     return hung_up and url.startswith("rediss") and "ssl_certfile=" not in url
 
 
 def _speaks(host: str, port: int, *, tls: bool) -> bool:
-    """Whether a server answers this way, be it that it wants a password or a certificate.
+    """Returns whether a server answers with this scheme, even if it wants a password or a certificate.
 
-    By hand: the driver takes what TLS itself sends after the handshake for a connection that is not clean.
+    Uses a raw socket: the driver takes data that TLS itself sends after the handshake for a broken connection.
     """
     try:
         with socket.create_connection((host, port), _OTHER_WAY_PATIENCE) as connection:

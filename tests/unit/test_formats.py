@@ -17,10 +17,10 @@ from shared.redis.schema_version import judge
         ("4", "", False),
         ("3", "", True),
         ("2", "", True),
-        ("1", "reads from 2 on: start a version in between first", False),
+        ("1", "reads 2 or newer: start a version in between first", False),
         ("5", "reads up to 4: run the version that wrote it", False),
-        ("soon", "which no version wrote", False),
-        (b"\xff", "which no version wrote", False),
+        ("soon", "the unknown format", False),
+        (b"\xff", "the unknown format", False),
     ],
 )
 def test_a_newer_format_and_one_too_old_are_refused_with_what_to_do(

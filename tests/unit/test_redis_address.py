@@ -31,13 +31,13 @@ def test_what_concerns_the_sentinels_is_kept_apart() -> None:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("http://127.0.0.1:6379", "must begin with redis://"),
+        ("http://127.0.0.1:6379", "must start with redis://"),
         ("redis+sentinel://one,two", r"must look like redis\+sentinel://"),
         ("redis+sentinel:///main", "must look like"),
         ("redis+sentinel://one/main/first", "must look like"),
-        ("redis+sentinel://one:many/main", "names no port"),
+        ("redis+sentinel://one:many/main", "has an invalid port"),
         ("redis+sentinel://one,,two/main", "without a host"),
-        ("redis://one:many/0", "names no port"),
+        ("redis://one:many/0", "has an invalid port"),
     ],
 )
 def test_an_address_that_nobody_can_read_is_refused_with_the_reason(url: str, complaint: str) -> None:

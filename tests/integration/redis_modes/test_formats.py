@@ -40,7 +40,7 @@ def test_a_part_that_meets_a_newer_format_says_so_and_ends(system: System, part:
     process = system.start(*part, **PORTS)
     assert process.wait(60) == 2
     assert (
-        f"of format {schema_version.FORMAT + 1} and this version reads up to {schema_version.FORMAT}" in system.logs()
+        f"format {schema_version.FORMAT + 1} and this version reads up to {schema_version.FORMAT}" in system.logs()
     )
     assert system.redis.keys() == [keys.FORMAT.encode()]
 
@@ -78,4 +78,4 @@ def test_a_damaged_mark_is_refused(system: System) -> None:
     system.redis.set(keys.FORMAT, "soon")
     process = system.start("worker", WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
-    assert "which no version wrote" in system.logs()
+    assert "the unknown format" in system.logs()
