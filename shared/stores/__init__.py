@@ -1,1 +1,1 @@
-"""What is kept in Redis, one module for each kind of thing: each owns how it is read and written."""
+"""Stores: one module for each kind of data in Redis; each owns its reads and writes."""

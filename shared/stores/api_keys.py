@@ -1,16 +1,16 @@
-"""API keys of the gateway: who may call it, and what for.
+"""API keys of the gateway: who may call it, and for what.
 
-A key is `tq_ID_SECRET`; a line for each says whose it is and what it may do:
+A key is `tq_ID_SECRET`; a line for each names its client and what it permits:
 
     ID:CLIENT:SCOPES:HASH[:rate=100/s][:expires=2027-01-31]
 
-**Why in the settings and in a file, not in Redis.** Every part reaches Redis, handlers too, and so does whoever finds a
-hole in one of them. Whoever writes to Redis must not be able to let himself in here, so what decides is where only the
-gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis has what
-may be lost or forged without harm: when a key was last used, and the tokens of its rate.
+**Why in the settings and in a file, not in Redis.** Every component reaches Redis, even handlers, and so an attacker
+with a hole in one of them. Write access to Redis must not grant access here, so permissions are kept where only the
+gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis holds only
+what may be lost or forged without harm: when a key was last used, and the tokens of its rate.
 
-**Why one SHA-256.** The secret has 160 random bits, which nobody guesses however fast he may try; a hash that is slow
-on purpose protects passwords, and would cost each request some 50 ms.
+**Why one SHA-256.** The secret has 160 random bits, which cannot be guessed at any speed; a deliberately slow hash
+protects passwords, and would cost each request some 50 ms.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from shared.errors import SettingsError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How long a change of the file may go unnoticed."""
+"""Seconds until a change of the file is noticed, at most."""
 _KEY = re.compile(r"tq_([a-z0-9]{4,16})_[0-9a-f]{40}")
 _ID = re.compile(r"[a-z0-9]{4,16}")
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
-_NOBODY = bytes(32)
+_NO_HASH = bytes(32)
 
 
 class Scope(StrEnum):
-    """What a key is for."""
+    """What a key permits."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -51,12 +51,12 @@ class Scope(StrEnum):
 
 
 _MAY_TOO = {Scope.OPERATE: {Scope.READ}, Scope.ADMIN: set(Scope)}
-"""Whoever operates has to see what; whoever submits need not see what others have sent."""
+"""Scopes that a scope includes: operators need to read; submitters need not see the tasks of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """So many requests in so many seconds, all of them at once if they like."""
+    """A number of requests in a number of seconds, possibly all at once."""
 
     count: float
     per: float
@@ -82,7 +82,7 @@ class ApiKey:
 
     @property
     def line(self) -> str:
-        """As `read_key` reads it."""
+        """Returns the line that `read_key` parses."""
         parts = [self.id, self.client, "+".join(self.scopes), self.digest.hex()]
         if self.rate:
             parts.append(f"rate={self.rate.text}")
@@ -94,7 +94,7 @@ class ApiKey:
 def new_key(
     client: str, scopes: Iterable[Scope], rate: str | None = None, expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """A new key, and the text that its owner sends, which nobody can find out later. Raises ValueError."""
+    """Returns a new key, and the text that its owner sends, which cannot be recovered later. Raises ValueError."""
     key_id = "".join(secrets.choice("abcdefghijkmnpqrstuvwxyz23456789") for _ in range(8))
     text = f"tq_{key_id}_{secrets.token_hex(20)}"
     key = ApiKey(
@@ -109,15 +109,15 @@ def new_key(
 
 
 def read_key(line: str) -> ApiKey:
-    """The key of a line. Raises ValueError, which says nothing of the hash."""
+    """Returns the key of a line. Raises ValueError, without the hash."""
     key_id, _, rest = line.partition(":")
     client, _, rest = rest.partition(":")
     scopes, _, rest = rest.partition(":")
     digest, *options = rest.split(":")
     if not _ID.fullmatch(key_id) or not _HASH.fullmatch(digest):
-        raise ValueError("is no key: `taskqueue keys create CLIENT SCOPE` makes one")
+        raise ValueError("is not a key: create one with `taskqueue keys create CLIENT SCOPE`")
     if not _CLIENT.fullmatch(client):
-        raise ValueError(f"{client[:40]!r} is no name of a client: letters, digits, . _ and -, at most 64")
+        raise ValueError(f"{client[:40]!r} is not a client name: use letters, digits, . _ and -, at most 64")
     known = _options(options)
     return ApiKey(
         id=key_id,
@@ -130,7 +130,7 @@ def read_key(line: str) -> ApiKey:
 
 
 def read_keys(lines: Iterable[str]) -> dict[str, ApiKey]:
-    """Keys by id. Raises SettingsError with everything that is wrong, a line each."""
+    """Returns keys by id. Raises SettingsError with all mistakes, a line each."""
     found: dict[str, ApiKey] = {}
     mistakes = []
     for number, line in enumerate(lines, start=1):
@@ -140,7 +140,7 @@ def read_keys(lines: Iterable[str]) -> dict[str, ApiKey]:
             mistakes.append(f"key {number}: {error}")
             continue
         if key.id in found:
-            mistakes.append(f"key {number}: {key.id} is there twice")
+            mistakes.append(f"key {number}: {key.id} appears twice: remove one")
         found[key.id] = key
     if mistakes:
         raise SettingsError("\n".join(mistakes))
@@ -148,7 +148,7 @@ def read_keys(lines: Iterable[str]) -> dict[str, ApiKey]:
 
 
 def read_moment(text: str) -> datetime:
-    """A day or a moment; UTC where it says nothing else. Raises ValueError."""
+    """Returns the instant of a date or time; UTC unless stated otherwise. Raises ValueError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -157,7 +157,7 @@ def read_moment(text: str) -> datetime:
 
 
 def key_lines(text: str) -> list[str]:
-    """The lines of a file that are keys."""
+    """Returns the lines of a file that hold keys."""
     return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
@@ -172,7 +172,7 @@ class Keyring:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Raises SettingsError with everything that is wrong."""
+        """Raises SettingsError with all mistakes."""
         self.path = path
         self.clock = clock
         self.now = now
@@ -181,21 +181,21 @@ class Keyring:
         self.keys = _named("API_KEYS_FILE", self._read)
         self.look_at = clock() + LOOK_SECONDS
         if path and not self.keys:
-            raise SettingsError(f"API_KEYS_FILE: {path} holds no key: `taskqueue keys create CLIENT SCOPE` makes one")
+            raise SettingsError(f"API_KEYS_FILE: {path} holds no key: create one, `taskqueue keys create CLIENT SCOPE`")
 
     @property
     def required(self) -> bool:
-        """Whether callers need a key. A file that becomes empty lets nobody in, instead of everybody."""
+        """Returns whether callers need a key. A file that becomes empty denies all access, instead of granting it."""
         return bool(self.path or self.given)
 
     def find(self, text: str) -> ApiKey | None:
-        """The key that this is, if it is one and its time is not over. Takes as long whichever part of it is wrong."""
+        """Returns the key of a text, if valid and not expired. Takes the same time whichever part is wrong."""
         self._look_again()
         key = self._right(text)
         return key if key and not key.expired(self.now()) else None
 
     def is_over(self, text: str) -> bool:
-        """Whether it is a key, and its time is over: for the counts, never for who sent it."""
+        """Returns whether it is a key that has expired: for the metrics, never for the sender."""
         key = self._right(text)
         return key is not None and key.expired(self.now())
 
@@ -203,11 +203,11 @@ class Keyring:
         match = _KEY.fullmatch(text)
         key = self.keys.get(match[1]) if match else None
         digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
-        right = hmac.compare_digest(digest, key.digest if key else _NOBODY)
+        right = hmac.compare_digest(digest, key.digest if key else _NO_HASH)
         return key if right else None
 
     def all(self) -> list[ApiKey]:
-        """By client, then by id."""
+        """Returns all keys by client, then by id."""
         self._look_again()
         return sorted(self.keys.values(), key=lambda key: (key.client, key.id))
 
@@ -222,10 +222,10 @@ class Keyring:
         try:
             self.keys = self._read()
         except SettingsError as error:
-            # Half a file, or none, while it is being replaced: whom it let in before is a better guess than nobody.
-            log.error("the file of API keys cannot be read: the keys of before hold on", extra={"reason": str(error)})
+            # The file may be incomplete or missing while it is being replaced: the previous keys stay valid.
+            log.error("API keys file cannot be read, previous keys stay valid", extra={"reason": str(error)})
         else:
-            log.info("API keys read again", extra={"keys": len(self.keys)})
+            log.info("API keys reloaded", extra={"keys": len(self.keys)})
 
     def _read(self) -> dict[str, ApiKey]:
         if not self.path:
@@ -233,16 +233,16 @@ class Keyring:
         try:
             text = Path(self.path).read_text()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise SettingsError(f"{self.path} cannot be read: {reason}") from None
         found = read_keys(key_lines(text))
         if twice := found.keys() & self.given.keys():
-            raise SettingsError(f"{', '.join(sorted(twice))} is in API_KEYS, too")
+            raise SettingsError(f"{', '.join(sorted(twice))} is also in API_KEYS: remove it from one of them")
         return {**self.given, **found}
 
 
 def _state(path: str) -> tuple[int, ...]:
-    """Changes when the file does, also when it is replaced behind a link, as Kubernetes does."""
+    """Returns a value that changes with the file, also when it is replaced behind a link, as in Kubernetes."""
     try:
         found = os.stat(path)
     except OSError:
@@ -262,28 +262,28 @@ def _scope(name: str) -> Scope:
         return Scope(name)
     except ValueError:
         known = ", ".join(Scope)
-        raise ValueError(f"{name[:40]!r} is no scope: there are {known}, several of them joined by +") from None
+        raise ValueError(f"{name[:40]!r} is not a scope: use {known}, several joined by +") from None
 
 
 def _options(parts: Iterable[str]) -> Mapping[str, str]:
     options = dict(part.partition("=")[::2] for part in parts)
     for name in options:
         if name not in ("rate", "expires"):
-            raise ValueError(f"{name[:40]!r} is not known here: known are rate=100/s and expires=2027-01-31")
+            raise ValueError(f"{name[:40]!r} is unknown: use rate=100/s or expires=2027-01-31")
     return options
 
 
 def _rate(text: str) -> Rate:
-    # Only here, because it brings the client of Redis along, and the command `taskqueue` starts without.
+    # Imported here, because it imports the Redis client, which the command `taskqueue` starts without.
     from shared.stores.limits import read_rate
 
     count, per = read_rate(text)
     if count < 1:
-        raise ValueError(f"rate must let at least one request through at a time, got {text[:40]!r}")
+        raise ValueError(f"rate must allow at least one request at a time, got {text[:40]!r}")
     return Rate(count=count, per=per, text=text)
 
 
 def _encode_moment(moment: datetime) -> str:
-    """Without colons, which part a line."""
+    """Returns the instant without colons, which separate the fields of a line."""
     utc = moment.astimezone(UTC)
     return utc.strftime("%Y-%m-%d" if utc == utc.replace(hour=0, minute=0, second=0) else "%Y%m%dT%H%M%SZ")

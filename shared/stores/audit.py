@@ -1,4 +1,4 @@
-"""Who did what, to what, and why: one bounded record for all parts that let people act."""
+"""The audit record: who did what, to what, and why; bounded and shared by all components through which users act."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One thing that somebody did."""
+    """One action of a user."""
 
     id: str
     at: datetime
@@ -38,23 +38,23 @@ class AuditEntry:
 
 
 class Audit:
-    """The record, newest first. It keeps the last ten thousand entries."""
+    """The audit record, newest first. It keeps the last ten thousand entries."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
 
     def record(self, who: str, what: str, about: str, detail: str = "") -> None:
-        """Adds an entry; long texts are cut. Where that fails the log has it instead: what was done stays done."""
+        """Adds an entry; long texts are cut. If that fails it is logged instead: the action is not undone."""
         entry = (who[:LONGEST], what, about[:LONGEST], detail[:LONGEST])
         try:
             with translated():
                 Scripts(self.redis).audit(KEPT, *entry)
         except (StoreUnavailable, ResponseError) as error:
             lacking = dict(zip(("who", "what", "about", "detail"), entry, strict=True))
-            log.warning("the audit record lacks this", extra={**lacking, "why": str(error)})
+            log.warning("audit entry not stored", extra={**lacking, "why": str(error)})
 
     def page(self, limit: int, before: str | None = None) -> tuple[list[AuditEntry], str | None]:
-        """Some entries, and where the next page begins (None at the end)."""
+        """Returns some entries, and the cursor of the next page (None at the end)."""
         with translated():
             rows = self.redis.xrevrange(keys.AUDIT, max=f"({before}" if before else "+", count=limit + 1) or []
         entries = [_read(text(entry_id), fields or {}) for entry_id, fields in rows[:limit]]

@@ -1,7 +1,7 @@
-"""Batches: tasks that were sent together, and what is done with all of them at once.
+"""Batches: tasks that were submitted together, and actions on all of them at once.
 
-What a batch counts is written by every script that moves one of its tasks, in the same step (`_relations.lua`); to read
-it costs the same for ten tasks or a million. Cancelling and retrying go on in small steps after they have begun.
+Each script that moves a task of a batch updates the batch's counts in the same step (`_relations.lua`); reading them
+costs the same for ten tasks or a million. Cancelling and retrying continue in small steps after they have begun.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
-"""Tasks that one page may look at while it filters."""
+"""Tasks that one page may examine while it filters."""
 CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTerms:
-    """What holds for a batch as a whole; `then` is the task that follows when all have ended."""
+    """The terms of a whole batch; `then` is the task that follows when all have ended."""
 
     name: str = ""
     max_running: int | None = None
@@ -41,10 +41,11 @@ class BatchTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch at a glance.
+    """A summary of a batch.
 
-    `counts` says where its tasks are, or were when their records were `removed`; `closed`, that all of it was sent;
-    `stopped`, why none of its tasks starts any more; `work`, what goes on with all of them: cancel, stop or retry.
+    `counts` is the number of its tasks by state, with the last state of those whose records were `removed`; `closed`
+    whether all of it was sent; `stopped` why none of its tasks starts any more; `work` the action in progress on all of
+    them: cancel, stop or retry.
     """
 
     id: str
@@ -62,20 +63,20 @@ class Batch:
 
     @property
     def status(self) -> Literal["receiving", "running", "ended"]:
-        """Receiving, running or ended."""
+        """Returns receiving, running or ended."""
         if not self.closed:
             return "receiving"
         return "ended" if self.ended >= self.total else "running"
 
     @property
     def progress(self) -> float:
-        """Which share of the tasks that came so far has ended."""
+        """Returns the share of the tasks submitted so far that has ended."""
         return self.ended / self.total if self.total else float(self.closed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """One task in its place; without a summary when its record is gone."""
+    """One task in its place; without a summary when its record is removed."""
 
     index: int
     task_id: str
@@ -83,30 +84,30 @@ class BatchItem:
 
 
 class Batches:
-    """The batches on one Redis."""
+    """The batches in one Redis."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
 
     def open(self, batch_id: str, terms: BatchTerms) -> bool:
-        """Begins a batch, or goes on with it; whether it is new."""
+        """Opens a new or an existing batch; returns whether it is new."""
         with translated():
             return self.scripts.batch_open(
                 batch_id, terms.name, _number(terms.max_running), _number(terms.stop_on_error), terms.then or ""
             )
 
     def discard(self, batch_id: str) -> None:
-        """Forgets a batch that was begun and got no task."""
+        """Removes a batch without tasks."""
         with translated():
             self.scripts.batch_discard(batch_id)
 
     def close(self, batch_id: str) -> None:
-        """All of it was sent."""
+        """Closes a batch: all of it was sent."""
         with translated():
             self.scripts.batch_close(batch_id)
 
     def get(self, batch_id: str) -> Batch:
-        """One batch. Raises BatchNotFound."""
+        """Returns one batch. Raises BatchNotFound."""
         with quarantining(self.scripts, {keys.batch(batch_id): "hash"}):
             fields = self.scripts.redis.hgetall(keys.batch(batch_id))
         if not fields:
@@ -114,7 +115,7 @@ class Batches:
         return _read(batch_id, {text(name): text(value) for name, value in fields.items()})
 
     def some(self, ids: Sequence[str]) -> list[Batch]:
-        """Those of these batches that there are, in one round trip."""
+        """Returns those of these batches that exist, in one round trip."""
         if not ids:
             return []
         with quarantining(self.scripts, _hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
@@ -128,7 +129,7 @@ class Batches:
         ]
 
     def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None]:
-        """Some batches, the newest first. Raises ValueError for a cursor that no page gave out."""
+        """Returns some batches, newest first. Raises ValueError for an invalid cursor."""
         with translated():
             rows = self.scripts.batch_page(*read_cursor(cursor), limit)
         batches = self.some([text(name) for name, _ in rows[:limit]])
@@ -140,9 +141,9 @@ class Batches:
     def items(
         self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None
     ) -> tuple[list[BatchItem], int | None]:
-        """Some of its tasks in their order, and behind which the next page begins.
+        """Returns some of its tasks in their order, and the cursor of the next page.
 
-        A page looks at a thousand tasks at most: when few are in the wanted state it may be short and not the last.
+        A page examines a thousand tasks at most: when few are in the wanted state it may be short and not the last.
         """
         found: list[BatchItem] = []
         looked = 0
@@ -160,14 +161,14 @@ class Batches:
         return found, after
 
     def cancel(self, batch_id: str, reason: str) -> None:
-        """None of its tasks starts from here on; those that wait are cancelled, those that run are asked to stop.
+        """Cancels its waiting tasks and asks the running ones to stop; from here on none of them starts.
 
-        Raises BatchNotFound, and BatchBusy while an earlier cancel or retry is not through.
+        Raises BatchNotFound, and BatchBusy while an earlier cancel or retry is in progress.
         """
         self._begin(batch_id, "cancel", reason)
 
     def retry_failed(self, batch_id: str) -> None:
-        """Sends all its dead letters back. Raises as `cancel` does."""
+        """Requeues all its dead letters. Raises the same errors as `cancel`."""
         self._begin(batch_id, "retry", "")
 
     def _begin(self, batch_id: str, work: str, reason: str) -> None:
@@ -207,7 +208,7 @@ def _number(value: int | None) -> str:
 
 def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
     def number(name: str) -> int | None:
-        return whole_or_none(fields.get(name))  # None also for what was damaged
+        return whole_or_none(fields.get(name))  # None also for a corrupt value
 
     def moment(name: str) -> datetime | None:
         try:

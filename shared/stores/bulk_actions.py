@@ -1,8 +1,8 @@
-"""Retrying or deleting many dead letters at a chosen rate, in the background, so that it survives whoever began it.
+"""Retries or deletes many dead letters at a chosen rate, in the background.
 
-An action lives in Redis. Any process may carry it out; `bulk_take.lua` lets one at a time do so, and another takes
-over when that one falls silent. What an action sent back is followed until it has ended (`bulk_follow.lua`): about a
-hundred bytes for each task that has not.
+An action is stored in Redis, so that it survives the process that began it. Any process may carry it out;
+`bulk_take.lua` permits one at a time, and another takes over when that one falls silent. Requeued tasks are followed
+until they have ended (`bulk_follow.lua`): about a hundred bytes for each that has not.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 KEPT = 100
 SILENCE = timedelta(seconds=5)
-"""After this long without a step another process takes over."""
+"""How long without a step until another process takes over."""
 
 
 class Verb(StrEnum):
-    """What is done to each."""
+    """What is done to each dead letter."""
 
     RETRY = "retry"
     DELETE = "delete"
@@ -41,10 +41,10 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """An action as it stands: running, paused, aborted or finished.
+    """The state of an action: running, paused, aborted or finished.
 
-    `passed` ones were no dead letters any more, but for the `stopped` among them: they stay, because their batches were
-    stopped.
+    `passed` counts selected tasks that were no longer dead letters, and the `stopped` among them: those remain dead
+    letters, because their batches were stopped.
     """
 
     id: str
@@ -61,11 +61,11 @@ class BulkAction:
     begun_at: datetime
     ended_at: datetime | None
     followed: bool = False
-    """Whether what it sent back is followed: of a retry."""
+    """Whether requeued tasks are followed: for a retry."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """How many of those sent back have ended how: completed, failed_same, failed_other, cancelled, expired, removed."""
+    """Requeued tasks by how they ended: completed, failed_same, failed_other, cancelled, expired, removed."""
     waiting_for: Mapping[str, int] = field(default_factory=dict)
-    """What the others waited for when they were last looked at, as `bulk_follow.lua` says it."""
+    """What the others waited for when last checked, in the words of `bulk_follow.lua`."""
 
     @property
     def open(self) -> bool:
@@ -73,7 +73,7 @@ class BulkAction:
 
     @property
     def waiting(self) -> int:
-        """How many of those sent back have not ended."""
+        """Returns how many requeued tasks have not ended."""
         return max(0, self.done - sum(self.outcomes.values())) if self.followed else 0
 
     @property
@@ -82,7 +82,7 @@ class BulkAction:
 
     @property
     def status(self) -> str:
-        """Its state, with regard to what became of those sent back."""
+        """Returns its state, including the outcome of the requeued tasks."""
         if self.state != "finished":
             return self.state
         return "following" if self.waiting else "failed again" if self.failed_again else "finished"
@@ -90,19 +90,19 @@ class BulkAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters: hand-picked ones, those of a cause, or (neither given) all."""
+    """Which dead letters: selected ones, those of a group, or (neither given) all."""
 
     ids: tuple[str, ...] = ()
     cause: str = ""
 
     @property
     def source(self) -> str:
-        """The index that holds them, when they are not hand-picked."""
+        """Returns the index that holds them, when they are not selected one by one."""
         return keys.failure_group(self.cause) if self.cause else keys.ended(TaskState.FAILED)
 
 
 class BulkActions:
-    """The actions, and one step of carrying them out."""
+    """The actions, and the steps that carry them out."""
 
     def __init__(self, scripts: Scripts, dead_letters: DeadLetters) -> None:
         self.scripts = scripts
@@ -110,14 +110,14 @@ class BulkActions:
         self.dead_letters = dead_letters
 
     def count(self, selection: Selection) -> int:
-        """How many there are now."""
+        """Returns how many there are now."""
         if selection.ids:
             return len(selection.ids)
         with translated():
             return int(self.redis.zcard(selection.source))
 
     def begin(self, verb: Verb, selection: Selection, *, what: str, by: str, rate: int) -> str:
-        """Begins an action on what is selected at this moment; its id."""
+        """Begins an action on the current selection; returns its id."""
         action_id = secrets.token_hex(8)
         total = self.count(selection)
         with translated():
@@ -147,7 +147,7 @@ class BulkActions:
         return action_id
 
     def all(self) -> tuple[list[BulkAction], list[str]]:
-        """The latest actions, newest first, and the ids of those whose record nobody can read."""
+        """Returns the latest actions, newest first, and the ids of corrupt ones."""
         with translated():
             ids = list(dict.fromkeys(map(text, self.redis.zrevrange(keys.BULKS, 0, KEPT - 1))))
         wanted = {keys.bulk(each): "hash" for each in ids}
@@ -159,24 +159,24 @@ class BulkActions:
         return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
 
     def unfinished(self) -> list[BulkAction]:
-        """Those that have something left to do."""
+        """Returns the actions with work left."""
         with translated():
             ids = [text(each) for each in self.redis.smembers(keys.OPEN_BULKS)]
         return [found for each in ids if (found := self.get(each))]
 
     def get(self, action_id: str) -> BulkAction | None:
-        """One action, or None when it is forgotten."""
+        """Returns one action, or None when it is removed."""
         with quarantining(self.scripts, {keys.bulk(action_id): "hash"}):
             record = self.redis.hgetall(keys.bulk(action_id))
         return _read(action_id, record) if record else None
 
     def change(self, action_id: str, state: str) -> bool:
-        """Pauses, goes on with, or aborts an action; whether it was still open."""
+        """Pauses, resumes or aborts an action; returns whether it was still open."""
         with translated():
             return self.scripts.bulk_change(action_id, state)
 
     def step(self, action: BulkAction, who: str, most: int) -> int:
-        """Does the next few of an action, if this process may; how many."""
+        """Processes the next tasks of an action, if this process may; returns how many."""
         with translated():
             what, ids, score = self.scripts.bulk_take(action.id, who, to_us(SILENCE), most)
             if what == "stop":
@@ -190,23 +190,23 @@ class BulkActions:
         return len(ids)
 
     def followed(self) -> list[str]:
-        """Returns the ids of those that sent something back which has not ended yet."""
+        """Returns the ids of the actions with requeued tasks that have not ended."""
         with translated():
             return [text(each) for each in self.redis.smembers(keys.FOLLOWED_BULKS)]
 
     def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
-        """Looks at about so many of those sent back: where to go on, how many have ended, what how many wait for."""
+        """Checks about `most` requeued tasks; returns the next cursor, how many ended, how many wait for what."""
         with quarantining(self.scripts, {keys.bulk_followed(action_id): "hash"}):
             return self.scripts.bulk_follow(action_id, cursor, most)
 
     def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
-        """Notes what those that have not ended wait for."""
+        """Records what the requeued tasks wait for."""
         with translated():
             if self.redis.exists(keys.bulk(action_id)):
                 self.redis.hset(keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
 
     def _act(self, action: BulkAction, ids: Sequence[str]) -> tuple[int, int]:
-        """How many were done, and how many were not because their batches were stopped."""
+        """Returns how many were done, and how many were not because their batches were stopped."""
         if action.verb is Verb.DELETE:
             return sum(was_done for _, was_done in self.dead_letters.purge_many(ids)), 0
         noted = self._begin_following(action.id, ids)
@@ -218,7 +218,7 @@ class BulkActions:
         return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
 
     def _begin_following(self, action_id: str, ids: Sequence[str]) -> set[str]:
-        """Notes these before they are sent back, each with its cause; returns those that were not noted before."""
+        """Records these before they are requeued, each with its fingerprint; returns those that are new."""
         with translated():
             seconds, us = self.redis.time()
             causes = self.redis.hmget(keys.FAILURE_GROUP_OF, ids)
@@ -249,7 +249,7 @@ class BulkActions:
 
 
 def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction | None:
-    """An action; None when its record was damaged: nobody carries out what nobody can read."""
+    """Returns an action; None when its record is corrupt, so that it is not carried out."""
     try:
         return _action(action_id, {text(name): text(value) for name, value in record.items()})
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""The dead-letter queue: tasks that failed for good, until a person sends them back or removes them."""
+"""The dead-letter queue: tasks that failed for good, until they are retried or deleted."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ class DeadLetters:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Page:
-        """One page, the latest failure first. Raises ValueError for a cursor that no page gave out."""
+        """Returns one page, the latest failure first. Raises ValueError for an invalid cursor."""
         wanted = Filter(state=TaskState.FAILED, type=task_type, since=since, until=until)
         return self.records.page(wanted, limit=limit, cursor=cursor)
 
     def requeue(self, task_id: str) -> None:
-        """Sends one back to its queue with all its retries; its attempts stay on record.
+        """Requeues one with all its retries; its attempts stay on record.
 
-        Raises TaskNotFound, IllegalTransition when it is not a dead letter (any more), and BatchStopped.
+        Raises TaskNotFound, IllegalTransition when it is not, or no longer, a dead letter, and BatchStopped.
         """
         [found] = self.requeue_many([task_id])
         demand_going_on(found)
         _check(task_id, found.state, found.done, "retried")
 
     def purge(self, task_id: str) -> None:
-        """Removes one for good. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
+        """Deletes one for good. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
         state, done = self.purge_many([task_id])[0]
         _check(task_id, state, done, "removed")
 
     def requeue_many(self, ids: Sequence[str]) -> list[SentBack]:
-        """Sends many back; what became of each."""
+        """Requeues many; returns the outcome of each."""
         answer: list[SentBack] = []
         with translated():
             for at in range(0, len(ids), CHUNK):
@@ -71,7 +71,7 @@ class DeadLetters:
         return answer
 
     def replaying(self, ids: Sequence[str]) -> AbstractContextManager[str]:
-        """A span around sending these back; gives what has to travel with them, "" when it is not traced."""
+        """Wraps requeueing in a span; yields the `traceparent` to pass on, "" when it is not traced."""
         if self.tracing is None or not self.tracing.on:
             return nullcontext("")
         return self.tracing.replaying(lambda: self._subjects(ids))
@@ -84,18 +84,18 @@ class DeadLetters:
         return [_subject(each, row) for each, row in zip(ids, rows, strict=True) if isinstance(row, list)]
 
     def purge_many(self, ids: Sequence[str]) -> list[tuple[str, bool]]:
-        """Removes many: the state each was found in and whether it was done."""
+        """Deletes many; returns the state found and whether it was deleted, for each."""
         failed = TaskState.FAILED
         with translated():
             return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.purge(failed, ids[at : at + CHUNK])]
 
 
 def demand_going_on(found: SentBack) -> None:
-    """Raises BatchStopped for a dead letter that stays one because of its batch."""
+    """Raises BatchStopped for a dead letter whose batch is stopped."""
     if found.stopped:
         raise BatchStopped(
             f"batch {found.stopped} of this task was stopped, so it would not start: retry the batch "
-            f"(POST /batches/{found.stopped}/retry), which sends back all its dead letters and goes on",
+            f"(POST /batches/{found.stopped}/retry), which resumes it and requeues all its dead letters",
             state=found.state,
         )
 

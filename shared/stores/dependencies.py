@@ -1,4 +1,4 @@
-"""The tasks around a task: those that it depends on and those that depend on it, a few steps far. Only reads."""
+"""Reads the relatives of a task: those that it depends on and those that depend on it, a few steps far."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from redis import Redis
 
 STEPS = 3
-"""How far it looks in each direction."""
+"""How many steps are followed in each direction."""
 MOST = 40
-"""Tasks that it shows at most, so that neither Redis nor a reader gets too much."""
+"""Tasks that are shown at most: a bound for Redis and for the reader."""
 MOST_CHILDREN = 50
 """Children that a record names; `_relations.lua` has the same number."""
 _FIELDS = ("description", "state", "parents", *(f"child:{number}" for number in range(1, MOST_CHILDREN + 1)))
@@ -27,7 +27,7 @@ _FIELDS = ("description", "state", "parents", *(f"child:{number}" for number in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relative:
-    """A task as its relatives see it; without a state when its record is gone or cannot be read."""
+    """A task in the graph; without a state when its record is removed or corrupt."""
 
     id: str
     type: str
@@ -36,7 +36,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependence:
-    """One task waits for another."""
+    """A dependency of one task on another."""
 
     parent: str
     child: str
@@ -45,7 +45,7 @@ class Dependence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """The tasks around one, itself among them; `cut` when there are more than these."""
+    """The relatives of a task, itself included; `cut` when there are more than these."""
 
     relatives: Mapping[str, Relative]
     dependences: Sequence[Dependence]
@@ -53,7 +53,7 @@ class Relations:
 
 
 def read_relations(redis: Redis, task_id: str) -> Relations:
-    """The tasks around one, the nearest first."""
+    """Returns the relatives of a task, the nearest first."""
     found: dict[str, Relative] = {}
     dependences: dict[tuple[str, str], Dependence] = {}
     ahead, cut = [task_id], False
@@ -93,4 +93,4 @@ def _parents(task_id: str, row: Sequence[Any]) -> list[Dependence]:
     try:
         return [Dependence(parent=str(parent), child=task_id, on=On(on)) for parent, on in json.loads(row[2] or b"[]")]
     except UNREADABLE:
-        return []  # a damaged record; its own page says so
+        return []  # a corrupt record; its own page shows that

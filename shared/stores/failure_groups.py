@@ -1,4 +1,4 @@
-"""The dead letters by what they died of. Nothing here changes anything; the scripts keep the index."""
+"""Reads the dead letters by failure group. The scripts keep the index."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Dead letters of one cause; `message` is that of the latest, `pattern` what all their messages share.
+    """Dead letters with one fingerprint; `message` is the latest one, `pattern` what all their messages share.
 
-    `first_at` is when the cause was first seen, also if that dead letter has been retried since.
+    `first_at` is when the group was first seen, even if that dead letter has been retried since.
     """
 
     key: str
@@ -34,19 +34,19 @@ class FailureGroup:
 
 
 class FailureGroups:
-    """The causes of the dead letters, the commonest first. What it costs depends on how many are asked for."""
+    """The failure groups, the most frequent first. The cost depends on how many are requested."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
 
     def page(self, offset: int, limit: int) -> tuple[list[FailureGroup], int]:
-        """Some causes, and how many there are."""
+        """Returns some groups, and how many there are."""
         with translated():
             total, rows = self.scripts.failure_groups("", offset, limit)
         return [_group(*row) for row in rows], total
 
     def get(self, key: str) -> FailureGroup | None:
-        """One cause, or None when none of its dead letters is left."""
+        """Returns one group, or None when none of its dead letters is left."""
         with translated():
             _, rows = self.scripts.failure_groups(key, 0, 1)
         return next((_group(*row) for row in rows), None)

@@ -1,8 +1,8 @@
-"""A request that is sent again with the key of the first (Idempotency-Key) does nothing a second time.
+"""Idempotency: a request repeated with the same Idempotency-Key has no second effect.
 
-One task is stored in the same step as its key, so there is no moment between the two. A request of many tasks takes
-several steps: whoever begins takes the key for a while; who dies in the middle leaves it, and whoever sends the request
-again goes on. The ids of its tasks are made from a seed that is kept with the key, so each is stored once.
+One task is stored in the same step as its key, without a gap between the two. A request of many tasks takes several
+steps: it takes the key for a while; if it dies in the middle, a repetition of the request resumes it. The ids of its
+tasks are made from a seed that is stored with the key, so each is stored once.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from shared.redis.scripts import Argument, Scripts
 
 SILENCE = timedelta(seconds=10)
-"""For which a request of several steps may be silent before another one with its key goes on where it stopped."""
+"""How long a request of several steps may be silent before a repetition resumes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as its key tells it: the key (with the client it is of, where known) and a fingerprint of the rest."""
+    """A request: its key (with its client, where known) and a fingerprint of the rest."""
 
     digest: str
     fingerprint: str
 
     @classmethod
     def of(cls, client: str, key: str, address: str, body: bytes) -> Request:
-        """`body` is in a form in which equal requests are equal."""
+        """Returns the request; `body` must be in a canonical form."""
         mark = hashlib.sha256(f"{client}\n{key}".encode()).hexdigest()
         return cls(mark, hashlib.sha256(address.encode() + b"\n" + body).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A request of several steps that is ours to carry out; `fresh` when nobody has begun it before."""
+    """A request of several steps that this process carries out; `fresh` when it was not begun before."""
 
     request: Request
     who: str
@@ -57,7 +57,7 @@ class Begun:
     fresh: bool = True
 
     def task_id(self, number: int | str) -> str:
-        """The id of its task at this place, the same whoever carries the request out."""
+        """Returns the id of its task at this place, the same in every process."""
         return task_id(self.seed, number)
 
 
@@ -70,7 +70,7 @@ class Idempotency:
         self.limit = limit
 
     def submit(self, request: Request, task: NewTask) -> tuple[Submitted, bool]:
-        """Stores a task, or tells what the first request with this key was told; whether it is that.
+        """Stores a task, or returns the outcome of the first request with this key; and whether it was repeated.
 
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
@@ -80,18 +80,18 @@ class Idempotency:
         return read_submitted(task_id, said), what == "again"
 
     def _store(self, request: Request, task: Sequence[Argument]) -> tuple[str, str, bytes | list[bytes]]:
-        """What `submit_once.lua` says; a task that nothing ties to others takes the short way."""
+        """Returns the answer of `submit_once.lua`; uses the shorter script for a task without relations."""
         about = (request.digest, request.fingerprint, self.keep, self.limit)
         short = self.scripts.submit_one_once(*about, task[:-1]) if is_plain(task) else None
         return short or self.scripts.submit_once(*about, task)
 
     def first_task(self, request: Request) -> Submitted | None:
-        """What the first request with this key was told of its task, if it was this one."""
+        """Returns the outcome of the first request with this key, if it was this one."""
         task_id, said = self._kept(request, "task", "answer")
         return read_submitted(text(task_id), _as_stored(json.loads(said))) if task_id and said else None
 
     def first_answer(self, request: Request) -> bytes | None:
-        """The answer to a request of several steps, if it was this one and has ended."""
+        """Returns the answer to a request of several steps, if it was this one and has ended."""
         seed, answer = self._kept(request, "seed", "answer")
         return zlib.decompress(raw(answer)) if seed and answer else None
 
@@ -101,38 +101,38 @@ class Idempotency:
         return kept if mark and text(mark) == request.fingerprint else [None] * len(fields)
 
     def begin(self, request: Request) -> Begun | bytes:
-        """A request of several steps: ours to carry out from here, or the answer that it had the first time.
+        """Takes a request of several steps, to be carried out from here; or returns its first answer.
 
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
         return self._begin(request, secrets.token_hex(16), new_seed())
 
     def hold(self, request: Request) -> Begun:
-        """Keeps the key for a request whose answer is too long to keep: it is carried out whenever it is sent again.
+        """Takes the key for a request whose answer is too long to store: each repetition is carried out again.
 
         Raises KeyBelongsToAnother.
         """
-        return self._begin(request, secrets.token_hex(16), seed_of(request), silence=timedelta(0))  # type: ignore[return-value]  # it never has an answer
+        return self._begin(request, secrets.token_hex(16), seed_of(request), silence=timedelta(0))  # type: ignore[return-value]  # no answer is stored
 
     def go_on(self, begun: Begun) -> None:
-        """Says that somebody is at it still; to be called more often than every few seconds.
+        """Keeps the request alive; must be called every few seconds.
 
-        Raises RequestInProgress when another one has taken it over after a silence.
+        Raises RequestInProgress when another process has taken it over after a silence.
         """
         self._begin(begun.request, begun.who, begun.seed)
 
     def end(self, begun: Begun, answer: bytes) -> None:
-        """Keeps the answer."""
+        """Stores the answer."""
         with translated():
             self.scripts.request_end(begun.request.digest, begun.who, zlib.compress(answer))
 
     def pause(self, begun: Begun) -> None:
-        """Whoever sends the request again goes on with it at once: some of it may be taken then."""
+        """Lets a repetition of the request resume it at once, when some of it could not be taken."""
         with suppress(RequestInProgress):
             self._begin(begun.request, begun.who, begun.seed, silence=timedelta(0))
 
     def forget(self, begun: Begun) -> None:
-        """The request was refused as a whole: its key is free again, unless some of it was stored before."""
+        """Frees the key of a request that was refused as a whole, unless some of it was stored before."""
         if not begun.fresh:
             self.pause(begun)
             return
@@ -147,14 +147,14 @@ class Idempotency:
 
 
 def task_id(seed: str, number: int | str) -> str:
-    """The id of the task at this place (or of this name) of a request with this seed."""
+    """Returns the id of the task at this place (or of this name) of a request with this seed."""
     head, _, rest = seed.partition("-")
     digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()
     return head + in_base32(int.from_bytes(digest[:10]), 80)
 
 
 def _as_stored(said: Any) -> bytes | list[bytes]:
-    """What `submit.lua` said, out of JSON."""
+    """Returns the answer of `submit.lua` from its JSON."""
     return said.encode() if isinstance(said, str) else [each.encode() for each in said]
 
 
@@ -166,12 +166,12 @@ def _check(what: str, about: bytes) -> None:
 
 
 def seed_of(request: Request) -> str:
-    """The seed that a request always has, whoever carries it out: for one whose answer is too long to keep."""
+    """Returns a seed derived from the request: for one whose answer is too long to store."""
     return f"0{in_base32(int(request.digest[:14], 16), 60)[-9:]}-{request.digest}"
 
 
 def new_seed() -> str:
-    """The first ten characters of the ids, which tell when, and what the rest is made from."""
+    """Returns the first ten characters of the ids, which hold the time, and the seed of the rest."""
     number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
     return f"{head}-{secrets.token_hex(16)}"

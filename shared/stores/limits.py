@@ -1,7 +1,7 @@
 """Limits: how many tasks of a type, or with a key, may run at once, and how many may start in a time.
 
-Claiming holds to them exactly, over all workers; `_limits.lua` says how. Handlers and settings declare limits; one
-that is set by hand (REST, dashboard) stands above both until it is removed.
+Claims enforce them exactly, over all workers; see `_limits.lua`. Handlers and settings declare limits; a limit set at
+run time (REST, dashboard) overrides both until it is removed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NUMBERS = ("concurrency", "count", "per", "burst")
 _KINDS: Mapping[str, type] = {"source": str, "by": str, **dict.fromkeys((*_NUMBERS, "at"), float)}
 _FIELDS = ("concurrency", "rate", "burst")
 BURST_SECONDS = 0.25
-"""Without a burst of its own a rate lets so many start at once after a pause as come in this time, and at least one."""
+"""Seconds of a rate that may start at once after a pause where no burst is set; at least one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """At most `concurrency` at once; at most `count` in `per` seconds, `burst` of them at once after a pause.
 
-    With neither it is no limit, which lifts one that is declared.
+    With neither it is no limit, which overrides a declared one.
     """
 
     concurrency: int | None = None
@@ -45,7 +45,7 @@ class Limit:
 
     @property
     def rate(self) -> str | None:
-        """The rate as it is written: 10/s, 100/m, 1/10s."""
+        """Returns the rate as text: 10/s, 100/m, 1/10s."""
         if self.count is None or self.per is None:
             return None
         for unit in ("d", "h", "m", "s"):
@@ -61,9 +61,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitState:
-    """A limit in force: who set it, how many run under it and wait for it, and when the next may start.
+    """An effective limit: who set it, how many run under it and wait for it, and when the next may start.
 
-    `tokens` are what may start at once by the rate. `next_at` is None when nobody waits, or waits for another to end.
+    `tokens` is how many may start at once by the rate. `next_at` is None without waiting tasks, or when they wait for a
+    running one to end.
     """
 
     name: str
@@ -78,10 +79,10 @@ class LimitState:
 
 
 def read_limit(given: Mapping[str, Any]) -> Limit:
-    """A limit as people write it: concurrency, rate such as "10/s" and burst. Raises ValueError."""
+    """Returns a limit from its fields: concurrency, rate such as "10/s" and burst. Raises ValueError."""
     unknown = set(given) - set(_FIELDS)
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))} is not known here: known are {', '.join(_FIELDS)}")
+        raise ValueError(f"{', '.join(sorted(unknown))} is unknown: use {', '.join(_FIELDS)}")
     concurrency, burst = given.get("concurrency"), given.get("burst")
     if concurrency is not None and (isinstance(concurrency, bool) or not isinstance(concurrency, int)):
         raise ValueError(f"concurrency must be a whole number, got {concurrency!r}")
@@ -90,7 +91,7 @@ def read_limit(given: Mapping[str, Any]) -> Limit:
     limit = Limit(concurrency=concurrency)
     if given.get("rate") is None:
         if burst is not None:
-            raise ValueError("burst has a meaning only with a rate")
+            raise ValueError("burst needs a rate: set rate, or remove burst")
         return limit
     count, per = read_rate(given["rate"])
     return replace(limit, count=count, per=per, burst=_burst(burst, count / per))
@@ -105,7 +106,7 @@ def _burst(given: Any, per_second: float) -> float:
 
 
 def read_rate(value: object) -> tuple[float, float]:
-    """How many in how many seconds, from "10/s", "100/m", "1/10s". Raises ValueError."""
+    """Returns how many in how many seconds, from "10/s", "100/m", "1/10s". Raises ValueError."""
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     count, per = (float(match[1]), float(match[2] or 1) * _UNITS[match[3]]) if match else (0.0, 0.0)
     if not (0 < count <= 1_000_000 and 0.001 <= per <= 366 * 86400):
@@ -114,41 +115,41 @@ def read_rate(value: object) -> tuple[float, float]:
 
 
 def check_name(name: str) -> str:
-    """Raises ValueError unless it is that of a limit."""
+    """Returns the name. Raises ValueError unless it is that of a limit."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} names no limit: it must be type:NAME or key:NAME")
+        raise ValueError(f"{name!r} is not a limit: use type:NAME or key:NAME")
     return name
 
 
 class Limits:
-    """The limits in force."""
+    """The effective limits."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
 
     def all(self, *names: str) -> list[LimitState]:
-        """Limits by name; all of them when none is named."""
+        """Returns limits by name; all of them when no names are given."""
         with translated():
             rows = self.scripts.limit_read(*names)
         return [_state(row) for row in rows]
 
     def get(self, name: str) -> LimitState | None:
-        """The limit of this name."""
+        """Returns the limit of this name, or None."""
         return next(iter(self.all(name)), None)
 
     def put(self, name: str, limit: Limit, by: str = "") -> bool:
-        """Sets a limit by hand, at once and for all workers; whether there was none set by hand before.
+        """Sets a limit at run time, at once and for all workers; returns whether no such limit was set before.
 
-        Those that run already count; if they are too many, none is stopped, and none starts until they are fewer.
+        Running tasks already count; if they are too many, none is stopped, and none starts until they are fewer.
         """
         with translated():
             at = self.scripts.now_us()
             return self.scripts.limit_put(check_name(name), _stored(limit, source="api", at=at, by=by))
 
     def delete(self, name: str) -> bool:
-        """Removes a limit; whether it was there.
+        """Removes a limit; returns whether it existed.
 
-        Under one that was set by hand a declared one holds again; a declared one comes back with the next sign of life
+        After a limit set at run time the declared one takes effect; a declared one is restored by the next heartbeat
         of a worker that declares it.
         """
         with translated():
@@ -157,10 +158,10 @@ class Limits:
     def declare(
         self, handlers: Mapping[str, Limit | None], settings: Mapping[str, Limit], *, first: bool = True
     ) -> dict[str, Limit]:
-        """What handlers (None: no limit) and settings say, the latter first; holds where nothing is set by hand.
+        """Declares the limits of handlers (None: no limit) and settings, the latter first, below those set at run time.
 
-        Who says so for the first time has their way; what is only repeated fills in what is not there. Returns the
-        limits that somebody else has declared otherwise since.
+        The latest first declaration wins; a repeated one only fills in what is missing. Returns the limits that were
+        declared differently since.
         """
         stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
         stored |= {check_name(name): _stored(limit, source="settings") for name, limit in settings.items()}
@@ -171,7 +172,7 @@ class Limits:
         return {name: _limit_of(_readable(said.encode())) for name, said in others.items()}
 
     def share(self, name: str, limit: Limit | None) -> None:
-        """Sets (None: removes) a limit that the product finds by itself, where nobody has set or declared one."""
+        """Sets (None: removes) an automatic limit, unless one is set or declared."""
         with translated():
             self.scripts.limit_share(name, _stored(limit, source="share") if limit else "")
 
@@ -188,7 +189,7 @@ def _limit_of(fields: Mapping[str, Any]) -> Limit:
 
 
 def _readable(stored: bytes) -> dict[str, Any]:
-    """What is stored of a limit, but for what nobody can read: that bounds nothing either (`_limits.lua`)."""
+    """Returns the readable fields of a stored limit; the others bound nothing either (`_limits.lua`)."""
     try:
         fields = json.loads(stored)
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""Locks that several housekeepers agree on, and the lock that agrees to everything.
+"""Locks that several housekeepers share, and the lock that is always free.
 
-A lock saves work; it does not keep data safe. A holder may be frozen for an hour and go on as if nothing had happened,
-so each step that changes data shows its permit, and the script refuses one whose lock has ended (`outlived` in
-`_prelude.lua`). Beside that a holder stops by itself: it trusts its lock for a part of the life it was given,
-counted on its own monotonic clock from before it asked.
+A lock saves work; it does not protect data. A holder may be frozen for an hour and continue as if nothing had happened,
+so each step that changes data carries a fencing token, and the script refuses one whose lock has ended (`outlived` in
+`_prelude.lua`). A holder also stops by itself: it trusts its lock for a part of its life, counted on its own monotonic
+clock from before the request.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRUST = 0.8
-"""Part of a lock's life for which its holder trusts it without having heard from Redis."""
+"""Part of a lock's life for which its holder trusts it without an answer of Redis."""
 
 RENEWALS = 3
 """Renewals in one life of a lock: two may fail before the trust is used up."""
 
 
 ENDING = 2.0
-"""Seconds for which the end of a renewal is waited for: as long as a command to Redis may take."""
+"""Seconds to wait for the end of a renewal: as long as a command to Redis may take."""
 
 HANDLERS = "task."
-"""How the names of locks begin that handlers take; the others are housekeeping's."""
+"""Prefix of the locks of handlers; the others are housekeeping's."""
 
 
 def unanswered() -> tuple[type[Exception], ...]:
-    """Returns what asking for a lock, or renewing one, raises when Redis is away or holds data of another version."""
-    from redis.exceptions import RedisError  # not before it is needed: see `redis_client.py`
+    """Returns the errors of taking or renewing a lock when Redis is away or holds data of another version."""
+    from redis.exceptions import RedisError  # on first use: see `shared/redis/client.py`
 
     return RedisError, OSError, StoreUnavailable
 
 
 class OnError(StrEnum):
-    """What happens when Redis cannot be asked for a lock."""
+    """What happens when Redis does not answer a request for a lock."""
 
     SKIP = "skip"
     RUN = "run"
 
 
 class Taken(StrEnum):
-    """How trying to take a lock ended.
+    """Outcome of a try to take a lock.
 
-    Resting: its last round is too recent; barred: it was taken from this owner; full: there are too many names.
+    Resting: in its cooldown; barred: it was taken from this owner; full: there are too many names.
     """
 
     ACQUIRED = "acquired"
@@ -75,9 +75,9 @@ class Taken(StrEnum):
 class Lock:
     """What is locked, and for how long.
 
-    `at_most` is its life without a renewal: what a dead holder costs. `at_least` is how long it stays taken even when
-    its holder is done sooner, so that three instances do not do every second's work three times a second. `wait` is
-    how long to try; none means that a round is skipped.
+    `at_most` is its life without a renewal: the cost of a dead holder. `at_least` is its cooldown: how long it stays
+    taken even when its holder is done sooner, so that three instances do not do every second's work three times a
+    second. `wait` is how long to try; 0 means that a run is skipped.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """What a step that changes data shows. The empty one is that of work without locks; every script lets it pass."""
+    """The proof of a lock that a step that changes data carries. The empty one is for work without locks."""
 
     lock: str = ""
     token: str = ""
 
 
 class LockEvents(Protocol):
-    """Whoever counts what happens to locks."""
+    """Counts what happens to locks."""
 
     def tried(self, name: str, result: Taken, seconds: float) -> None: ...
     def held(self, name: str, seconds: float) -> None: ...
@@ -105,7 +105,7 @@ class LockEvents(Protocol):
 
 
 class Uncounted:
-    """For those who do not count."""
+    """Counts nothing."""
 
     def tried(self, name: str, result: Taken, seconds: float) -> None: ...
     def held(self, name: str, seconds: float) -> None: ...
@@ -114,14 +114,14 @@ class Uncounted:
 
 
 class HeldLock(Protocol):
-    """A lock that this process took."""
+    """A lock that this process holds."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def term(self) -> int:
-        """The fencing number: larger than that of every holder before."""
+        """Returns the fencing number: larger than that of every holder before."""
         ...
 
     @property
@@ -129,36 +129,36 @@ class HeldLock(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Whether the holder may act. Once False it stays False, unless a renewal came through in time after all."""
+        """Returns whether the holder may act. Once False it stays False, unless a late renewal still succeeds."""
         ...
 
     def check(self) -> None:
-        """Raises LockLost when the holder must stop. Costs nothing: ask between batches."""
+        """Raises LockLost when the holder must stop. Costs nothing: call it between batches."""
         ...
 
     def extend(self) -> bool:
-        """Gives it a new life; False when it is lost. Raises the driver's error when Redis does not answer."""
+        """Renews it; returns False when it is lost. Raises the driver's error when Redis does not answer."""
         ...
 
     def release(self) -> bool:
-        """Gives it back; False when it was not this holder's any more, or when Redis could not be told."""
+        """Releases it; returns False when it was no longer held, or when Redis does not answer."""
         ...
 
 
 class Locks(Protocol):
-    """Where locks are taken."""
+    """A source of locks."""
 
     @property
     def reachable(self) -> bool:
-        """Whether the last question for a lock was answered."""
+        """Returns whether the last request for a lock was answered."""
         ...
 
     def acquire(self, lock: Lock) -> HeldLock | None:
-        """The lock, or None when it is not to be had: losing a race is no error."""
+        """Returns the lock, or None when it is not available: losing a race is not an error."""
         ...
 
     def stop(self) -> None:
-        """Nothing is renewed any more."""
+        """Stops renewing."""
         ...
 
 
@@ -167,7 +167,7 @@ class Locks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FreeLock:
-    """Always held, never lost."""
+    """A lock that is always held and never lost."""
 
     name: str
     term: int = 0
@@ -185,7 +185,7 @@ class FreeLock:
 
 
 class NoLocks:
-    """For a housekeeper that is alone: every lock is free."""
+    """For a single housekeeper: every lock is free."""
 
     reachable = True
 
@@ -201,7 +201,7 @@ class NoLocks:
 
 @dataclass(slots=True, eq=False)
 class RedisLock:
-    """A lock that Redis gave to this process."""
+    """A lock in Redis that this process holds."""
 
     locks: RedisLocks
     lock: Lock
@@ -240,7 +240,7 @@ class RedisLock:
 
 @dataclass(slots=True)
 class RedisLocks:
-    """Locks of one instance. A thread renews those that are held at a third of their life."""
+    """Locks of one instance. A thread renews held locks at a third of their life."""
 
     scripts: Scripts
     owner: str
@@ -260,7 +260,7 @@ class RedisLocks:
             result, held = self._try(lock)
             if held or result is Taken.ERROR or self.monotonic() >= until:
                 break
-            # Spread, so that those who wait do not all come back in the same moment.
+            # Random, so that waiting instances do not all retry in the same moment.
             time.sleep(min(random.uniform(0.02, 0.1), max(0.0, until - self.monotonic())))
         self.events.tried(lock.name, result, self.monotonic() - began)
         if result is Taken.ERROR and lock.on_error is OnError.RUN:
@@ -288,7 +288,7 @@ class RedisLocks:
         try:
             released = self.scripts.lock_release(held.fencing_token)
         except unanswered() as error:
-            log.warning("lock %s could not be given back and ends by itself: %s", held.name, error)
+            log.warning("lock %s could not be released and ends by itself: %s", held.name, error)
             return False
         log.debug("Released distributed lock %s by instance %s", held.name, self.owner)
         return released
@@ -307,11 +307,11 @@ class RedisLocks:
                 lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least, threading.get_native_id()
             )
         except unanswered() as error:
-            self._note(False, f"locks cannot be had, Redis does not answer: {error}")
+            self._note(False, f"locks unavailable, Redis does not answer: {error}")
             return Taken.ERROR, None
-        self._note(True, "locks can be had again")
+        self._note(True, "locks available again")
         if result is Taken.FULL:
-            log.error("lock %s was not taken: there are as many names of locks as there may be", lock.name)
+            log.error("lock %s was not taken: the limit of lock names is reached; use fewer names", lock.name)
         if result is not Taken.ACQUIRED:
             return result, None
         held = RedisLock(self, lock, token, 0.0, 0.0, sent_at)
@@ -320,7 +320,7 @@ class RedisLocks:
         return result, held
 
     def _note(self, reachable: bool, news: str) -> None:
-        """Says it once, not in every round of every job."""
+        """Logs a change once, not in every run of every job."""
         if reachable is not self.reachable:
             self.reachable = reachable
             log.warning(news)
@@ -335,7 +335,7 @@ class RedisLocks:
             return
         held.lost = True
         self.events.lost(held.name)
-        log.warning("lock %s was lost: it ended, or somebody took it away", held.name)
+        log.warning("lock %s was lost: it expired or was taken away", held.name)
 
     # --- the watchdog ---
 
@@ -356,7 +356,7 @@ class RedisLocks:
                 self._try_again_soon(due, error)
 
     def _wait_for_due(self) -> list[RedisLock]:
-        """Those to renew, once there are some; nothing when it is time to end."""
+        """Waits for locks to renew and returns them; returns none when it is time to end."""
         with self._changed:
             while not self._stopped:
                 now = self.monotonic()
@@ -374,23 +374,23 @@ class RedisLocks:
         log.warning("locks could not be renewed: %s", error)
 
 
-# --- For people --------------------------------------------------------------------------------------------------
+# --- Administration-----------------------------------------------------------------------------------------------
 
 LEADER = "metrics"
-"""The lock of the leader, who alone shows the gauges of the whole system."""
+"""The lock of the leader, which alone shows the gauges of the whole system."""
 
 LOCK_NAMES = ("unlock", "timeout", "recovery", "ttl", "max_elements", LEADER, "schedules")
 """A lock for each housekeeping job."""
 
 BAR = timedelta(seconds=10)
-"""How long a leader that was asked to step down is kept from leading again."""
+"""How long a leader that was asked to step down is blocked from leading again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockInfo:
-    """A lock as it is now. `fence` is the number of its last holder, also when nobody holds it.
+    """The current state of a lock. `fence` is the number of its last holder, also when it is free.
 
-    `thread_id` is the thread that took it, as the system of its owner numbers threads.
+    `thread_id` is the thread that took it, numbered by the operating system of its owner.
     """
 
     name: str
@@ -407,13 +407,13 @@ class LockInfo:
 
 
 class LockAdmin:
-    """Looking at locks, and taking them away in an emergency."""
+    """Shows locks, and takes them away in an emergency."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
 
     def all(self) -> list[LockInfo]:
-        """Every lock by name, those included that nobody ever took."""
+        """Returns every lock by name, including those never taken."""
         with translated():
             rows = self.scripts.lock_read()
             known = {row[0] for row in rows}
@@ -421,17 +421,17 @@ class LockAdmin:
         return sorted(map(_read, rows), key=lambda each: each.name)
 
     def get(self, name: str) -> LockInfo | None:
-        """One lock; None when there is no such lock."""
+        """Returns one lock; None when there is no such lock."""
         with translated():
             [row] = self.scripts.lock_read(name)
         return _read(row) if name in LOCK_NAMES or row[3] else None
 
     def force(self, name: str, token: str, by: str, reason: str) -> str:
-        """Takes a lock from its holder, whom it names. Raises LockChanged when `token` does not hold it (any more)."""
+        """Takes a lock from its holder; returns the owner. Raises LockChanged when `token` does not hold it."""
         return self._force(name, token, by, reason, timedelta())
 
     def step_down(self, by: str, reason: str) -> str:
-        """Ends the leader's term; another instance leads next. Raises LockChanged when nobody leads."""
+        """Ends the leader's term; another instance leads next. Raises LockChanged when no instance leads."""
         return self._force(LEADER, "", by, reason, BAR)
 
     def _force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> str:
@@ -439,7 +439,7 @@ class LockAdmin:
             done, whom = self.scripts.lock_force(name, token, by, reason, bar)
         if not done:
             raise LockChanged(
-                f"lock {name} is held by another token now" if whom else f"nobody holds lock {name}", lock=name
+                f"lock {name} is held with another token now" if whom else f"lock {name} is not held", lock=name
             )
         log.warning("lock %s was taken from %s", name, whom, extra={"by": by, "reason": reason})
         return whom

@@ -1,4 +1,4 @@
-"""Putting tasks in, taking them out again before they run, and what the queues look like."""
+"""Submits tasks, cancels them, and reads the state of the queues."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from shared.redis.scripts import Argument, Scripts
 
 _FOREIGN = 200
-"""Jobs of RQ programs that one step moves."""
+"""Foreign jobs that one step moves."""
 
 CHUNK = 250
-"""Tasks a submit script stores at once: 2 to 4 ms of Redis, so that nobody else waits longer."""
+"""Tasks that a submit script stores at once: 2 to 4 ms of Redis, so that other clients wait no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of one task: its state, or None when it was not taken.
+    """Outcome of submitting one task: its state, or None when it was not taken.
 
-    When another task holds its unique key, `id` and `state` are that one's (None when its record is gone), and it is
-    said whether that was asked for (`existing`, with its `queue`) or is a refusal (`conflict`). Else it was not taken
-    because a parent does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue
-    had no room. `known` means that it was there before, at its place in the batch; `removed` that its record has gone
+    When another task holds its unique key, `id` and `state` are that task's (None when its record is removed); it was
+    either requested (`existing`, with its `queue`) or is a refusal (`conflict`). Otherwise it was not taken because a
+    parent does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue was full.
+    `known` means that it was stored before, at its place in the batch; `removed` that its record has been removed
     since.
     """
 
@@ -51,12 +51,12 @@ class Submitted:
 
     @property
     def full(self) -> bool:
-        """Its queue had no room."""
+        """Returns whether its queue was full."""
         return self.state is None and not self._explained
 
     @property
     def stored(self) -> bool:
-        """It is a new task, and kept."""
+        """Returns whether it is a new task that was stored."""
         return self.state is not None and not self._explained
 
     @property
@@ -67,10 +67,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue at a glance. `oldest_at` is when its longest waiting pending task was enqueued.
+    """A summary of a queue. `oldest_at` is when its longest waiting pending task was enqueued.
 
-    Of the pending ones `throttled` wait for a limit or for the turn of their tenant; `oldest_ready_at` is of the
-    others. `foreign` jobs were put into its list by RQ programs: they are parked, and not among the pending ones.
+    Of the pending tasks `throttled` wait for a limit or for the turn of their tenant; `oldest_ready_at` is for the
+    others. `foreign` jobs were put into its list by RQ programs: they are parked, and not counted as pending.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Queues:
         self.max_length = max_length
 
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
-        """Stores tasks, each at most once however often this is sent; the answer is in their order.
+        """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
 
         Raises StoreUnavailable when Redis does not answer: then a chunk may have been stored, and sending the same
         tasks (with the same ids) again is safe.
@@ -107,7 +107,7 @@ class Queues:
         return answer
 
     def _store(self, tasks: list[tuple[Argument, ...]]) -> list[bytes | list[bytes]]:
-        """What `submit.lua` says of each; a task alone that nothing ties to others takes the short way."""
+        """Returns the answers of `submit.lua`; uses the shorter script for a single task without relations."""
         if len(tasks) == 1 and is_plain(tasks[0]):
             state = self.scripts.submit_one(self.max_length, tasks[0][:-1])
             if state is not None:
@@ -115,7 +115,7 @@ class Queues:
         return self.scripts.submit(self.max_length, tasks)
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
-        """Cancels a waiting task at once, asks the worker of a running one to stop it; the state it is in now.
+        """Cancels a waiting task at once, asks the worker of a running one to stop it; returns its state now.
 
         Raises TaskNotFound, and IllegalTransition when the task has ended otherwise.
         """
@@ -130,10 +130,10 @@ class Queues:
         return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
 
     def redeliver(self, delivery_id: str) -> str:
-        """Sends a webhook's delivery that has ended again; the id of the one that is on its way now.
+        """Repeats an ended webhook delivery; returns the id of the new one.
 
-        Raises TaskNotFound when there is no such delivery, and IllegalTransition when it has not ended, or when the
-        task that it tells of has been removed.
+        Raises TaskNotFound for an unknown delivery, and IllegalTransition when it has not ended, or when the task
+        that it reports has been removed.
         """
         with translated():
             state, on_its_way = self.scripts.redeliver(delivery_id)
@@ -141,25 +141,25 @@ class Queues:
             raise TaskNotFound(id=delivery_id)
         if not on_its_way:
             ended = TaskState(state).ended
-            rule = "the task that it tells of has been removed" if ended else "it is on its way already"
+            rule = "the task that it reports has been removed" if ended else "it is already in progress"
             raise IllegalTransition(f"the delivery is {state}: {rule}", state=state)
         return on_its_way
 
     def pause(self, queue: str, reason: str, by: str = "") -> None:
-        """Workers take nothing more from this queue until it is resumed; what runs goes on."""
+        """Stops claims from this queue until it is resumed; running tasks continue."""
         with translated():
             about = {"reason": reason, "by": by, "at": instant(self.scripts.now_us()).isoformat()}
             self.scripts.queue_pause(queue, json.dumps(about))
 
     def resume(self, queue: str) -> None:
-        """Workers take tasks from this queue again."""
+        """Allows claims from this queue again."""
         with translated():
             self.scripts.queue_pause(queue, "")
 
     def move_foreign(self, queue: str, to: str) -> int:
-        """Puts the jobs that RQ programs left in `queue` into the list of `to`, for RQ's workers; returns how many.
+        """Moves the foreign jobs parked in `queue` to the list of `to`, for RQ's workers; returns how many.
 
-        `to` must be no queue of this system, whose workers would park them again.
+        `to` must not be a queue of this system, whose workers would park them again.
         """
         moved, looked = 0, _FOREIGN
         with translated():
@@ -169,7 +169,7 @@ class Queues:
         return moved
 
     def overview(self) -> list[QueueInfo]:
-        """All queues by weight, the heaviest first, in one round trip."""
+        """Returns all queues by weight, the heaviest first, in one round trip."""
         names = sorted(self.weights, key=lambda name: -self.weights[name])
         with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(keys.PAUSED)
@@ -203,17 +203,17 @@ class Queues:
 
 
 def _pause(stored: bytes) -> dict[str, str]:
-    """Why a queue is paused, by whom and since when; it is paused also when that was damaged."""
+    """Returns why a queue is paused, by whom and since when; a corrupt entry pauses it too."""
     try:
         about = {name: value for name, value in json.loads(stored).items() if isinstance(value, str)}
         moment(about["at"])
     except UNREADABLE:
-        return {"reason": "what is stored about it cannot be read"}
+        return {"reason": "the stored reason is corrupt"}
     return about
 
 
 def read_submitted(task_id: str, answer: bytes | Sequence[bytes]) -> Submitted:
-    """What `submit.lua` said of a task."""
+    """Returns the outcome of a task from the answer of `submit.lua`."""
     if isinstance(answer, bytes):
         plain = _STATES.get(answer)
         return Submitted(id=task_id, state=plain) if plain else _stored_elsewhere(task_id, text(answer))
@@ -247,7 +247,7 @@ def _stored_elsewhere(task_id: str, answer: str) -> Submitted:
 
 
 def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
-    """As many tasks as one step may store; looking a parent up costs as much as a task."""
+    """Yields chunks that one step may store; looking up a parent costs as much as a task."""
     chunk: list[NewTask] = []
     cost = 0
     for task in tasks:
@@ -261,13 +261,13 @@ def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
 
 
 def is_plain(arguments: Sequence[Argument]) -> bool:
-    """Whether a task has no unique key, limit key, tenant, parents, batch or the like."""
+    """Returns whether a task has no unique key, limit key, tenant, parents, batch or the like."""
     extra, terms = arguments[7:9]
     return not terms and not str(extra).startswith('["links",')
 
 
 def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
-    """A task as `submit.lua` wants it."""
+    """Returns a task as arguments of `submit.lua`."""
     return (
         task.id,
         task.queue,
@@ -288,7 +288,7 @@ def _moment(after: timedelta | None, at: datetime | None) -> str:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""Made once: making one takes longer than what it encodes."""
+"""Created once: creating an encoder takes longer than encoding."""
 
 
 def _extra(task: NewTask) -> str:
@@ -308,7 +308,7 @@ def _extra(task: NewTask) -> str:
 
 
 def _dependency_arguments(task: NewTask) -> list[str]:
-    """What ties a task to others; `links` first, by which the scripts see that there is something."""
+    """Returns the relations of a task; `links` first, by which the scripts detect them."""
     found: list[str] = []
     if task.parents:
         found += "parents", json.dumps([[each.task_id, each.on] for each in task.parents])

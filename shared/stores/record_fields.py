@@ -1,7 +1,6 @@
-"""What the record of a task says: its bytes, as RQ and we keep them, read as values.
+"""Decoding of a task's record: the bytes of RQ's fields and ours, read as values.
 
-A record may have been damaged, or written by hand. What cannot be read is said in `corrupt`, and the rest is read all
-the same.
+A record may be corrupt, or written by hand. Unreadable parts are named in `corrupt`, and the rest is still read.
 """
 
 from __future__ import annotations
@@ -53,20 +52,20 @@ SUMMARY_FIELDS = (
     "error",
     "progress",
 )
-"""In the order in which `page.lua` answers them."""
+"""In the order of `page.lua`'s answer."""
 
 
 def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
-    """A task from the fields of its record; one that cannot be read is shown as broken instead of raising."""
+    """Returns a task from the fields of its record; a corrupt one is shown as broken, not raised."""
     fields = {name: value for name, value in zip(SUMMARY_FIELDS, values, strict=False) if value is not None}
     try:
         return _summary(task_id, fields)
     except UNREADABLE as error:
-        return broken(task_id, f"this record cannot be read: {type(error).__name__} {error}")
+        return broken(task_id, f"corrupt record: {type(error).__name__} {error}")
 
 
 def broken(task_id: str, why: str) -> TaskSummary:
-    """A task of which nothing can be read."""
+    """Returns a task of which nothing can be read."""
     return TaskSummary(
         id=task_id,
         type="?",
@@ -103,7 +102,7 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
 
 
 def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") -> TaskDetail:
-    """A task with everything from its record; parts that cannot be read are left out and named in `corrupt`."""
+    """Returns a task with everything from its record; corrupt parts are left out and named in `corrupt`."""
     summary = read_summary(task_id, [fields.get(name) for name in SUMMARY_FIELDS])
     wrong: list[str] = [summary.corrupt] if summary.corrupt else []
 
@@ -126,23 +125,23 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         ),
         cancel_requested=fields["cancel"].decode(errors="replace") if "cancel" in fields else None,
         unique_key=_after_colon(fields.get("unique")),
-        parents=attempt_read("what it depends on", lambda: _parents(fields.get("parents")), ()),
+        parents=attempt_read("the parents", lambda: _parents(fields.get("parents")), ()),
         on_parent_failure=attempt_read(
-            "what it does when a parent fails",
+            "the rule for a failed parent",
             lambda: OnParentFailure(fields.get("on_parent_failure", b"cancel").decode()),
             OnParentFailure.CANCEL,
         ),
-        batch=attempt_read("its place in a batch", lambda: _place(fields), None),
+        batch=attempt_read("the place in a batch", lambda: _place(fields), None),
         children=tuple(_children(fields)),
-        children_count=attempt_read("what depends on it", lambda: whole(fields.get("children", 0)), 0),
+        children_count=attempt_read("the number of children", lambda: whole(fields.get("children", 0)), 0),
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
         throttled_by=_group(fields.get("line")),
         refused_by=tuple(text(fields["refused"]).split(".")) if "refused" in fields else (),
         refusal=text(fields["refusal"]) if "refusal" in fields else None,
-        webhook=attempt_read("its webhook", lambda: _webhook(fields.get("webhook")), None),
-        deliveries=attempt_read("its deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
+        webhook=attempt_read("the webhook", lambda: _webhook(fields.get("webhook")), None),
+        deliveries=attempt_read("the deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
         meta=attempt_read("the metadata", lambda: _texts(load_anything(fields.get("meta", b"{}"))), {}),
     )
@@ -150,7 +149,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
 
 
 def _after_colon(value: bytes | None) -> str | None:
-    """A unique key is kept with its type in front."""
+    """Returns a unique key, which is stored with its type in front."""
     return value.decode(errors="replace").partition(":")[2] if value else None
 
 
@@ -185,13 +184,13 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
 
 
 def _group(line: bytes | None) -> str | None:
-    """A line is named queue|limit|tenant; that of a type is `worker:TYPE#VERSIONS` in place of a limit."""
+    """Returns the limit of a wait queue's name queue|limit|tenant; `worker:TYPE#VERSIONS` stands for a type."""
     group = line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
     return "worker" if group and group.startswith("worker:") else group
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
-    """Every attempt on record, and the one that runs now."""
+    """Returns every attempt on record, and the running one."""
     numbers = sorted(whole(name[8:]) for name in fields if name.startswith("attempt:"))
     attempts = [read_attempt(number, fields[f"attempt:{number}"]) for number in numbers]
     current = whole(fields.get("attempt", 0))
@@ -208,7 +207,7 @@ def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
 
 
 def read_attempt(number: int, record: bytes) -> Attempt:
-    """One attempt from its JSON. Raises ValueError or KeyError when it is not an attempt's."""
+    """Returns one attempt from its JSON. Raises ValueError or KeyError for other JSON."""
     fields = load_anything(record)
     return Attempt(
         number=number,
@@ -257,20 +256,20 @@ def _error_info(fields: Mapping[str, str] | None) -> ErrorInfo | None:
 def _progress(said: Mapping[str, Any]) -> Progress:
     fraction = float(said["fraction"])
     if not 0 <= fraction <= 1:
-        raise ValueError(f"{fraction} is no fraction")
+        raise ValueError(f"{fraction} is not a fraction")
     return Progress(fraction=fraction, message=_word(said.get("message", "")))
 
 
 def _word(value: object) -> str:
-    """A text out of JSON. Raises TypeError for anything else."""
+    """Returns a text out of JSON. Raises TypeError for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:40]} is no text")
+        raise TypeError(f"{str(value)[:40]} is not a text")
     return value
 
 
 def _words(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list):
-        raise TypeError(f"{str(values)[:40]} is no list")
+        raise TypeError(f"{str(values)[:40]} is not a list")
     return tuple(map(_word, values))
 
 
@@ -280,12 +279,12 @@ def _texts(values: Any) -> dict[str, str]:
 
 def _numbers(values: Any) -> dict[str, float]:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values.values()):
-        raise TypeError("not all of it are numbers")
+        raise TypeError("it holds values that are not numbers")
     return dict(values)
 
 
 def _retry(values: Any) -> Changes:
-    """What a task changes of its retry policy, if a policy comes of it."""
+    """Returns what a task changes of its retry policy, if the result is valid."""
     pauses = {"pauses": values["pauses"]} if "pauses" in values else {}
     changes: Changes = {**_numbers({name: value for name, value in values.items() if name != "pauses"}), **pauses}
     RetryPolicy().override(changes)
@@ -293,7 +292,7 @@ def _retry(values: Any) -> Changes:
 
 
 def _moment(value: bytes | None) -> datetime | None:
-    """An instant as RQ writes it."""
+    """Returns an instant from RQ's format."""
     if not value:
         return None
     return datetime.strptime(value.decode(), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)

@@ -1,16 +1,16 @@
 """rq-scheduler's own view of our schedules, and why the rest of it is not used.
 
-rq-scheduler 0.14 keeps a sorted set of entries and an RQ job for each. Every schedule of ours stands there too, so
-its tools list them. Its loop stays out, because it
+rq-scheduler 0.14 keeps a sorted set of entries and an RQ job for each. Every schedule of ours is listed there too, so
+its tools show them. Its loop is not used, because it
 
 - pushes an entry and removes it in two steps: killed between them it runs twice;
 - removes a periodic entry and adds it again in two steps: killed between them it never runs again;
-- holds a lock that any late holder deletes, so that two schedulers queue everything twice;
-- reckons cron in the local time of its host, whatever the entry says;
+- holds a lock that any late holder deletes, so that two schedulers enqueue everything twice;
+- computes cron in the local time of its host, whatever the time zone of the entry;
 - pushes RQ jobs, which pickle their arguments and have no record of ours.
 
-`schedule_fire.lua` does all of it in one step instead. The class below is rq-scheduler's with JSON, whose acts refuse
-and say what to use: a changed entry would only change the copy.
+`schedule_fire.lua` does all of it in one step instead. The class below is rq-scheduler's with JSON, whose changing
+methods refuse and name what to use: a changed entry would only change the copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUFFIX = "-entry"
 
 
 class JsonJob(Job):
-    """RQ's job, read with JSON: an entry written by anybody is data, never code."""
+    """RQ's job, read with JSON: a foreign entry is data, never code."""
 
     @classmethod
     def fetch(cls, id: str, connection: Redis | None = None, serializer: Any = None) -> Job:  # noqa: A002
@@ -37,13 +37,13 @@ class JsonJob(Job):
 
 
 class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes without types
-    """`get_jobs`, `count` and `in` work; everything that would act refuses."""
+    """`get_jobs`, `count` and `in` work; every method that would change something refuses."""
 
     def __init__(self, connection: Redis) -> None:
         super().__init__(connection=connection, job_class=JsonJob)
 
     def by_name(self) -> dict[str, datetime]:
-        """Our entries as rq-scheduler lists them, with their next time in UTC (it has no time zone)."""
+        """Returns our entries as rq-scheduler lists them, with their next time in UTC (naive)."""
         return {
             job.id.removesuffix(SUFFIX): at for job, at in self.get_jobs(with_times=True) if job.id.endswith(SUFFIX)
         }
@@ -51,7 +51,7 @@ class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes wi
     # Deliberate: rq-scheduler's own methods lose due times and run others twice.
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise NotImplementedError(
-            "use shared.stores.schedules or /schedules: rq-scheduler's own way loses and doubles runs"
+            "rq-scheduler's own methods lose and double runs: use shared.stores.schedules or /schedules"
         )
 
     run = enqueue_jobs = enqueue_job = acquire_lock = _refuse

@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 FROM_FILE = "file"
 FROM_API = "api"
-NOT_READABLE = "what is stored of this schedule cannot be read: delete it and set it again"
+NOT_READABLE = "the stored schedule is corrupt: delete it and create it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchedule:
-    """A schedule and how it fares. `due` is None while it is paused, and when it has no next time."""
+    """A schedule with its history. `due` is None while it is paused, and when it has no next time."""
 
     schedule: Schedule
     source: str
@@ -54,7 +54,7 @@ class StoredSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePage:
-    """Some schedules by name, the names of those that cannot be read, and the name that the next page begins behind."""
+    """Some schedules by name, the names of corrupt ones, and the cursor of the next page (a name)."""
 
     items: Sequence[StoredSchedule]
     unreadable: Sequence[str]
@@ -63,7 +63,7 @@ class SchedulePage:
 
 @dataclass(slots=True)
 class Fired:
-    """What one round did: tasks made, due times passed over, skipped for an overlap, refused, how late (seconds)."""
+    """Outcome of one run: tasks created, due times missed, skipped for an overlap, refused, lateness in seconds."""
 
     tasks: int = 0
     missed: int = 0
@@ -74,7 +74,7 @@ class Fired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """What a file changed: names, and for changed ones what they were and are."""
+    """Changes by a file: names, and for changed ones the old and new values."""
 
     created: tuple[str, ...]
     changed: tuple[str, ...]
@@ -97,7 +97,7 @@ class ScheduleStore:
     # --- reading ---
 
     def get(self, name: str) -> StoredSchedule:
-        """One schedule. Raises ScheduleNotFound, or CorruptRecord when nobody can read it."""
+        """Returns one schedule. Raises ScheduleNotFound, or CorruptRecord."""
         with quarantining(self.scripts, {keys.schedule(name): "hash"}):
             fields = self.scripts.redis.hgetall(keys.schedule(name))
         found = _read(fields)
@@ -111,7 +111,7 @@ class ScheduleStore:
         return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)
 
     def page(self, limit: int, after: str = "") -> SchedulePage:
-        """Some schedules by name."""
+        """Returns some schedules by name."""
         redis = self.scripts.redis
         with translated():
             behind = b"(" + member_of(after) if after else "-"
@@ -132,7 +132,7 @@ class ScheduleStore:
     # --- changing ---
 
     def put(self, schedule: Schedule, source: str = FROM_API) -> str:
-        """Creates or changes a schedule by name: created, changed or unchanged."""
+        """Creates or changes a schedule by name; returns created, changed or unchanged."""
         with translated():
             due = self._first_due(schedule)
             happened, before = self.scripts.schedule_put(
@@ -149,7 +149,7 @@ class ScheduleStore:
                 raise ScheduleNotFound(name=name)
 
     def pause(self, name: str, reason: str) -> StoredSchedule:
-        """No more tasks until it is resumed; times that pass meanwhile are not made up for."""
+        """Stops its tasks until it is resumed; due times that pass meanwhile are dropped."""
         stored = self.get(name)
         with translated():
             note = json.dumps({"reason": reason})
@@ -157,7 +157,7 @@ class ScheduleStore:
         return self.get(name)
 
     def resume(self, name: str) -> StoredSchedule:
-        """It goes on with its next time from now."""
+        """Resumes it with its next due time from now."""
         stored = self.get(name)
         with translated():
             due = self._first_due(stored.schedule)
@@ -165,7 +165,7 @@ class ScheduleStore:
         return self.get(name)
 
     def declare(self, schedules: Iterable[Schedule]) -> Diff:
-        """Makes what a file says come true: those of an earlier file that are in it no longer are removed."""
+        """Applies the schedules of a file; those of an earlier file that it no longer has are removed."""
         declared = {each.name: each for each in schedules}
         happened = {name: self.put(each, FROM_FILE) for name, each in declared.items()}
         removed = [name for name in self._from_file() if name not in declared and self._forget(name)]
@@ -178,10 +178,10 @@ class ScheduleStore:
     # --- firing ---
 
     def fire_due(self, fencing_token: FencingToken, grace: timedelta, fired: Fired, most: int = 100) -> bool:
-        """Turns due times into tasks, those of at most `most` schedules, and counts them in `fired`.
+        """Turns the due times of at most `most` schedules into tasks, and counts them in `fired`.
 
-        Whether to look again at once: there were as many, and they are not all of a kind that has to wait (one that
-        cannot be read, or whose queue has no room, is still due). Raises LockLost as soon as the lock is.
+        Returns whether to call again at once: there were `most`, and not all have to wait (one that is corrupt, or
+        whose queue is full, is still due). Raises LockLost as soon as the lock is lost.
         """
         now_us, rows = self.scripts.schedule_due(most)
         moved = 0
@@ -189,7 +189,7 @@ class ScheduleStore:
             try:
                 schedule, due_at = read_spec(spec), instant(whole(due))
             except UNREADABLE as error:
-                log.error("schedule %s cannot be read and is passed over: %s", name, error)
+                log.error("schedule %s is corrupt and skipped: %s", name, error)
                 continue
             if schedule.type == WEBHOOK_TYPE:
                 refused = self._refuse(schedule, revision)
@@ -202,11 +202,11 @@ class ScheduleStore:
                         break
                     moved += 1
             except ResponseError as error:
-                log.error("schedule %s: its task cannot be made: %s", name, error)
+                log.error("schedule %s: its task cannot be created: %s", name, error)
         return len(rows) == most and moved > 0
 
     def _refuse(self, schedule: Schedule, revision: str) -> bool:
-        """Pauses a schedule of webhooks, which nobody can store any more: an earlier version let them in."""
+        """Pauses a schedule of webhooks, which only an earlier version could store."""
         note = json.dumps({"reason": NOT_TO_BE_SCHEDULED})
         log.error("schedule %s is paused: %s", schedule.name, NOT_TO_BE_SCHEDULED)
         return self.scripts.schedule_pause(schedule.name, revision, note, "")
@@ -214,7 +214,7 @@ class ScheduleStore:
     def _take(
         self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired
     ) -> bool:
-        """One step; whether the next one may follow."""
+        """Carries out one step; returns whether the next one may follow."""
         what = self._fire(fencing_token, schedule, revision, step)
         if what in ("changed", "full"):
             return False
@@ -275,28 +275,28 @@ class ScheduleStore:
 
 
 def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
-    """What rq-scheduler's tools show."""
+    """Returns the entry that rq-scheduler's tools show."""
     when = {"cron_string": schedule.cron} if schedule.cron else {"interval": schedule.interval}
     meta = json.dumps({"schedule": schedule.name, "timezone": schedule.timezone, **when})
     return payload.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
 
 
 def _difference(before: str, schedule: Schedule) -> str:
-    """What changed, field by field."""
+    """Returns the changes, field by field."""
     new = json.loads(schedule.spec)
     if not before:
         return schedule.when
     try:
         old = dict(json.loads(before))
     except UNREADABLE:
-        return f"{schedule.when}; what was stored could not be read"
+        return f"{schedule.when}; the previous version was corrupt"
     return ", ".join(
         f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in {**old, **new} if old.get(key) != new.get(key)
     )
 
 
 def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:
-    """A schedule; None when it was damaged."""
+    """Returns a schedule; None when it is corrupt."""
     try:
         return _stored({text(name): raw(value) for name, value in fields.items()})
     except UNREADABLE:
@@ -306,7 +306,7 @@ def _read(fields: Mapping[bytes | str, bytes | str]) -> StoredSchedule | None:
 def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
     paused = json.loads(about["paused"]) if about.get("paused") else None
     if not fits(paused, Mapping[str, str] | None):
-        raise TypeError("paused must say why")
+        raise TypeError("paused must be an object")
     due = about.get("due")
     return StoredSchedule(
         schedule=read_spec(about["spec"]),
@@ -322,10 +322,10 @@ def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
 
 
 def _due(stored: bytes) -> datetime:
-    """Raises ValueError for one so late that the times after it, ten of them years apart, are in no calendar."""
+    """Returns a due time. Raises ValueError for one so late that the following ten may be outside the calendar."""
     us = whole(stored)
     if us > _LATEST_DUE:
-        raise ValueError("it is due beyond all calendars")
+        raise ValueError("its due time is outside the calendar")
     return instant(us)
 
 

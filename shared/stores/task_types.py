@@ -1,9 +1,9 @@
 """The registered task types: workers publish them, the gateway checks against them.
 
 The gateway never imports a handler. It knows a type by its name and by the JSON Schema of its data, which a worker
-made from the handler's signature. During an update workers have different versions of a type, so a version is the
-digest of what was published for it, and a worker names the set of versions that it has by one digest more: what Redis
-and the readers have already is sent to neither again (`_types.lua`).
+derives from the handler's signature. During an update workers have different versions of a type, so a version is the
+digest of what was published for it, and a worker names its set of versions by one more digest: what Redis and the
+readers already have is sent to neither again (`_types.lua`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RECENT = timedelta(minutes=1)
-"""A worker that was heard of so lately may only be restarting."""
+"""How recent a worker's heartbeat must be for it to count as restarting."""
 _PER_CALL = 500
 _UNNAMED = ""
 """The set of workers of earlier versions, which publish their types without a digest."""
@@ -40,9 +40,9 @@ _UNNAMED = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskType:
-    """A type as it is published. `timeout` is in seconds; `retry` holds what differs from the general policy.
+    """A published type. `timeout` is in seconds; `retry` holds what differs from the general policy.
 
-    Its limit is not part of that: it is declared to `shared.stores.limits`, where it can be changed while workers run.
+    Its limit is not included: it is declared to `shared.stores.limits`, where it can be changed while workers run.
     """
 
     name: str
@@ -54,13 +54,13 @@ class TaskType:
 
     @property
     def entry(self) -> str:
-        """What is published of it, as JSON."""
+        """Returns the published entry, as JSON."""
         fields = ("name", "schema", "description", "timeout", "retry")
         return json.dumps({name: getattr(self, name) for name in fields}, sort_keys=True)
 
 
 def version_of(entry: str) -> str:
-    """The version of a type that is published like this."""
+    """Returns the version of a type with this published entry."""
     return hashlib.sha256(entry.encode()).hexdigest()[:16]
 
 
@@ -87,7 +87,7 @@ def unpack(packed: bytes) -> Iterator[tuple[TaskType, str]]:
 
 
 class KnownSet(NamedTuple):
-    """A set that some worker has, or had until its last heartbeat at `seen_us`."""
+    """A set of a worker, whose last heartbeat was at `seen_us`."""
 
     versions: Mapping[str, str]
     seen_us: int
@@ -98,7 +98,7 @@ class KnownSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Who runs tasks of a type: versions of live workers, the newest first; the last known ones where none lives."""
+    """The workers' versions of a type: of live workers, newest first; the last known ones where none lives."""
 
     name: str
     versions: tuple[str, ...]
@@ -107,12 +107,12 @@ class Offer:
     host: str
 
     def is_gone(self, now: datetime) -> bool:
-        """Whether no worker has it, and none is likely to be just restarting."""
+        """Returns whether no worker has it, and none is likely to be just restarting."""
         return not self.live and now - self.last_seen_at > RECENT
 
 
 def absence(offer: Offer, now: datetime) -> str:
-    """Says that no live worker has a type, and when one had it."""
+    """Returns a message that no live worker has a type, and when one last had it."""
     return f"no live worker has this type; last seen {_ago(now - offer.last_seen_at)} ago on {offer.host or '?'}"
 
 
@@ -131,11 +131,11 @@ def _ago(age: timedelta) -> str:
 
 
 class TaskTypes:
-    """The register of types, read anew with each `refresh`; what has not changed is not sent again."""
+    """The register of types, read with each `refresh`; only changes are sent."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        from shared.redis.scripts import Scripts  # not for executors, which import this file: see `redis_client.py`
+        from shared.redis.scripts import Scripts  # not for executors, which import this module: see `redis/client.py`
 
         self.scripts: Scripts = Scripts(redis)
         self.now = instant(0)
@@ -149,7 +149,7 @@ class TaskTypes:
         self.publish_set(pack(types), host)
 
     def publish_set(self, given: TypeSet, host: str) -> None:
-        """Stores a set, a part at a time; workers and readers believe it from the last part on."""
+        """Stores a set, a part at a time; it takes effect with the last part."""
         entries = ((each.name, version_of(entry), entry) for each, entry in unpack(given.packed))
         with translated():
             for part in _parts(entries):
@@ -189,7 +189,7 @@ class TaskTypes:
         return KnownSet(versions, now_us if live else 0, 0, "", live)
 
     def _forget(self, sets: Mapping[str, KnownSet]) -> None:
-        """Drops what was read of versions that are in no set any more."""
+        """Drops versions that are in no set any more."""
         left = {version for each in sets.values() for version in each.versions.values()}
         self._entries = {version: entry for version, entry in list(self._entries.items()) if version in left}
         self._read = {version: found for version, found in list(self._read.items()) if version in left}
@@ -199,7 +199,7 @@ class TaskTypes:
         return sorted({name for each in self._sets.values() for name in each.versions})
 
     def find(self, name: str) -> Offer | None:
-        """Returns who runs a type, as of the last refresh; None for a type that is not known."""
+        """Returns the offer of a type, as of the last refresh; None for an unknown type."""
         if name not in self._offers:
             self._offers[name] = self._offer(name)
         return self._offers[name]
@@ -222,7 +222,7 @@ class TaskTypes:
         )
 
     def version(self, version: str) -> TaskType | None:
-        """Returns what was published as this version; None where that is gone or cannot be read."""
+        """Returns the type published as this version; None where it is missing or corrupt."""
         if version not in self._read:
             if version not in self._entries:
                 self._fetch([version])
@@ -236,7 +236,7 @@ class TaskTypes:
                 self._entries |= {each: text(raw(entry)) for each, entry in zip(part, found, strict=True) if entry}
 
     def newest(self, name: str) -> TaskType | None:
-        """Returns the newest version of a type that can be read."""
+        """Returns the newest readable version of a type."""
         offer = self.find(name)
         return next(filter(None, map(self.version, offer.versions)), None) if offer else None
 
@@ -247,7 +247,7 @@ class TaskTypes:
         return [found for name in self.names() if (found := self.newest(name))]
 
     def all(self) -> list[TaskType]:
-        """Returns the same as of now."""
+        """Returns the newest version of every type, by name, as of now."""
         self.refresh()
         return self.known()
 

@@ -1,4 +1,4 @@
-"""Reading tasks back: one with everything on record, or a page of many. Nothing here changes anything."""
+"""Reads tasks: one with everything on record, or a page of many."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
-"""Tasks that one page may look at while it filters: about 3 ms of Redis, whatever the number stored."""
+"""Tasks that one page may examine while it filters: about 3 ms of Redis, whatever the number stored."""
 MOST_DELIVERIES = 20
-"""Deliveries that are shown with the task that they tell of."""
+"""Deliveries that are shown with the task that they report."""
 
 NO_RECORD = "the key of this task does not hold a record"
 _SCORE = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
 _INFINITE = {"1e999": "inf", "-1e999": "-inf"}
-"""How cursors write scores that only damage has."""
+"""The form in cursors of scores that only corrupt entries have."""
 _NAMED = 40
 _SPELLED = re.compile(rf"~(?:[0-9a-f]{{2}}){{0,{_NAMED}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which tasks to list. Without a state the order is by creation, else by when the task came into that state.
+    """Which tasks to list. Without a state the order is by creation, else by entry into that state.
 
     Newest first: pending by when they were enqueued, scheduled and retrying by when they are due, running by the end
-    of their lease, ended ones by their end. `since` and `until` bound that same moment.
-    `cause` is the fingerprint of a cause of dead letters.
+    of their lease, ended ones by their end. `since` and `until` bound the same instant. `cause` is the fingerprint of
+    a dead-letter group.
     """
 
     state: TaskState | None = None
@@ -57,7 +57,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some tasks, and where the next page begins (None at the end). A page may be short and still not the last."""
+    """Some tasks, and the cursor of the next page (None at the end). A page may be short and still not the last."""
 
     items: tuple[TaskSummary, ...]
     next_cursor: str | None
@@ -65,18 +65,18 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A task, where it stands, and how many bytes its record takes."""
+    """A task, its position, and the size of its record in bytes."""
 
     detail: TaskDetail
     position: int | None
-    """How many tasks of its queue wait before it, when it is pending."""
+    """How many tasks of its queue are before it, when it is pending."""
     cause: str | None
-    """The fingerprint of its cause, when it is a dead letter."""
+    """Its failure fingerprint, when it is a dead letter."""
     size: int
 
 
 class Records:
-    """The tasks as they are stored."""
+    """The stored tasks."""
 
     def __init__(self, scripts: Scripts, queues: Sequence[str]) -> None:
         self.scripts = scripts
@@ -87,7 +87,7 @@ class Records:
         return self.scripts.redis
 
     def get(self, task_id: str) -> TaskDetail:
-        """Everything on record about a task.
+        """Returns everything on record about a task.
 
         Raises TaskNotFound, or CorruptRecord when the key of the task holds no hash.
         """
@@ -103,14 +103,14 @@ class Records:
         return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
 
     def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
-        """Tasks with everything on record, in one step; unknown ids are left out, a broken record is shown as such."""
+        """Returns tasks with everything on record, in one step; unknown ids are omitted, corrupt records marked."""
         with translated():
             rows = self.scripts.read(ids)
         found = zip(ids, rows, strict=True)
         return {task_id: _reading(task_id, *row) for task_id, row in found if row[0] != []}
 
     def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
-        """Some tasks in short; unknown ids are left out."""
+        """Returns summaries of tasks; unknown ids are omitted."""
         if not ids:
             return []
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
@@ -121,12 +121,12 @@ class Records:
         return [read_summary(each, row) for each, row in found if not row or any(row)]
 
     def deliveries(self, found: TaskDetail) -> list[TaskSummary]:
-        """The tasks that told of this one's end, the latest first, at most the last twenty."""
+        """Returns the deliveries of this task's end, the latest first, at most the last twenty."""
         first = max(0, found.deliveries - MOST_DELIVERIES)
         return self.summaries([f"{found.summary.id}-hook-{each}" for each in range(found.deliveries, first, -1)])
 
     def state(self, task_id: str) -> TaskState:
-        """Only the state. Raises TaskNotFound."""
+        """Returns the state. Raises TaskNotFound."""
         with translated():
             try:
                 state = self.redis.hget(keys.rq_job(task_id), "state")
@@ -136,11 +136,11 @@ class Records:
         if state is None:
             raise TaskNotFound(id=task_id)
         if text(state) not in list(TaskState):
-            raise CorruptRecord("the record of this task is in a state that there is not", id=task_id)
+            raise CorruptRecord("the record of this task has an unknown state", id=task_id)
         return TaskState(text(state))
 
     def wait(self, task_id: str, seconds: float) -> TaskState:
-        """Waits until the task has ended, at most `seconds`; its state then. Raises TaskNotFound.
+        """Waits until the task has ended, at most `seconds`; returns its state. Raises TaskNotFound.
 
         A result arrives in RQ's stream in the same step that ends the task, so the wait is a blocking read of that
         stream; a task that ends without one (cancelled, expired) is noticed within a second.
@@ -148,7 +148,7 @@ class Records:
         end = time.monotonic() + seconds
         stream = keys.rq_results(task_id)
         with translated():
-            # Read first, so that a result written between the two steps is not slept through.
+            # Read first, so that a result written between the two steps is not missed.
             seen = self.redis.xrevrange(stream, count=1)
         last = text(seen[0][0]) if seen else "0"
         state = self.state(task_id)
@@ -159,7 +159,7 @@ class Records:
         return state
 
     def page(self, wanted: Filter, *, limit: int, cursor: str | None = None) -> Page:
-        """One page, newest first. Raises ValueError when the cursor is not one that a page gave out."""
+        """Returns one page, newest first. Raises ValueError for an invalid cursor."""
         score, last_id = read_cursor(cursor)
         with translated():
             reply = self.scripts.page(
@@ -170,7 +170,7 @@ class Records:
         return Page(items=items, next_cursor=cursor_of(text(next_score), next_id) if next_score else None)
 
     def counts(self) -> dict[TaskState, int]:
-        """How many tasks are in each state, all at one moment: none is missed while it moves from one to another."""
+        """Returns the number of tasks by state, all at one instant: none is missed while it changes state."""
         indexes = {state: self._state_indexes(state) for state in TaskState}
         with translated(), self.redis.pipeline(transaction=True) as pipeline:
             for names in indexes.values():
@@ -180,7 +180,7 @@ class Records:
         return {state: sum(next(numbers) for _ in names) for state, names in indexes.items()}
 
     def _indexes(self, wanted: Filter) -> list[str]:
-        """The narrowest indexes that hold every match."""
+        """Returns the smallest indexes that hold every match."""
         if wanted.cause:
             return [keys.failure_group(wanted.cause)]
         if wanted.state is not None:
@@ -209,7 +209,7 @@ class Records:
         except ResponseError as error:
             raise_unless_corruption(error)
             return b"not a stream"
-        # A stock worker that took an entry of ours may have added a failure behind what the task returned.
+        # A stock worker that took an entry of ours may have added a failure after the result.
         returned = (fields[b"return_value"] for _, fields in entries or [] if fields and b"return_value" in fields)
         return raw(next(returned, b""))
 
@@ -229,7 +229,7 @@ def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, posit
 
 
 def read_cursor(cursor: str | None) -> tuple[str, bytes]:
-    """The score and id that a cursor stands for. Raises ValueError for one that no page gave out."""
+    """Returns the score and id of a cursor. Raises ValueError for an invalid one."""
     if cursor is None:
         return "", b""
     score, _, member = cursor.partition("_")
@@ -239,14 +239,14 @@ def read_cursor(cursor: str | None) -> tuple[str, bytes]:
 
 
 def cursor_of(score: str, member: bytes) -> str:
-    """Where the next page begins: behind this entry, whatever somebody made of it."""
+    """Returns the cursor of the page after this entry, which may be corrupt."""
     return f"{score.replace('inf', '1e999')}_{encode_cursor(member)}"
 
 
 def encode_cursor(member: bytes, behind: bytes = b"") -> str:
-    """A member of an index as cursors name it: one that is no id and no name by its bytes, a long one by the first.
+    """Returns a member of an index as cursors name it: an unusual one by its bytes, a long one by the first of them.
 
-    `behind` then goes behind these, where the order is such that they alone would lead back to it.
+    `behind` then follows these, where the order is such that they alone would lead back to it.
     """
     if TASK_ID.fullmatch(text(member)):
         return text(member)
@@ -254,7 +254,7 @@ def encode_cursor(member: bytes, behind: bytes = b"") -> str:
 
 
 def member_of(said: str) -> bytes:
-    """The member that a cursor names."""
+    """Returns the member that a cursor names."""
     return bytes.fromhex(said[1:]) if _SPELLED.fullmatch(said) else said.encode(errors="replace")
 
 

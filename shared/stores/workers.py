@@ -1,4 +1,4 @@
-"""The register of workers: they announce themselves, to us and to RQ's own tools, and are lost when silent."""
+"""The register of workers, for us and for RQ's own tools; silent workers become lost."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 BUSY_HEARTBEAT = 2.0
-"""Seconds between two heartbeats of a worker, when it is idle and when it is not."""
+"""Seconds between two heartbeats of a worker, when idle and when busy."""
 DELAY = 1.0
 """Seconds that a heartbeat may be late."""
 LIFE = 60
-"""Seconds after its last heartbeat for which RQ's tools show a worker, and one whose record cannot be read counts."""
+"""Seconds after its last heartbeat for which RQ's tools show a worker, and a corrupt record counts."""
 LOST_KEPT = timedelta(days=7)
 LOST_MOST = 100
 NO_TYPES = "-"
-"""What a worker that takes no tasks names in place of its set of types."""
+"""The placeholder of a worker that takes no tasks for its set of types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTask:
-    """What one executor is doing."""
+    """The task of one executor."""
 
     id: str
     type: str
@@ -45,7 +45,7 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueExecutors:
-    """How many executors of a worker a queue has in use, and may have at most."""
+    """How many executors of a worker a queue uses, and may use at most."""
 
     queue: str
     in_use: int
@@ -54,7 +54,7 @@ class QueueExecutors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker as it last announced itself."""
+    """A worker as of its last heartbeat."""
 
     name: str
     host: str
@@ -74,7 +74,7 @@ class WorkerInfo:
     memory_bytes: int = 0
     running: tuple[RunningTask, ...] = field(default=())
     queue_executors: tuple[QueueExecutors, ...] = field(default=())
-    """Of each queue for which QUEUE_EXECUTORS sets a limit."""
+    """Slots of each queue for which QUEUE_EXECUTORS sets a limit."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost."""
@@ -86,10 +86,10 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Register:
-    """All workers on record at one moment.
+    """All workers on record at one instant.
 
     A `live` one may be in state silent: it has missed two heartbeats. `lost` ones, the latest first, were silent until
-    their leases had ended. Of the `unreadable` only the names are known: a worker writes its record anew within
+    their leases had ended. Of the `unreadable` ones only the names are known: a worker rewrites its record within
     seconds, so a name that stays there was put there by hand.
     """
 
@@ -99,7 +99,7 @@ class Register:
 
 
 class Workers:
-    """The register of workers; `lease` is for how long a worker that died still holds its tasks."""
+    """The register of workers; `lease` is how long a dead worker still holds its tasks."""
 
     def __init__(self, redis: Redis, lease: timedelta = timedelta(seconds=9)) -> None:
         self.redis = redis
@@ -107,7 +107,7 @@ class Workers:
         self.lease = lease.total_seconds()
 
     def announce(self, info: WorkerInfo, types: str = NO_TYPES) -> bool:
-        """Records a heartbeat, which a full Redis takes too; False when Redis lacks the set of types."""
+        """Records a heartbeat, even in a full Redis; returns False when Redis lacks the set of types."""
         record = {name: value for name, value in asdict(info).items() if name != "reason"}
         return self.scripts.announce(
             info.name,
@@ -168,13 +168,13 @@ class Workers:
             register.live.append(info)
 
     def _lost_after(self, info: WorkerInfo | None) -> float:
-        """Seconds without a heartbeat after which nothing that a worker held is its own any more."""
+        """Returns the seconds without a heartbeat after which a worker's leases have all ended."""
         if info is None:
             return LIFE
         return 2 * DELAY + max(2 * _interval(info), _interval(info) + self.lease)
 
     def drain(self, name: str) -> bool:
-        """Tells a live worker to take nothing more, finish what runs, and end; whether it lives."""
+        """Asks a live worker to drain; returns whether it lives."""
         with translated():
             if self.redis.zscore(keys.WORKERS, name) is None:
                 return False
@@ -185,7 +185,7 @@ class Workers:
         return True
 
     def reap(self, queues: Sequence[str]) -> list[str]:
-        """Moves workers that have fallen silent to the lost ones, here and in RQ's register; returns their names."""
+        """Moves silent workers to the lost ones, here and in RQ's register; returns their names."""
         now = self._now_us()
         shortest = int((BUSY_HEARTBEAT + self.lease) * 1_000_000)
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -223,7 +223,7 @@ def _reason(info: WorkerInfo, reassigned: int) -> str:
 
 
 def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
-    """A worker as RQ's tools expect it."""
+    """Returns the worker's fields in RQ's format."""
     return {
         "birth": _rq_time(info.started_at),
         "queues": ",".join(info.queues),
@@ -254,7 +254,7 @@ def _known(kind: type[DataclassInstance], about: Mapping[str, Any]) -> dict[str,
 
 
 def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
-    """Returns a worker as it announced itself, without the fields that a newer version added; None when damaged."""
+    """Returns a worker from its record, without the fields of newer versions; None when corrupt."""
     try:
         about: Mapping[str, Any] = json.loads(record)
         return as_declared(

@@ -52,7 +52,7 @@ def nightly_is_shown(scene: Scene) -> bool:
     assert "nightly" in page(scene, "/schedules")
     http = scene.gateway.test_client()
     one = http.get("/schedules/nightly")
-    assert one.status_code == 200 or "delete it and set it again" in one.get_json()["detail"]
+    assert one.status_code == 200 or "delete it and create it again" in one.get_json()["detail"]
     shown = scene.dashboard.test_client().get("/schedules/nightly")
     assert shown.status_code == one.status_code or shown.status_code == 409
     assert http.delete("/schedules/nightly").status_code == 200

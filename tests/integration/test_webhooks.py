@@ -262,7 +262,7 @@ def test_what_is_no_delivery_or_has_not_ended_is_not_sent_again(system: System, 
     with pytest.raises(TaskNotFound):
         system.queues.redeliver(task)
     system.queues.cancel(task, "no")
-    with pytest.raises(IllegalTransition, match="on its way already"):
+    with pytest.raises(IllegalTransition, match="already in progress"):
         system.queues.redeliver(told(system, task)[0].id)
 
 

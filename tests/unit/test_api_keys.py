@@ -112,17 +112,17 @@ def test_a_key_ends_when_its_time_is_over(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("shop:submit", "is no key: `taskqueue keys create"),
-        ("", "is no key"),
-        ("ab1:shop:submit:" + "0" * 64, "is no key"),
-        ("abcd:shop:submit:" + "0" * 63, "is no key"),
-        ("abcd:sh op:submit:" + "0" * 64, "is no name of a client"),
-        ("abcd:shop:write:" + "0" * 64, "is no scope"),
-        ("abcd:shop:submit+:" + "0" * 64, "is no scope"),
+        ("shop:submit", "is not a key: create one with `taskqueue keys create"),
+        ("", "is not a key"),
+        ("ab1:shop:submit:" + "0" * 64, "is not a key"),
+        ("abcd:shop:submit:" + "0" * 63, "is not a key"),
+        ("abcd:sh op:submit:" + "0" * 64, "is not a client name"),
+        ("abcd:shop:write:" + "0" * 64, "is not a scope"),
+        ("abcd:shop:submit+:" + "0" * 64, "is not a scope"),
         ("abcd:shop:submit:" + "0" * 64 + ":rate=often", "rate must look like"),
         ("abcd:shop:submit:" + "0" * 64 + ":rate=0.5/s", "at least one request"),
         ("abcd:shop:submit:" + "0" * 64 + ":expires=soon", "expires must be like"),
-        ("abcd:shop:submit:" + "0" * 64 + ":colour=red", "is not known here"),
+        ("abcd:shop:submit:" + "0" * 64 + ":colour=red", "is unknown"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_without_its_hash(line: str, said: str) -> None:
@@ -139,11 +139,11 @@ def test_all_mistakes_are_said_together_and_one_id_twice_is_one(tmp_path: Path) 
     with pytest.raises(SettingsError) as raised:
         Keyring([], str(path))
     assert str(raised.value).splitlines() == [
-        "API_KEYS_FILE: key 2: is no key: `taskqueue keys create CLIENT SCOPE` makes one",
-        f"API_KEYS_FILE: key 3: {key.id} is there twice",
+        "API_KEYS_FILE: key 2: is not a key: create one with `taskqueue keys create CLIENT SCOPE`",
+        f"API_KEYS_FILE: key 3: {key.id} appears twice: remove one",
     ]
     path.write_text(key.line)
-    with pytest.raises(SettingsError, match=f"{key.id} is in API_KEYS, too"):
+    with pytest.raises(SettingsError, match=f"{key.id} is also in API_KEYS"):
         Keyring([key.line], str(path))
 
 

@@ -201,7 +201,7 @@ def test_a_task_that_cannot_be_read_is_listed_as_broken(running: Running, run: C
     lines = [line.split() for line in run("list", "--limit", "0").splitlines()]
     assert [line[1:3] for line in lines if line[0] in (waiting, dead)] == [["?", "broken"]] * 2
     [why] = [line for line in run("dlq", "list").splitlines() if line.startswith(dead)]
-    assert "this record cannot be read" in why
+    assert "corrupt record" in why
     assert all(each["corrupt"] for each in run.json("list", "--limit", "0") if each["task_id"] in (waiting, dead))
 
 

@@ -148,7 +148,7 @@ def test_a_new_file_is_for_its_owner_alone_and_a_wrong_one_is_left_as_it_is(
     assert len(path.read_text().splitlines()) == 2
     path.write_text("something else\n")
     assert command("keys", "create", "shop", "submit", "--file", str(path)) == 2
-    assert "is no key" in capsys.readouterr().err
+    assert "is not a key" in capsys.readouterr().err
     assert path.read_text() == "something else\n"
     assert list(tmp_path.iterdir()) == [path]
 
