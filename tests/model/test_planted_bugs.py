@@ -42,7 +42,7 @@ BUGS = {
         "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
     ),
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
-    "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_cause(id) end"),
+    "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
     "an ended task keeps its unique key": Bug("_prelude", "if v then release_unique(id, v[1]) end"),
     "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', UNIQUE", "redis.call('HSET', UNIQUE"),
     "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id)", "local _ = tag"),
@@ -81,7 +81,7 @@ BUGS = {
     "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', job_key(id), 'failures',", "redis.call('HDEL', job_key(id), 'nothing',"),
     "a child waits for success although any end would do": Bug("_relations", "or on == 'end' or", "or"),
     "a child is kept on the list that it left": Bug("_relations", "if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
-    "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', children_key(id)) == 1 then owe", "false then owe"),
+    "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', children_key(id)) == 1 then defer", "false then defer"),
     "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
     "a batch that is through is not done": Bug("_relations", "if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end"),
     "room in a batch is left empty": Bug("_relations", "if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end"),

@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations
--- All tasks of a batch have been sent: when they have ended, it is done. ARGV: now, id. Returns 1 when there is one.
+-- Closes a batch: all of its tasks were sent; it is done when they have ended. ARGV: now, id. Returns 1 when it exists.
 write_even_when_full()
 local id = ARGV[2]
 return close_batch(id)

@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations
--- Begins a batch, or goes on with one: sent again, with or without new tasks, it is the same batch.
+-- Opens a new or an existing batch: a repeated request is for the same batch.
 -- ARGV: now, id, name, max_running, stop_on_error, id of the task that follows (each "" for none).
--- Returns 1 when it is new. What it was begun with stays as it was.
+-- Returns 1 when it is new. The terms of an existing one stay unchanged.
 local id = ARGV[2]
 local key = batch_key(id)
 local fresh = redis.call('HSETNX', key, 'created_at', NOW)

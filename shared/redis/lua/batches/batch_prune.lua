@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations
--- Closes batches whose sender has fallen silent, and removes those that are old and have no task on record any more.
+-- Closes batches whose sender is silent, and removes old ones without a task on record.
 -- ARGV: now, silence and age in microseconds, how many at most, lock and token of the caller. Returns how many of both.
-if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
+if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
 local limit, done = tonumber(ARGV[4]), 0
 local OPEN, EMPTY = 'taskqueue:batches:open', 'taskqueue:batches:empty'
@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', EMPTY, '-inf', num(now - tonumbe
   redis.call('ZREM', EMPTY, id)
   if b[3] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
     redis.call('ZREM', 'taskqueue:batches', id)
-    redis.call('UNLINK', batch_key(id), 'taskqueue:batch-items:' .. id, line_key(id))
+    redis.call('UNLINK', batch_key(id), 'taskqueue:batch-items:' .. id, batch_wait_queue_key(id))
     done = done + 1
   end
 end

@@ -1,6 +1,6 @@
 -- @include _prelude _webhooks _relations
--- Begins to cancel all tasks of a batch, or to retry its dead letters; `pay` carries it out step by step.
--- ARGV: now, id, "cancel" or "retry", reason. Returns "begun", "busy" (the last one is not through) or "unknown".
+-- Begins to cancel all tasks of a batch, or to retry its dead letters; `run_deferred_work` continues it step by step.
+-- ARGV: now, id, "cancel" or "retry", reason. Returns "begun", "busy" (the last one is in progress) or "unknown".
 -- From the moment a cancel has begun none of its tasks starts; a retry ends an earlier cancel or stop.
 local id, work = ARGV[2], ARGV[3]
 local key = batch_key(id)
@@ -13,6 +13,6 @@ if work == 'cancel' then
 else
   redis.call('HDEL', key, 'stopped', 'stopped_at')
   redis.call('HSET', key, 'work', 'retry', 'work_at', '-1')
-  owe('batch:' .. id)
+  defer('batch:' .. id)
 end
 return 'begun'

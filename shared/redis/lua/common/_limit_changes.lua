@@ -1,7 +1,7 @@
--- Put in front of the scripts that change or show limits.
+-- Included by the scripts that change or show limits.
 local DECLARED = 'taskqueue:limits:declared'
 
--- Every task that runs under the limit takes its slot: it may have started before there was one.
+-- Gives a slot to every task that runs under the limit: it may have started before there was one.
 local function count_running(name)
   redis.call('DEL', slots_key(name))
   for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
@@ -12,7 +12,7 @@ local function count_running(name)
   end
 end
 
--- Puts a limit into effect ("" for none); whoever waits for it is called.
+-- Puts a limit into effect ("" for none), and wakes the workers that wait for it.
 local function set_limit(name, text)
   local before = redis.call('HGET', LIMITS, name)
   if (before or '') == text then return end

@@ -1,20 +1,20 @@
--- Put in front of the scripts that start tasks, end attempts or set tasks aside: limits, and turns between tenants.
+-- Included by the scripts that start tasks, end attempts or throttle tasks: limits, and turns between tenants.
 -- A limit (`type:NAME` or `key:NAME`) bounds how many of its tasks run at once (slots), how many start in a time
--- (tokens in a bucket that fills steadily), or both. A pending task that its limit lets not start stands aside in a line
--- of that limit, so that nobody waits behind it; tasks of tenants stand in lines too and take turns. A line is named
--- `queue|limit|tenant`; who stands in one stays pending and is found in `taskqueue:aside:QUEUE` by when it was enqueued.
--- For RQ it is deferred.
+-- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
+-- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
+-- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `taskqueue:aside:QUEUE` by when
+-- they were enqueued. For RQ they are deferred.
 local LIMITS, DUE, FAIR = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair'
 
--- One look for a whole step: where there are no limits and no tenants, nothing else of this file is run.
+-- One check for a whole step: without limits and tenants, nothing else of this file is run.
 local limited = redis.call('EXISTS', LIMITS, DUE, FAIR) > 0
 local served, known_limits = 0, {}
 
 local function slots_key(name) return 'taskqueue:slots:' .. name end
 local function bucket_key(name) return 'taskqueue:bucket:' .. name end
 local function turns_key(queue, group) return 'taskqueue:turns:' .. queue .. '|' .. group end
-local function aside_key(line) return 'taskqueue:line:' .. line end
-local function line_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
+local function wait_queue_key(line) return 'taskqueue:line:' .. line end
+local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
   local ok, spec = pcall(cjson.decode, text)
@@ -31,7 +31,7 @@ local function read_limit(name, text)
   return limit
 end
 
--- The limit of this name as it stands in this step, or false.
+-- Returns the limit of this name as of this step, or false.
 local function limit_of(name)
   if known_limits[name] == nil then
     local text = redis.call('HGET', LIMITS, name)
@@ -51,7 +51,7 @@ local function has_slot(limit) return not limit.free or limit.free > 0 end
 local function has_token(limit) return not limit.tokens or limit.tokens > 0.999999 end
 local function lets_start(limit) return not limit or (has_slot(limit) and has_token(limit)) end
 
--- The name of the first limit that lets a task not start, or nil.
+-- Returns the name of the first limit that holds a task back, or nil.
 local function limit_in_the_way(names)
   for _, name in ipairs(names) do
     if not lets_start(limit_of(name)) then return name end
@@ -60,11 +60,11 @@ end
 
 local function keep_tokens(limit)
   redis.call('HSET', bucket_key(limit.name), 'tokens', string.format('%.6f', limit.tokens), 'at', NOW)
-  -- An empty bucket is full again by then, and one that is not there counts as full.
+  -- An empty bucket is full again by then, and a missing one counts as full.
   redis.call('PEXPIRE', bucket_key(limit.name), num(math.ceil(limit.burst / limit.rate / 1000) + 1000))
 end
 
--- A task starts: it takes a slot and a token of each of its limits. Returns the commands that this took.
+-- Takes a slot and a token of each limit of a task that starts. Returns how many commands that took.
 local function take_part(id, names)
   local sent = 0
   for _, name in ipairs(names) do
@@ -89,10 +89,10 @@ local function call_line(name)
       if redis.call('EXISTS', turns_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
     end
   end
-  for _, queue in ipairs(queues_of[name]) do ring(1, queue) end
+  for _, queue in ipairs(queues_of[name]) do notify_workers(1, queue) end
 end
 
--- An attempt is over, or was given back: its slot is free, and whoever waits for one is called.
+-- Frees the slot of an ended or returned attempt, and wakes the workers that wait for it.
 local function free_slot(name, id)
   if redis.call('SREM', slots_key(name), id) == 1 and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then
     call_line(name)
@@ -104,7 +104,7 @@ local function free_slots(id)
   for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do free_slot(name, id) end
 end
 
--- A task was given back that never began: its tokens are too, and whoever waits for one is called.
+-- Returns the tokens of a task that was returned before it began, and wakes the workers that wait for them.
 local function give_tokens_back(id)
   local v = fields(id, 'description', 'limit_key')
   for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
@@ -117,11 +117,11 @@ local function give_tokens_back(id)
   end
 end
 
--- Puts a pending task into a line. A tenant that was in none comes after those who wait for their turn already.
-local function enter_line(id, queue, group, tenant, score)
-  local line = line_name(queue, group, tenant)
+-- Moves a pending task into a wait queue. A new tenant comes after the waiting ones.
+local function enter_wait_queue(id, queue, group, tenant, score)
+  local line = wait_queue_name(queue, group, tenant)
   redis.call('ZADD', 'taskqueue:aside:' .. queue, score, id)
-  redis.call('ZADD', aside_key(line), score, id)
+  redis.call('ZADD', wait_queue_key(line), score, id)
   limited, served = true, served + 1
   redis.call('ZADD', turns_key(queue, group), 'NX', num(now + served), tenant)
   redis.call('ZADD', 'rq:deferred:' .. queue, '+inf', id)
@@ -136,7 +136,7 @@ local function turn_taken(queue, group, tenant)
   redis.call('ZADD', turns_key(queue, group), num(now + served), tenant)
 end
 
--- When it is worth looking at the lines of a limit: now, when its next token is there, or when a slot is freed.
+-- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed.
 local function due_of(limit)
   if not limit or lets_start(limit) then return NOW end
   if not has_slot(limit) then return '+inf' end

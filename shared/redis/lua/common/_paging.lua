@@ -1,7 +1,7 @@
--- Where the next page of an index begins, for all that show one newest first. Entries of one score stand in the order
--- of their ids, and a caller may give a million tasks one score (`run_at`): nobody reads over what was shown already.
+-- The start of the next page of an index, newest first. Entries of one score are in the order of their ids, and a caller
+-- may give a million tasks one score (`run_at`), so entries already shown are skipped without reading them.
 
--- Whether an id stands before another, byte by byte as in an index; Lua's own < goes by the language of the server.
+-- Returns whether an id precedes another, byte by byte as in an index; Lua's own < depends on the server's locale.
 local function precedes(a, b)
   for at = 1, math.min(#a, #b) do
     local x, y = string.byte(a, at, at), string.byte(b, at, at)
@@ -10,8 +10,8 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- How many entries stand in front of the first one behind (score, id), which need not be there any more. The place
--- among those of its score is found by halving: 20 looks for a million.
+-- Returns how many entries precede the first one after (score, id), which may be removed since. The place among those
+-- of its score is found by bisection: 20 reads for a million.
 local function place_behind(key, score, id)
   local first = redis.call('ZCOUNT', key, '(' .. score, '+inf')
   local behind = first + redis.call('ZCOUNT', key, score, score)

@@ -1,9 +1,9 @@
--- Put in front of every script: time, key names and the small steps that scripts share.
--- The first argument of every script is the instant to work with in microseconds, or "" to ask this server. No
--- client's clock decides anything in production; tests hand the instant over instead of waiting.
+-- Included by every script: time, key names and the small steps that scripts share.
+-- The first argument of every script is the instant to work with in microseconds, or "" to ask this server. In
+-- production no client's clock decides anything; tests pass the instant instead of waiting.
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
--- A step of one version must not touch data of another; no number means that nothing has been written yet.
+-- A step of one version must not touch data of another; no number means that nothing was written yet.
 local FORMAT = '2'
 local stored_format = redis.call('GET', 'taskqueue:format')
 if stored_format and stored_format ~= FORMAT then
@@ -21,13 +21,13 @@ local now = read_clock(ARGV[1])
 
 local function num(x) return string.format('%.0f', x) end
 
--- What is stored may have been damaged by hand: nil for what is no number, or none to reckon with (nan, inf, 1e300).
+-- A stored value may be corrupt: returns nil for a value that is not a usable number (also nan, inf, 1e300).
 local function number_of(text)
   local x = tonumber(text)
   if x and x > -9e15 and x < 9e15 then return x end
 end
 
--- An instant as RQ writes it: 2026-11-21T08:45:00.123456Z. Days to date after Howard Hinnant's civil_from_days.
+-- Returns an instant in RQ's format: 2026-11-21T08:45:00.123456Z. Days to date after Howard Hinnant's civil_from_days.
 local function iso(us)
   local seconds = math.floor(us / 1000000)
   local days = math.floor(seconds / 86400)
@@ -45,7 +45,7 @@ local function iso(us)
     math.floor(rest % 3600 / 60), rest % 60, us - seconds * 1000000)
 end
 
--- The same back again, or nil; days from date after Hinnant's days_from_civil.
+-- Returns the microseconds of such an instant, or nil; days from date after Hinnant's days_from_civil.
 local function microseconds(stamp_text)
   local y, mo, d, h, mi, s, us = string.match(stamp_text or '', '^(%d%d%d%d)-(%d%d)-(%d%d)T(%d%d):(%d%d):(%d%d)%.(%d%d%d%d%d%d)Z$')
   if not y then return nil end
@@ -65,7 +65,7 @@ local STANDING = 'taskqueue:standing'
 
 local function job_key(id) return 'rq:job:' .. id end
 
--- Which of our indexes holds a task of this state.
+-- Returns the index of our own for tasks of this state.
 local function index_key(state, queue)
   if state == 'pending' or state == 'scheduled' or state == 'retrying' then
     return 'taskqueue:' .. state .. ':' .. queue
@@ -74,7 +74,7 @@ local function index_key(state, queue)
   return 'taskqueue:' .. state
 end
 
--- Which of RQ's structures mirrors it; pending is a list and running has a member of its own, so neither is here.
+-- RQ's structures that mirror it; pending is a list and running has a member of its own, so neither is here.
 local RQ_REGISTRY = {
   scheduled = 'rq:scheduled:', retrying = 'rq:scheduled:', blocked = 'rq:deferred:', completed = 'rq:finished:',
   failed = 'rq:failed:', cancelled = 'rq:canceled:', expired = 'rq:canceled:',
@@ -84,33 +84,33 @@ local RQ_STATUS = {
   completed = 'finished', failed = 'failed', cancelled = 'canceled', expired = 'canceled',
 }
 
--- A housekeeping step names the lock that it acts under and shows its token ("" for neither). It is asked in the step
--- that changes data: whoever slept past the end of a lock cannot know that somebody else has taken it since.
-local function outlived(lock, token)
+-- A housekeeping step names its lock and carries the token ("" for neither). It is checked in the step that changes
+-- data: a process that was suspended past the end of a lock cannot know that another one has taken it since.
+local function lock_ended(lock, token)
   if not token or token == '' then return false end
   local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. lock, 'token', 'until')
   return v[1] ~= token or (number_of(v[2]) or 0) <= now
 end
-local OUTLIVED = {err = 'OUTLIVED the lock of this step has ended, or somebody else has taken it'}
+local LOCK_ENDED = {err = 'OUTLIVED the lock of this step has ended, or another process has taken it'}
 
--- Fields of a record, or nil when the key is no hash.
+-- Returns fields of a record, or nil when the key is not a hash.
 local function fields(id, ...)
   local values = redis.pcall('HMGET', job_key(id), ...)
   if values.err then return nil end
   return values
 end
 
--- What was answered to the first request with its key; where nobody can read that, the state of the task that it stored.
-local function kept_answer(id, text)
+-- Returns the answer to the first request with a key; where it is corrupt, the state of the task that it stored.
+local function stored_answer(id, text)
   local readable, answer = pcall(cjson.decode, text)
   if readable and (type(answer) == 'string' or (type(answer) == 'table' and answer[3])) then return answer end
   local v = fields(id, 'state')
   return v and v[1] or 'pending'
 end
 
--- What a dead letter died of: tasks of one type that failed with one error, in one place of the code, with one message
--- but for its numbers and ids, died of the same. `place` and `pattern` come with the error (shared/domain/failure_fingerprint.py).
-local function cause_of(id)
+-- Returns the failure fingerprint of a dead letter: type, error class, place in the code, and message without numbers
+-- and ids. `place` and `pattern` come with the error (shared/domain/failure_fingerprint.py).
+local function fingerprint_of(id)
   local v = fields(id, 'description', 'error')
   local ok, error = pcall(cjson.decode, v and v[2] or '')
   if not ok or type(error) ~= 'table' then return 'unreadable' end
@@ -119,7 +119,7 @@ local function cause_of(id)
     word(error.pattern)), 1, 16)
 end
 
-local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a cause
+local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a group
 
 local function count_cause(cause)
   local key = 'taskqueue:cause:' .. cause
@@ -128,7 +128,7 @@ local function count_cause(cause)
   else redis.call('ZREM', 'taskqueue:causes', cause) end
 end
 
-local function leave_cause(id)
+local function leave_failure_group(id)
   local cause = redis.call('HGET', 'taskqueue:cause-of', id)
   if not cause then return end
   redis.call('HDEL', 'taskqueue:cause-of', id)
@@ -136,9 +136,9 @@ local function leave_cause(id)
   count_cause(cause)
 end
 
-local function join_cause(id)
-  leave_cause(id)
-  local cause = cause_of(id)
+local function join_failure_group(id)
+  leave_failure_group(id)
+  local cause = fingerprint_of(id)
   redis.call('HSET', 'taskqueue:cause-of', id, cause)
   redis.call('ZADD', 'taskqueue:cause:' .. cause, NOW, id)
   count_cause(cause)
@@ -146,13 +146,13 @@ local function join_cause(id)
   redis.call('EXPIRE', 'taskqueue:first-seen:' .. cause, FIRST_SEEN_KEPT)
 end
 
--- A unique key is held by one task until that task starts or ends, or for a time, whatever becomes of the task. The
--- first two are a hash of keys to ids, let go in the step that starts or ends the task; who asks believes an entry only
--- if the record says the same. The third is a key of Redis' own, which it removes by itself.
+-- A unique key is held by one task until that task starts or ends, or for a time, whatever happens to the task. The
+-- first two are a hash of keys to ids, freed in the step that starts or ends the task; an entry counts only if the
+-- record agrees. The third is a key of Redis' own, which expires.
 local UNIQUE = 'taskqueue:unique'
 local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
 
--- Who holds a unique key, and in which state that task is ("" when its record is gone).
+-- Returns the holder of a unique key, and the state of that task ("" when its record is removed).
 local function unique_holder(key)
   local id = redis.call('HGET', UNIQUE, key)
   if id then
@@ -173,14 +173,14 @@ local function release_unique(id, key)
   if key and redis.call('HGET', UNIQUE, key) == id then redis.call('HDEL', UNIQUE, key) end
 end
 
--- A task that comes back to waiting holds its key again, unless another has taken it since.
+-- Restores the unique key of a task that waits again, unless another task has taken it since.
 local function hold_unique_again(id, scopes)
   local v = fields(id, 'unique', 'unique_until')
   if v and v[1] and scopes[v[2]] then redis.call('HSETNX', UNIQUE, v[1], id) end
 end
 
--- Takes a pending task out of the line that it stands aside in (see `_limits.lua`).
-local function leave_line(id, queue)
+-- Removes a throttled task from its wait queue (see `_limits.lua`).
+local function leave_wait_queue(id, queue)
   if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return end
   local v = fields(id, 'line')
   if v and v[1] then
@@ -190,49 +190,49 @@ local function leave_line(id, queue)
   redis.call('ZREM', 'rq:deferred:' .. queue, id)
 end
 
--- Takes a task out of the structures of its state.
+-- Removes a task from the structures of its state.
 local function leave(id, state, queue, token)
   local there = redis.call('ZREM', index_key(state, queue), id)
-  if state == 'pending' and there == 0 then leave_line(id, queue) end
+  if state == 'pending' and there == 0 then leave_wait_queue(id, queue) end
   if state == 'running' then
     redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
   elseif RQ_REGISTRY[state] then
     redis.call('ZREM', RQ_REGISTRY[state] .. queue, id)
   end
-  if state == 'failed' then leave_cause(id) end
+  if state == 'failed' then leave_failure_group(id) end
 end
 
--- Puts a task into the structures of a final state. RQ's score is +inf: only our retention removes a record.
+-- Adds a task to the structures of a final state. RQ's score is +inf: only our retention removes a record.
 local function enter_ended(id, state, queue)
   redis.call('ZADD', 'taskqueue:' .. state, NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
   local v = fields(id, 'unique')
   if v then release_unique(id, v[1]) end
-  if state == 'failed' then join_cause(id) end
+  if state == 'failed' then join_failure_group(id) end
 end
 
--- Puts a task into the structures of a state that has a due time.
+-- Adds a task to the structures of a state with a due time.
 local function enter_due(id, state, queue, due)
   redis.call('ZADD', index_key(state, queue), num(due), id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, num(math.floor(due / 1000000)), id)
 end
 
--- A task that is to start by a moment is found by the expire script from here on.
+-- Registers the expiry of a task for the expire script.
 local function watch_deadline(id, expires_at)
   if number_of(expires_at) then redis.call('ZADD', DEADLINES, expires_at, id) end
 end
 
--- Wakes idle workers of a queue; without one any worker, for what all can do. The bound keeps a burst from leaving
--- thousands of stale rings behind; a worker that is woken and finds more than it can take rings for the next one.
-local function ring(tasks, queue)
-  local bell = queue and BELL .. ':' .. queue or BELL
-  local rings = math.min(tasks, 64 - redis.call('LLEN', bell))
-  for _ = 1, rings do redis.call('RPUSH', bell, queue or '') end
+-- Wakes idle workers of a queue; without one any worker, for tasks that all can run. The bound keeps a burst from leaving
+-- thousands of stale wake-ups; a woken worker that finds more than it can take wakes the next one.
+local function notify_workers(tasks, queue)
+  local wakeup_list = queue and BELL .. ':' .. queue or BELL
+  local wakeups = math.min(tasks, 64 - redis.call('LLEN', wakeup_list))
+  for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, queue or '') end
 end
 
 -- A full Redis (maxmemory) refuses a script's first write when that could grow memory, and lets it finish once it has
--- written. Steps that end or free something, or that people need in such trouble, begin with a write that is never
--- refused, so that work already done can still be recorded; what is new (tasks, schedules) is what a full Redis turns away.
+-- written. Steps that end or free something, or that operators need then, begin with a write that is never refused, so
+-- that finished work can still be recorded; new data (tasks, schedules) is refused by a full Redis.
 local function write_even_when_full() redis.call('DEL', 'taskqueue:nothing') end
 
 -- Adds to the counts of this minute.
@@ -242,21 +242,21 @@ local function count(what, n)
   if redis.call('HINCRBY', key, what, n) == n then redis.call('EXPIRE', key, 7200) end
 end
 
--- Adds to a number of a record; one that was damaged counts as none.
+-- Adds to a number of a record; a corrupt one counts as 0.
 local function bump(id, field, present, by)
   local value = (number_of(present) or 0) + by
   redis.call('HSET', job_key(id), field, value)
   return value
 end
 
--- One item of an attempt's history; the oldest goes when there are more than 50.
+-- Stores one attempt's record; the oldest is removed when there are more than 50.
 local function remember(id, attempt, record)
   redis.call('HSET', job_key(id), 'attempt:' .. attempt, record)
   if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end
 end
 
--- A record's metadata with the span that sent the task back, and after which attempt; "" for no span. It is put in front
--- of the rest, which stays to the letter: decoding it and encoding it again would not keep it.
+-- Returns a record's metadata with the span that requeued the task, and after which attempt; "" for no span. It is
+-- prepended to the rest, which stays byte for byte: decoding and encoding again would change it.
 local function replayed(meta, cause, attempt)
   local rest = string.gsub(meta or '{}', '^{"replay":"[^"]*","replay_after":%d+,?', '{')
   if cause == '' or string.sub(rest, 1, 1) ~= '{' then return rest end
@@ -268,8 +268,8 @@ local function note_replay(id, meta, cause, attempt)
   if meta or cause ~= '' then redis.call('HSET', job_key(id), 'meta', replayed(meta, cause, attempt)) end
 end
 
--- A list that a record keeps in JSON; empty where nobody can read it, and where it is longer than any that the API takes:
--- who writes to Redis by hand must not keep it busy. `most` is in bytes.
+-- Returns a list that a record stores in JSON; empty when corrupt, or longer than any that the API takes, so that a
+-- forged one cannot keep Redis busy. `most` is in bytes.
 local function list_of(text, most)
   if not text or #text > most then return {} end
   local readable, list = pcall(cjson.decode, text)
@@ -284,7 +284,7 @@ local function tags_of(text)
   return tags
 end
 
--- RQ programs may enqueue into a queue of ours. A job of theirs has a record without our `state`; the copies of our
+-- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without our `state`; the copies of our
 -- schedules that rq-scheduler's tools list have none either, and are not jobs.
 local function is_foreign(id)
   local size = redis.pcall('HLEN', job_key(id))
@@ -293,14 +293,14 @@ local function is_foreign(id)
   return not schedule or redis.call('EXISTS', 'taskqueue:schedule:' .. schedule) == 0
 end
 
--- Whether a parked job is still to be run by RQ.
+-- Returns whether a parked job is still to be run by RQ.
 local function waits_for_rq(id)
   local status = is_foreign(id) and (redis.call('HGET', job_key(id), 'status') or 'queued')
   return status == 'queued' or status == 'created'
 end
 
--- Parks the foreign jobs among queue entries that lead to no pending task, before these leave the list. Their records
--- stay as they are. Entries of our own are hints; those without a record RQ drops as well. Returns the commands it took.
+-- Parks the foreign jobs among queue entries that lead to no pending task, before these are removed. Their records
+-- stay unchanged. Entries of our own are hints; those without a record RQ drops too. Returns how many commands that took.
 local function park_foreign(queue, ids)
   if #ids == 0 then return 0 end
   local key, parked, looked = 'taskqueue:foreign:' .. queue, {}, 0
@@ -319,8 +319,8 @@ local function park_foreign(queue, ids)
   return 3 + 2 * looked
 end
 
--- What the handler returned, as RQ's stream keeps it: base64 of JSON; nil when it has returned nothing. A stock worker
--- that took an entry of ours may have added a failure behind it.
+-- Returns the handler's result from RQ's stream: base64 of JSON; nil when there is none. A stock worker that took an
+-- entry of ours may have added a failure after it.
 local function result_of(id)
   local entries = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 10)
   for _, entry in ipairs(entries.err and {} or entries) do

@@ -1,9 +1,8 @@
--- Put in front of a script when damage has stopped it: it is run again and sets aside what is in its way. A key that
--- holds another type than it should is renamed (`taskqueue:damaged:KEY`, for a week), listed in `taskqueue:damaged`,
--- and named in the audit record. So is a stream that takes no more, because an entry in it has the last id there is. A
--- count that is no number begins anew; a score that is none is left out; JSON that nobody can read counts as empty. Where
--- nothing is damaged, no script pays for this.
--- The number of the format is not touched: what nobody can tell the format of, nobody is to work with.
+-- Prepended to a script that failed on corrupt data: it is run again and quarantines that. A key of another type than
+-- expected is renamed (`taskqueue:damaged:KEY`, for a week), listed in `taskqueue:damaged`, and named in the audit
+-- record; so is a stream that takes no more, because an entry has the last possible id. A count that is not a number
+-- restarts; such a score is left out; corrupt JSON counts as empty. Scripts without corrupt data do not pay for this.
+-- The schema version is not touched: data of unknown format must not be used.
 local asked, text = redis, cjson
 local put_away
 
@@ -29,7 +28,7 @@ put_away = function(key)
   return held
 end
 
-local function carefully(...)
+local function call_with_quarantine(...)
   local reply, command, key, field = asked.pcall(...), ...
   if not trouble(reply, '') then return reply end
   if trouble(reply, 'WRONGTYPE') and key ~= 'taskqueue:format' then put_away(key)
@@ -46,5 +45,5 @@ local function decode(json)
   return readable and type(value) == 'table' and value or {}
 end
 
-local redis = setmetatable({call = carefully, careful = true}, {__index = asked})
+local redis = setmetatable({call = call_with_quarantine, quarantining = true}, {__index = asked})
 local cjson = setmetatable({decode = decode}, {__index = text})

@@ -1,25 +1,25 @@
--- What ties tasks to each other: the tasks that one waits for (its parents), those that wait for it, and its batch.
--- Only a task whose record has the field `links` is tied to anything; of all others a script reads that field and no
--- more. Whatever ends a task does this in the same step: its batch counts it, its children are told. A step tells a
--- hundred children; the rest is owed, in `taskqueue:owed`, and paid by the next claims and by the housekeeper, so
--- that ten thousand children hold nobody up and a crash in the middle costs nothing.
--- In `taskqueue:children:ID` a child's score says where it stands: above 0, it has not been told how this parent ended
--- (the score is when the child was submitted); 0, it has, and the parent's record is kept for it until it has ended;
+-- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch.
+-- Only a task whose record has the field `links` has relations; of all others a script reads only that field. Every
+-- script that ends a task handles them in the same step: its batch counts it, its children are notified. A step
+-- notifies a hundred children; the rest is deferred work in `taskqueue:owed`, done by the next claims and by the
+-- housekeeper, so that ten thousand children delay no other work and a crash in between loses nothing.
+-- In `taskqueue:children:ID` the score of a child is its status: above 0, not yet notified how this parent ended
+-- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
-local OWED = 'taskqueue:owed'
+local DEFERRED = 'taskqueue:owed'
 local SLOT = {pending = true, running = true}
 local budget, enqueued = 100, 0
 local moved
 
 local function batch_key(batch) return 'taskqueue:batch:' .. batch end
 local function children_key(id) return 'taskqueue:children:' .. id end
-local function line_key(batch) return 'taskqueue:batch-line:' .. batch end
+local function batch_wait_queue_key(batch) return 'taskqueue:batch-line:' .. batch end
 
-local function owe(what)
-  if redis.call('ZADD', OWED, 'NX', NOW, what) == 1 then ring(1) end
+local function defer(what)
+  if redis.call('ZADD', DEFERRED, 'NX', NOW, what) == 1 then notify_workers(1) end
 end
 
--- A blocked task waits no longer, unless it was to run at a time that has not come. Returns its new state.
+-- Ends the wait of a blocked task, unless its due time is in the future. Returns its new state.
 local function enqueue(id, queue, due)
   leave(id, 'blocked', queue, '')
   if (number_of(due) or 0) > now then
@@ -32,7 +32,7 @@ local function enqueue(id, queue, due)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(now + enqueued), id)
   enqueued = enqueued + 1
-  if enqueued <= 64 then ring(1, queue) end
+  if enqueued <= 64 then notify_workers(1, queue) end
   return 'pending'
 end
 
@@ -44,7 +44,7 @@ end
 
 -- --- batches ---
 
--- How many more of a batch may be in line or on a worker; nil when it has no limit.
+-- Returns how many more of a batch may be pending or running; nil without a limit.
 local function slots(batch)
   local v = redis.call('HMGET', batch_key(batch), 'max_running', 'pending', 'running')
   if not number_of(v[1]) then return nil end
@@ -52,12 +52,12 @@ local function slots(batch)
 end
 
 local function admit(batch)
-  -- A batch whose record is gone, or says nothing of a limit any more, holds nobody back.
+  -- A batch without a record, or without a limit, holds no task back.
   local room, counted = math.min(slots(batch) or 100, 100), redis.call('HEXISTS', batch_key(batch), 'total') == 1
   while room > 0 do
-    local id = redis.call('ZRANGE', line_key(batch), 0, 0)[1]
+    local id = redis.call('ZRANGE', batch_wait_queue_key(batch), 0, 0)[1]
     if not id then return end
-    redis.call('ZREM', line_key(batch), id)
+    redis.call('ZREM', batch_wait_queue_key(batch), id)
     local v = fields(id, 'state', 'origin', 'due_at')
     if v and v[1] == 'blocked' then
       local to = enqueue(id, v[2], v[3])
@@ -77,7 +77,7 @@ local function finish_batch(batch)
   if v and v[1] == 'blocked' then enqueue(id, v[2], v[3]) end
 end
 
--- When all its tasks have left the records it may go too, once it is old enough.
+-- Registers a batch without tasks on record, to be removed once it is old enough.
 local function note_empty(batch)
   local b = redis.call('HMGET', batch_key(batch), 'total', 'removed', 'created_at')
   if b[1] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
@@ -95,13 +95,13 @@ local function close_batch(batch)
   return 1
 end
 
--- Nothing more of it starts from this moment on; who waits is cancelled step by step.
+-- Stops a batch: none of its tasks starts from here on; waiting ones are cancelled step by step.
 local function stop_batch(batch, reason, work)
   redis.call('HSET', batch_key(batch), 'stopped', reason, 'stopped_at', NOW, 'work', work, 'work_at', '-1')
-  owe('batch:' .. batch)
+  defer('batch:' .. batch)
 end
 
--- A task of a batch came from one state to another.
+-- Counts a task of a batch that changed its state.
 local function recount(batch, from, to)
   local key = batch_key(batch)
   local b = redis.call('HMGET', key, 'total', 'max_running', 'stop_on_error', 'closed', 'stopped')
@@ -127,7 +127,7 @@ end
 
 -- --- parents and children ---
 
--- The parents in a record, each {id, on}.
+-- Returns the parents in a record, each {id, on}.
 local function parents_of(text)
   local parents = {}
   for _, each in ipairs(list_of(text, 262144)) do
@@ -136,8 +136,8 @@ local function parents_of(text)
   return parents
 end
 
--- What the state of a parent ("gone" when it is no more) means for a child: wait, met, hold (until the parent is
--- retried) or cancel.
+-- Returns what the state of a parent ("gone" when it is removed) means for a child: wait, met, hold (until the parent
+-- is retried) or cancel.
 local function judge(state, on, policy)
   if state ~= 'gone' and not ENDED[state] then return 'wait' end
   if state == 'completed' or on == 'end' or policy == 'release' then return 'met' end
@@ -160,24 +160,24 @@ local function register(id, parent, score)
   redis.call('ZADD', children_key(parent), score, id)
 end
 
--- A new child: the record of its parent counts it, and names the first of them for those who look.
+-- Adds a child: the record of its parent counts it, and names the first of them for display.
 local function add_child(id, parent, score)
   register(id, parent, score)
   local count = redis.call('HINCRBY', job_key(parent), 'children', 1)
   if count <= 50 then redis.call('HSET', job_key(parent), 'child:' .. count, id) end
 end
 
--- Nobody has to keep anything for this task any more.
+-- Frees the parents' records from being kept for this task.
 local function let_go(id, parents)
   for _, parent in ipairs(parents_of(parents)) do redis.call('ZREM', children_key(parent[1]), id) end
 end
 
--- All its parents are as it wanted them: it runs when its batch has room.
+-- Releases a task whose parents have all ended as required: it runs when its batch has a free slot.
 local function free(id)
   local v = fields(id, 'origin', 'due_at', 'batch')
   local later = (number_of(v[2]) or 0) > now
   if v[3] and not later and (slots(v[3]) or 1) <= 0 then
-    redis.call('ZADD', line_key(v[3]), NOW, id)
+    redis.call('ZADD', batch_wait_queue_key(v[3]), NOW, id)
     return
   end
   local to = enqueue(id, v[1], v[2])
@@ -200,18 +200,18 @@ local function condition(parents, parent)
   return 'end'
 end
 
--- Whether a task in this state still wants the results of its parents: a dead letter does, it may be retried.
+-- Returns whether a task in this state still needs the results of its parents: a dead letter does, it may be retried.
 local function keeps(state) return state ~= 'gone' and (state == 'failed' or not ENDED[state]) end
 
--- One child learns how one parent ended.
-local function tell(id, parent, state)
+-- Notifies one child of the end of one parent.
+local function notify_child(id, parent, state)
   local key = children_key(parent)
   local v = fields(id, 'state', 'origin', 'parents', 'on_parent_failure')
   if not v or not v[1] or not v[3] then
     redis.call('ZREM', key, id)
     return
   end
-  -- Children that were told before this one may have ended it: then it has let go of its parents already.
+  -- A child notified before may have ended this one: then its parents are freed already.
   if v[1] ~= 'blocked' then
     if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end
     return
@@ -228,12 +228,12 @@ local function tell(id, parent, state)
   end
 end
 
--- Tells the children of a task how it ended, as many as the budget allows. A dead letter's children that hold on have
--- been told; they are told again when it has ended otherwise.
-local function settle(parent)
+-- Notifies the children of a task of its end, as many as the budget allows. Children that hold on to a dead letter are
+-- notified again when it has ended otherwise.
+local function notify_children(parent)
   local state, key = state_of(parent), children_key(parent)
   if state ~= 'gone' and not ENDED[state] then
-    redis.call('ZREM', OWED, 'task:' .. parent)
+    redis.call('ZREM', DEFERRED, 'task:' .. parent)
     return
   end
   local most = math.max(budget, 0)
@@ -242,32 +242,32 @@ local function settle(parent)
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', '(0', 'LIMIT', 0, most - #ids)) do ids[#ids + 1] = id end
   end
   budget = budget - #ids
-  for _, id in ipairs(ids) do tell(id, parent, state) end
+  for _, id in ipairs(ids) do notify_child(id, parent, state) end
   if #ids >= most then
-    owe('task:' .. parent)
+    defer('task:' .. parent)
   else
-    redis.call('ZREM', OWED, 'task:' .. parent)
+    redis.call('ZREM', DEFERRED, 'task:' .. parent)
     if state == 'gone' then redis.call('UNLINK', key) end
   end
 end
 
 -- --- what the other scripts say ---
 
--- A task came from one state to another: to be said after its record says so.
+-- Handles a task's change of state; to be called after its record is updated.
 moved = function(id, from, to)
   local v = fields(id, 'links', 'batch', 'parents', 'children', 'webhook')
   if not v or not v[1] then return end
   if v[2] then
-    if from == 'blocked' then redis.call('ZREM', line_key(v[2]), id) end
+    if from == 'blocked' then redis.call('ZREM', batch_wait_queue_key(v[2]), id) end
     recount(v[2], from, to)
   end
   if v[3] and not keeps(to) then let_go(id, v[3]) end
-  if v[4] and ENDED[to] then settle(id) end
-  if v[5] and ENDED[to] then tell_outside(id, to, v[5]) end
+  if v[4] and ENDED[to] then notify_children(id) end
+  if v[5] and ENDED[to] then create_delivery(id, to, v[5]) end
 end
 
--- The record of an ended task is about to be removed.
-local function forsake(id)
+-- Handles the coming removal of an ended task's record.
+local function before_removal(id)
   local v = fields(id, 'links', 'batch', 'parents', 'children')
   if not v or not v[1] then return end
   if v[2] and redis.call('EXISTS', batch_key(v[2])) == 1 then
@@ -275,11 +275,11 @@ local function forsake(id)
     note_empty(v[2])
   end
   if v[3] then let_go(id, v[3]) end
-  if v[4] and redis.call('EXISTS', children_key(id)) == 1 then owe('task:' .. id) end
+  if v[4] and redis.call('EXISTS', children_key(id)) == 1 then defer('task:' .. id) end
 end
 
--- Whether a completed task has to be kept although its time is over, because a child has not had its result yet. What
--- children that have ended left behind is put away here.
+-- Returns whether a completed task is kept past its retention, because a child has not had its result yet. Removes
+-- entries of children that have ended.
 local function needed(id)
   local v = fields(id, 'children')
   if not (v and v[1]) then return false end
@@ -291,23 +291,23 @@ local function needed(id)
   return redis.call('EXISTS', key) == 1
 end
 
--- Instead of going to its queue, a task of a batch that has no room gets in the line of its batch. To be asked after it
--- has left its old state, and before it is put into its queue; `score` is its place in that line.
+-- Moves a task of a batch without a free slot to the batch's wait queue instead of its queue. To be called after it has
+-- left its old state, and before it is put into its queue; `score` is its place in the wait queue.
 local function held_back(id, from, queue, score)
   local v = fields(id, 'links', 'batch')
   if not v or not v[1] or not v[2] then return false end
   if (slots(v[2]) or 1) > 0 then return false end
   block(id, queue)
-  redis.call('ZADD', line_key(v[2]), score, id)
+  redis.call('ZADD', batch_wait_queue_key(v[2]), score, id)
   recount(v[2], from, 'blocked')
   return true
 end
 
--- --- one task, as people ask for it ---
+-- --- one task, by request ---
 
 local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 
--- Cancels a waiting task at once; a running one by asking its worker to stop it. Returns {state found, what happened}.
+-- Cancels a waiting task at once; asks the worker of a running one to stop it. Returns {state found, what happened}.
 local function cancel_one(id, reason)
   local v = fields(id, 'state', 'origin', 'worker_name')
   if not v or not v[1] then return {'', 'unknown'} end
@@ -324,9 +324,9 @@ local function cancel_one(id, reason)
   return {state, 'cancelled'}
 end
 
--- Sends a dead letter back with all its retries, with other data if there are any. Returns {state found, 1 when done},
--- or {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
--- `nonce` is that of the command: one that is sent again after a lost answer is told what was done the first time.
+-- Requeues a dead letter with all its retries, and with new data if given. Returns {state found, 1 when done}, or
+-- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
+-- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
 local function requeue_one(id, data, cause, nonce)
   local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
   if v and nonce and v[7] == nonce then return {'failed', 1} end
@@ -350,12 +350,12 @@ local function requeue_one(id, data, cause, nonce)
   redis.call('RPUSH', 'rq:queue:' .. queue, id)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-  ring(1, queue)
+  notify_workers(1, queue)
   moved(id, 'failed', 'pending')
   return {state, 1}
 end
 
--- --- what is owed ---
+-- --- deferred work ---
 
 local function carry_out(work, id, reason)
   if work == 'retry' then
@@ -369,36 +369,36 @@ local function work_on_batch(batch)
   local key = batch_key(batch)
   local v = redis.call('HMGET', key, 'work', 'work_at', 'stopped')
   local most = math.max(budget, 0)
-  local after = number_of(v[2]) and v[2] or '-1' -- where it cannot be read, it begins anew
+  local after = number_of(v[2]) and v[2] or '-1' -- a corrupt one starts again
   local items = v[1] and redis.call('ZRANGEBYSCORE', 'taskqueue:batch-items:' .. batch, '(' .. after, '+inf', 'WITHSCORES',
     'LIMIT', 0, most) or {}
   budget = budget - #items / 2
   for at = 1, #items, 2 do carry_out(v[1], items[at], v[3] or 'its batch was stopped') end
   if #items < 2 * most then
     redis.call('HDEL', key, 'work', 'work_at')
-    redis.call('ZREM', OWED, 'batch:' .. batch)
+    redis.call('ZREM', DEFERRED, 'batch:' .. batch)
   else
     redis.call('HSET', key, 'work_at', items[#items])
   end
 end
 
--- Goes on with what is owed, with so many tasks at most; returns how many it dealt with.
-local function pay(most)
+-- Runs deferred work for at most so many tasks; returns how many it processed.
+local function run_deferred_work(most)
   budget = most
   for _ = 1, 20 do
-    local what = budget > 0 and redis.call('ZRANGE', OWED, 0, 0)[1]
+    local what = budget > 0 and redis.call('ZRANGE', DEFERRED, 0, 0)[1]
     if not what then break end
     local kind, id = string.match(what, '^(%a+):(.*)$')
-    if kind == 'task' then settle(id)
+    if kind == 'task' then notify_children(id)
     elseif kind == 'batch' then work_on_batch(id)
-    else redis.call('ZREM', OWED, what) end
+    else redis.call('ZREM', DEFERRED, what) end
   end
   return most - budget
 end
 
 -- --- recovery ---
 
--- The state and queue that a task is listed under whose record does not say them: its batch counts it there.
+-- Returns the state and queue under which a task is listed whose record lacks them: its batch counts it there.
 local function listed_under(id, queues)
   for state in pairs(RQ_STATUS) do
     for _, queue in ipairs(queues) do
@@ -408,9 +408,9 @@ local function listed_under(id, queues)
   return 'pending', queues[1]
 end
 
--- Puts right what a blocked task waits for, after its indexes were lost. Returns true when something was wrong, and how
--- many parents it looked at.
-local function mend(id)
+-- Repairs the dependencies of a blocked task after its indexes were lost. Returns true when something was wrong, and
+-- how many parents it examined.
+local function repair_blocked(id)
   local v = fields(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
   if not v then return false, 0 end
   if v[4] then
@@ -423,7 +423,7 @@ local function mend(id)
   for _, parent in ipairs(parents) do
     local score, state = redis.call('ZSCORE', children_key(parent[1]), id), state_of(parent[1])
     if not score and state == 'gone' and judge(state, parent[2], v[6]) == 'met' then
-      -- It was told before the parent's record was removed, and its place with it.
+      -- It was notified before the parent's record was removed, and its entry with it.
       score = 0
     elseif not score then
       score, wrong = NOW, true
@@ -433,7 +433,7 @@ local function mend(id)
     local place = tonumber(score)
     if place ~= 0 then waits = waits + 1 end
     if (state == 'gone' or ENDED[state]) and (place > 0 or (place < 0 and state ~= 'failed')) and
-      redis.call('ZADD', OWED, 'NX', NOW, 'task:' .. parent[1]) == 1 then
+      redis.call('ZADD', DEFERRED, 'NX', NOW, 'task:' .. parent[1]) == 1 then
       wrong = true
     end
   end
@@ -441,7 +441,7 @@ local function mend(id)
     redis.call('HSET', job_key(id), 'waits', waits)
     wrong = true
   end
-  if waits == 0 and not (v[3] and redis.call('ZSCORE', line_key(v[3]), id)) then
+  if waits == 0 and not (v[3] and redis.call('ZSCORE', batch_wait_queue_key(v[3]), id)) then
     free(id)
     wrong = true
   elseif waits == 0 and (slots(v[3]) or 1) > 0 then

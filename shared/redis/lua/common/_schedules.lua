@@ -1,10 +1,10 @@
--- Put in front of the scripts that change schedules.
+-- Included by the scripts that change schedules.
 local SCHEDULES, SCHEDULES_DUE, ENTRIES = 'taskqueue:schedules', 'taskqueue:schedules:due', 'rq:scheduler:scheduled_jobs'
 
 local function schedule_key(name) return 'taskqueue:schedule:' .. name end
 local function entry_of(name) return name .. '-entry' end
 
--- Where a schedule stands in our list and in rq-scheduler's, which counts seconds. "" is for one that has no next time.
+-- Sets a schedule's place in our list and in rq-scheduler's, which counts seconds; "" for one without a next time.
 local function set_due(name, due)
   redis.call('HSET', schedule_key(name), 'due', due)
   if due == '' then

@@ -1,12 +1,12 @@
--- Put in front of the scripts that have to know which worker can run a task. A worker names the set of task types that it
--- has (`taskqueue:types:of`); a set is a hash of type names to versions, where a version is the digest of what was published
--- for the type. A task that the claiming worker has no version for, or whose data that version has refused, waits in a line
--- of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker comes that can run it.
+-- Included by the scripts that have to know which worker can run a task. A worker names its set of task types
+-- (`taskqueue:types:of`); a set is a hash of type names to versions, where a version is the digest of what was published
+-- for the type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
+-- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it.
 local TYPES_OF, TYPE_SETS = 'taskqueue:types:of', 'taskqueue:types:sets'
-local RECENT = 60000000 -- a set counts as live for as long as the record of a worker does
+local RECENT = 60000000 -- a set counts as live as long as the record of a worker
 
 local function type_set(set) return 'taskqueue:types:set:' .. set end
-local function worker_line(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
+local function worker_queue(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
 
 local known_versions = {}
 local function version_of(set, task_type)
@@ -16,13 +16,13 @@ local function version_of(set, task_type)
   return known[task_type]
 end
 
--- Type and refusing versions of such a line; nil for the line of a limit.
-local function worker_line_parts(group) return string.match(group, '^worker:([^#]*)#(.*)$') end
+-- Returns type and refusing versions of such a wait queue; nil for that of a limit.
+local function worker_queue_parts(group) return string.match(group, '^worker:([^#]*)#(.*)$') end
 
--- Learns what many lines have to do with many sets, with one command for each set.
+-- Loads what many wait queues need of many sets, with one command for each set.
 local function learn_versions(sets, groups)
   local types = {}
-  for _, group in ipairs(groups) do types[#types + 1] = (worker_line_parts(group)) end
+  for _, group in ipairs(groups) do types[#types + 1] = (worker_queue_parts(group)) end
   for _, set in ipairs(#types > 0 and sets or {}) do
     local known = known_versions[set] or {}
     known_versions[set] = known
@@ -30,23 +30,23 @@ local function learn_versions(sets, groups)
   end
 end
 
--- A set that Redis has lost says nothing about its workers until they publish it again.
+-- Returns whether a set is published: one that Redis lost is ignored until its workers publish it again.
 local function is_published(set) return version_of(set, '@first') ~= false end
 
--- Whether a worker with this set can run what waits in a line; "" is one of an earlier version, which names no set.
+-- Returns whether a worker with this set can run the tasks of a wait queue; "" is an earlier version, without a set.
 local function set_serves(set, group)
-  local task_type, refused = worker_line_parts(group)
+  local task_type, refused = worker_queue_parts(group)
   if not task_type or set == '' then return true end
   local version = version_of(set, task_type)
   return version and not string.find(refused, version, 1, true)
 end
 
--- The sets of the workers that live now; with "" when there are workers of an earlier version.
+-- Returns the sets of the live workers; with "" when there are workers of an earlier version.
 local function live_sets()
   local names = redis.call('ZRANGEBYSCORE', 'taskqueue:workers', num(now - RECENT), '+inf', 'LIMIT', 0, 2000)
   local sets, seen = {}, {}
   for _, set in ipairs(#names > 0 and redis.call('HMGET', TYPES_OF, unpack(names)) or {}) do
-    -- A worker that is about to end, or has not begun, has noted "-".
+    -- A worker that drains, or has not begun, has "-".
     set = set or ''
     if set ~= '-' and not seen[set] then
       seen[set] = true
@@ -56,15 +56,15 @@ local function live_sets()
   return sets
 end
 
--- How long no heartbeat could reach Redis, as far as the last look for ended leases tells (`reap.lua`).
+-- Returns for how long no heartbeat could reach Redis, by the last check of ended leases (`reap.lua`).
 local function outage()
   local v = redis.call('HMGET', 'taskqueue:reaper', 'beat', 'credit', 'until')
   local beat, credit, ends = number_of(v[1]) or now, number_of(v[2]) or 0, number_of(v[3]) or 0
   return math.max(0, now - beat) + (ends > now and credit or 0)
 end
 
--- The same with those that were live a minute ago: a worker that is being restarted is about to come back. Time in which
--- Redis was away does not count.
+-- Returns the same with those that were live a minute ago: a worker that restarts will be back. Time in which Redis was
+-- away does not count.
 local function recent_sets()
   local sets = redis.call('ZRANGEBYSCORE', TYPE_SETS, num(now - RECENT - outage()), '+inf')
   for _, set in ipairs(live_sets()) do

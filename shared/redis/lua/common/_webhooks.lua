@@ -1,10 +1,10 @@
--- What the outside is owed when a task has ended: one delivery, a task of the type `taskqueue.webhook`, made in the step
--- that ends the task. So nothing that dies can lose it, and whatever ends a task (a report, a cancel, its expiry, the
--- death of its worker) brings it. It carries all that is said of the task, so that a retry says the same, and it is sent
--- although the task may have been removed since.
--- A task that wants this has `webhook` (JSON: url, events, retry) among the fields that come after `links`.
+-- Webhook deliveries of ended tasks: each is a task of the type `taskqueue.webhook`, created in the step that ends the
+-- task. So no crash can lose it, and every way of ending a task (a report, a cancel, its expiry, the death of its
+-- worker) creates it. It carries everything that it reports, so that a retry sends the same, even if the task was
+-- removed since.
+-- A task with a webhook has `webhook` (JSON: url, events, retry) among the fields that come after `links`.
 local HOOK = 'taskqueue.webhook'
-local MOST_RESULT = 65536 -- base64; a larger result is left out, and the delivery says so
+local MOST_RESULT = 65536 -- base64; a larger result is left out, which the delivery states
 
 local function why(text)
   local ok, error = pcall(cjson.decode, text or '')
@@ -25,8 +25,8 @@ local function news_of(id, event, url)
   return news
 end
 
--- Stores one delivery of `task` and puts it in line. `call` is RQ's call, made of the id when it is not known yet. Where
--- deliveries have to wait for each other, those of each receiver take turns (see `tenant_of` in `claim.lua`).
+-- Stores one delivery of `task` and enqueues it. `call` is RQ's call, made of the id when it is not known yet. Where
+-- deliveries wait for a limit, those of each receiver take turns (see `tenant_of` in `claim.lua`).
 local function post(task, queue, call, retry, meta, receiver)
   local id = task .. '-hook-' .. num(redis.call('HINCRBY', job_key(task), 'deliveries', 1))
   redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,
@@ -40,7 +40,7 @@ local function post(task, queue, call, retry, meta, receiver)
   redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
   count('submitted', 1)
-  ring(1, queue)
+  notify_workers(1, queue)
   return id
 end
 
@@ -57,9 +57,9 @@ local function wants(hook, event)
   return false
 end
 
--- A task has ended so; to be said after its record says so. `told` is the end that this was done for: the recovery's walk
--- finds by it an end that a part of an earlier version brought about, which knows nothing of this.
-local function tell_outside(id, event, stored)
+-- Creates the delivery for a task's end; to be called after its record is updated. `told` is the end that was handled:
+-- the consistency check finds by it an end caused by an earlier version, which does not know webhooks.
+local function create_delivery(id, event, stored)
   local ok, hook = pcall(cjson.decode, stored)
   local v = fields(id, 'origin', 'meta', 'ended_at')
   redis.call('HSET', job_key(id), 'told', v[3] or '')

@@ -1,8 +1,8 @@
--- Put in front of the scripts that let a task wait for a worker that can run it (see `_types.lua`).
+-- Included by the scripts that let a task wait for a worker that can run it (see `_types.lua`).
 local called = {}
 
--- Wakes idle workers that can run what waits in a line, once in a step; those that are busy find it with their next
--- claim. Returns how many commands that took at most.
+-- Wakes idle workers that can run the tasks of a wait queue, once per step; busy ones find them with their next claim.
+-- Returns how many commands that took at most.
 local function call_workers(group)
   if called[group] then return 0 end
   called[group] = true
@@ -19,7 +19,7 @@ local function call_workers(group)
 end
 
 local function wait_for_worker(id, queue, task_type, refused, tenant, score)
-  local group = worker_line(task_type, refused)
-  enter_line(id, queue, group, tenant, score)
+  local group = worker_queue(task_type, refused)
+  enter_wait_queue(id, queue, group, tenant, score)
   return call_workers(group)
 end

@@ -1,8 +1,7 @@
 -- @include _prelude _webhooks _relations
--- Sends a dead letter back with other data: the new data and the requeue are one step.
+-- Requeues a dead letter with new data, in one step.
 -- ARGV: now, id, data (RQ's call in JSON), the span that does this ("" for none), a nonce (new for each command).
--- Returns {state found ("" for unknown), 1 when it was done, its batch if it was not because that was stopped}; the
---   same when it is sent again.
+-- Returns {state found ("" for unknown), 1 when it was done, its batch if that is stopped}; the same when repeated.
 -- Its attempts stay, and so does how often the data was changed.
 write_even_when_full()
 return requeue_one(ARGV[2], ARGV[3], ARGV[4], ARGV[5])

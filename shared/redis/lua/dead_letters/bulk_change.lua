@@ -1,6 +1,6 @@
 -- @include _prelude
--- Pauses a bulk action, lets it go on, or aborts it, unless its last step ended it meanwhile.
--- ARGV: now, the action's id, its new state: "paused", "running" or "aborted". Returns 1 when it was open still.
+-- Pauses, resumes or aborts a bulk action, unless its last step ended it meanwhile.
+-- ARGV: now, the action's id, its new state: "paused", "running" or "aborted". Returns 1 when it was still open.
 local key, state = 'taskqueue:bulk:' .. ARGV[2], ARGV[3]
 write_even_when_full()
 local before = redis.call('HGET', key, 'state')

@@ -1,10 +1,10 @@
 -- @include _prelude
--- Looks at a part of what a bulk action sent back: counts what has ended since, and says what the rest waits for.
--- ARGV: now, the action's id, where to go on ("0" at the beginning), how many at about.
--- Returns {where to go on next ("0": this was the last part), how many have ended, then in turns a reason and how many
+-- Checks some requeued tasks of a bulk action: counts those that have ended, and returns what the rest waits for.
+-- ARGV: now, the action's id, the cursor ("0" at the beginning), about how many.
+-- Returns {the next cursor ("0": this was the last part), how many have ended, then alternating a reason and how many
 --   wait for it: a state, "paused QUEUE", "limit NAME", "worker TYPE" or "turn QUEUE"}.
 -- An entry leaves the hash in the step that counts it, so several processes may do this at the same time.
-local UNDECIDED = 60000000 -- whoever noted an entry and has not sent it back for so long has died
+local UNDECIDED = 60000000 -- a process that recorded an entry and did not requeue it for so long has died
 local id, cursor, most = ARGV[2], ARGV[3], ARGV[4]
 local key, followed = 'taskqueue:bulk:' .. id, 'taskqueue:bulk:' .. id .. ':followed'
 write_even_when_full()
@@ -22,7 +22,7 @@ local function failed_again(task, since, cause)
   return now - since > UNDECIDED and 'never_sent' or nil
 end
 
--- How a task ended, or nil and what it waits for.
+-- Returns how a task ended, or nil and what it waits for.
 local function outcome(task, noted)
   local since, cause = string.match(noted, '^(%d+):(.*)$')
   local v = fields(task, 'state', 'origin', 'line')

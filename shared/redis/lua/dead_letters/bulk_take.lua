@@ -1,12 +1,12 @@
 -- @include _prelude _paging
--- Gives the next dead letters of a bulk action to the one process that carries it out.
--- ARGV: now, the action's id, who asks, how long it may be silent in microseconds, how many at most.
--- Returns {what to do next: "work", "wait" (paused, or somebody else is at it) or "stop" (ended, or gone), ids, the score
---   of the last of them}. With that and its id it is noted how far the action is: what could be neither retried nor
---   removed stays in its index, and may still leave it in some other way.
--- An action remembers the moment it was begun and takes nothing that failed after it: a task that fails again on its
--- retry is not retried by the same action for ever. Hand-picked ones that failed after it are done with: whoever died
--- after it had sent them back could not count them any more.
+-- Returns the next dead letters of a bulk action to the one process that carries it out.
+-- ARGV: now, the action's id, the caller, how long it may be silent in microseconds, how many at most.
+-- Returns {what to do next: "work", "wait" (paused, or another process is active) or "stop" (ended, or removed), ids, the
+--   score of the last of them}. That score and id are the progress of the action: tasks that could be neither retried
+--   nor removed stay in their index, and may still leave it in another way.
+-- An action takes nothing that failed after its beginning: a task that fails again on its retry is not retried by the
+-- same action for ever. Selected ones that failed after it count as done: a process that died after requeueing them
+-- could not count them.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = 'taskqueue:bulk:' .. id
 write_even_when_full()
@@ -16,7 +16,7 @@ if v[1] == 'paused' then return {'wait', {}} end
 if v[5] and v[5] ~= who and (number_of(v[6]) or 0) > now then return {'wait', {}} end
 redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
 
--- How many stand in front of the first that the action has not dealt with.
+-- Returns how many precede the first that the action has not processed.
 local function dealt_with()
   if not number_of(v[4]) or not v[8] then return 0 end
   local before = redis.call('ZCARD', v[2]) - place_behind(v[2], v[4], v[8])

@@ -1,9 +1,9 @@
 -- @include _prelude
--- Reads some causes of dead letters, the commonest first, each with what the latest one died of; changes nothing.
--- ARGV: now (not used), which cause ("" for all), how many causes to pass over, how many to return.
--- Returns {how many causes there are, one list per cause that has dead letters: its key, how many, when the cause was
---   first seen and when the last died, type and error of the last ("" where its record cannot be read)}.
--- Every answer comes off an end or a count of an index, so it costs the same with ten dead letters or a million.
+-- Reads some groups of dead letters, the most frequent first, each with its latest failure; changes nothing.
+-- ARGV: now (not used), which group ("" for all), how many groups to skip, how many to return.
+-- Returns {how many groups there are, one list per group with dead letters: its key, how many, when it was first seen
+--   and when the last failed, type and error of the last ("" where its record is corrupt)}.
+-- Every answer is read from an end or a count of an index, so it costs the same with ten dead letters or a million.
 local CAUSES = 'taskqueue:causes'
 local answer = {redis.call('ZCARD', CAUSES)}
 

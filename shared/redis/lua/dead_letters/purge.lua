@@ -1,6 +1,6 @@
 -- @include _prelude _webhooks _relations
--- Removes ended tasks for good, by id. ARGV: now, the state they must be in, then the ids.
--- Returns per task {state found ("" for unknown), 1 when it was removed}. A record that is no hash has no state and is
+-- Deletes ended tasks, by id. ARGV: now, the state they must be in, then the ids.
+-- Returns per task {state found ("" for unknown), 1 when it was removed}. A record that is not a hash has no state and is
 -- removed when the index of the state holds it.
 write_even_when_full()
 local wanted = ARGV[2]
@@ -12,7 +12,7 @@ for at = 3, #ARGV do
   local listed = redis.call('ZSCORE', 'taskqueue:' .. wanted, id)
   local gone = listed and (state == wanted or not v or not v[1])
   if gone then
-    forsake(id)
+    before_removal(id)
     remove(id, wanted, v and v[2] or '', '')
   end
   answer[#answer + 1] = {gone and wanted or state, gone and 1 or 0}

@@ -1,12 +1,12 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
--- Looks at the next tasks of a slow walk over all of them, and puts right what cannot be: a task that is in no
--- structure or in two, one that is missing from the lists, an entry without a record. The record says what is true,
--- because every script writes it in the step that moves the task.
--- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to look
---   at, then the queues.
--- Returns {how many it looked at, what was wrong and how often in turns}.
--- Where it stands is kept in `taskqueue:recovery`: the structure, and the score and id of the last task there.
-if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+-- Checks the next tasks of a slow walk over all of them, and repairs contradictions: a task that is in no structure or in
+-- two, one that is missing from the lists, an entry without a record. The record is the truth, because every script
+-- writes it in the step that moves the task.
+-- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to check,
+--   then the queues.
+-- Returns {how many it checked, then alternating a kind of repair and how often}.
+-- Its position is kept in `taskqueue:recovery`: the structure, and the score and id of the last task there.
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local lease, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
@@ -30,7 +30,7 @@ local function forget(id)
   found('without_record')
 end
 
-local function set_aside(id, from, queue)
+local function dead_letter_corrupt(id, from, queue)
   redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'origin', queue, 'ended_at', iso(now), 'error',
     '{"type":"CorruptRecord","message":"the stored record lacks its state or its queue"}')
   moved(id, from, 'failed')
@@ -41,7 +41,7 @@ local function bring_home(id, state, queue, due)
   if state == 'pending' then
     local v = fields(id, 'line')
     if v[1] then
-      redis.call('ZREM', aside_key(v[1]), id)
+      redis.call('ZREM', wait_queue_key(v[1]), id)
       redis.call('ZREM', RQ_REGISTRY.blocked .. queue, id)
       redis.call('HDEL', job_key(id), 'line')
       redis.call('HSET', job_key(id), 'status', RQ_STATUS.pending)
@@ -49,7 +49,7 @@ local function bring_home(id, state, queue, due)
     redis.call('ZADD', index_key(state, queue), NOW, id)
     redis.call('RPUSH', 'rq:queue:' .. queue, id)
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-    ring(1, queue)
+    notify_workers(1, queue)
   elseif state == 'scheduled' or state == 'retrying' then
     enter_due(id, state, queue, number_of(due) or now)
   elseif state == 'running' then
@@ -62,31 +62,31 @@ local function bring_home(id, state, queue, due)
   found('nowhere')
 end
 
--- Scheduled and retrying share a registry of RQ: taking a task out of the one must not take it out of the other.
+-- Scheduled and retrying share a registry of RQ: removing a task from one must not remove it from the other.
 local function take_out(id, other, state, queue)
   if RQ_REGISTRY[other] ~= RQ_REGISTRY[state] then leave(id, other, queue, '')
   else redis.call('ZREM', index_key(other, queue), id) end
   found('in_two')
 end
 
--- A pending task is at home in the list's index, or aside in a line that exists and that somebody looks at.
-local function standing_aside(id, queue)
+-- A pending task is in the list's index, or throttled in an existing wait queue that is served.
+local function is_throttled(id, queue)
   local score = redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id)
   if not score then return nil end
   local v = fields(id, 'line')
   local line = v and v[1] or ''
   local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
   if not group or group .. tenant == '' or redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id) then
-    leave_line(id, queue)
+    leave_wait_queue(id, queue)
     found('in_two')
     return nil
   end
-  if not redis.call('ZSCORE', aside_key(line), id) then found('nowhere') end
-  enter_line(id, queue, group, tenant, score)
+  if not redis.call('ZSCORE', wait_queue_key(line), id) then found('nowhere') end
+  enter_wait_queue(id, queue, group, tenant, score)
   return score
 end
 
--- Where a task waits for a moment, its place in the index is that moment; everywhere else it is one to reckon with.
+-- Checks the score of a task: its due time in a state that has one; elsewhere any valid time.
 local function check_score(id, state, queue, score, due)
   if state == 'scheduled' or state == 'retrying' then
     if due == score or not due and score then return end
@@ -102,7 +102,7 @@ local function check_score(id, state, queue, score, due)
   found('misplaced')
 end
 
--- Who runs has its slots, and nobody else has any.
+-- Repairs slots: a running task has its slots, and no other task has any.
 local function check_slots(id, state, v)
   for _, name in ipairs(limit_names(v[3], v[9])) do
     local limit = limit_of(name)
@@ -137,24 +137,24 @@ local function inspect(id)
   local state, queue = v[1], v[2]
   if not KNOWN[state] or not queue then
     local listed, where = listed_under(id, queues)
-    set_aside(id, KNOWN[state] and state or listed, queue or where)
+    dead_letter_corrupt(id, KNOWN[state] and state or listed, queue or where)
     return inspect(id)
   end
   local home
   for _, other in ipairs(STATES) do
     local there = redis.call('ZSCORE', index_key(other, queue), id)
-    if other == 'pending' and state == 'pending' then there = standing_aside(id, queue) or there end
+    if other == 'pending' and state == 'pending' then there = is_throttled(id, queue) or there end
     if other == state then home = there elseif there then take_out(id, other, state, queue) end
   end
   if home then check_score(id, state, queue, number_of(home), number_of(v[5]))
   else bring_home(id, state, queue, v[5]) end
   if state == 'blocked' then
-    local mended, parents = mend(id)
+    local mended, parents = repair_blocked(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
   end
   if v[10] and ENDED[state] and v[11] ~= (v[12] or '') then
-    tell_outside(id, state, v[10])
+    create_delivery(id, state, v[10])
     found('untold')
   end
   list(id, v)
@@ -162,7 +162,7 @@ local function inspect(id)
   if number_of(v[7]) and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
 
--- A slot that nobody holds would keep everybody out.
+-- Frees slots without a holder, which would block other tasks.
 local function empty_slots()
   for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do
     for _, id in ipairs(redis.call('SMEMBERS', slots_key(name))) do
@@ -188,7 +188,7 @@ end
 sources[#sources + 1] = UNIQUE
 sources[#sources + 1] = RECORDS
 
--- Both return the score and the id to go on behind, or nothing at the end.
+-- Both return the score and the id to continue after, or nothing at the end.
 local function walk_index(key, score, id)
   local most = limit - looked
   local reply = redis.call('ZRANGEBYSCORE', key, score ~= '' and score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, most)
@@ -216,7 +216,7 @@ local function walk_records(cursor)
   return '', reply[1]
 end
 
--- A key whose holder has ended, or is gone, is nobody's.
+-- Frees keys whose holder has ended, or is removed.
 local function walk_unique_keys(cursor)
   local reply = redis.call('HSCAN', UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', limit)
   looked = looked + #reply[2] / 2

@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations
--- Ends waiting tasks that were to start by a moment that has passed.
+-- Expires waiting tasks whose start deadline has passed.
 -- ARGV: now, how many at most, lock and token of the caller. Returns how many expired.
-if outlived(ARGV[3], ARGV[4]) then return OUTLIVED end
+if lock_ended(ARGV[3], ARGV[4]) then return LOCK_ENDED end
 local expired = 0
 write_even_when_full()
 local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))

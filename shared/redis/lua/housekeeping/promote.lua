@@ -1,9 +1,9 @@
 -- @include _prelude _webhooks _relations
 -- Moves the due tasks of one queue to where workers take them.
--- ARGV: now, queue, how many at most, lock and token of the caller (see `outlived`).
+-- ARGV: now, queue, how many at most, lock and token of the caller (see `lock_ended`).
 -- Returns {moved, lateness in microseconds of the latest of them, when the next one is due ("" for never)}.
 local queue, limit = ARGV[2], tonumber(ARGV[3])
-if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
+if lock_ended(ARGV[4], ARGV[5]) then return LOCK_ENDED end
 write_even_when_full()
 local stamp = iso(now)
 local promoted, latest = 0, 0
@@ -42,7 +42,7 @@ end
 
 promote('retrying', limit)
 if promoted < limit then promote('scheduled', limit - promoted) end
-ring(promoted, queue)
+notify_workers(promoted, queue)
 
 local next_due = ''
 for _, state in ipairs({'retrying', 'scheduled'}) do

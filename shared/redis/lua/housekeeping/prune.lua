@@ -2,11 +2,11 @@
 -- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.
--- Returns how many were removed, and how many were looked at. Some are put off: the result of a completed task is kept for
--- as long as a task that depends on it has not ended, and then for its time again. What the index names but the record
--- says is elsewhere only leaves the index: nothing that waits or runs is ever removed.
+-- Returns how many were removed, and how many were examined. Some are postponed: the result of a completed task is kept
+-- as long as a task that depends on it has not ended, and then for its retention again. A task whose record has another
+-- state only leaves the index: no waiting or running task is ever removed.
 local state, most = ARGV[2], tonumber(ARGV[5])
-if outlived(ARGV[6], ARGV[7]) then return OUTLIVED end
+if lock_ended(ARGV[6], ARGV[7]) then return LOCK_ENDED end
 write_even_when_full()
 local index, removed, looked = 'taskqueue:' .. state, 0, 0
 if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumber(ARGV[4])) end
@@ -16,11 +16,11 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 
   local v = fields(id, 'origin', 'state')
   if v and v[2] and v[2] ~= state then
     redis.call('ZREM', index, id)
-    if state == 'failed' then leave_cause(id) end
+    if state == 'failed' then leave_failure_group(id) end
   elseif state == 'completed' and needed(id) then
     redis.call('ZADD', index, NOW, id)
   else
-    forsake(id)
+    before_removal(id)
     remove(id, state, v and v[1] or '', '')
     removed = removed + 1
   end

@@ -1,9 +1,9 @@
 -- @include _prelude
--- Sets aside the keys of the whole system, and of each queue, that hold another type than theirs.
--- ARGV: now, lock and token of the caller, then names and types in turns; a name that ends with a colon is of each queue.
--- Returns the names of those that it set aside and what they held, in turns.
--- It is always run with `_quarantine.lua` in front, whose `put_away` it uses.
-if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+-- Quarantines keys of the whole system, and of each queue, that hold another type than expected.
+-- ARGV: now, lock and token of the caller, then alternating names and types; a name ending with a colon is per queue.
+-- Returns alternating the names of the quarantined keys and the types they held.
+-- It always runs with `_quarantine.lua` in front, whose `put_away` it uses.
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local found = {}
 

@@ -1,22 +1,22 @@
 -- @include _prelude _webhooks _relations _limits
--- Ends attempts whose lease ran out: their worker died, froze, or lost its way to Redis.
--- ARGV: now, how many at most, crashes after which a task is dead (MAX_CRASHES), lock and token of the caller, lease and
+-- Ends attempts whose lease has ended: their worker died, froze, or was cut off from Redis.
+-- ARGV: now, how many at most, crashes after which a task is dead-lettered (MAX_CRASHES), lock and token of the caller, lease and
 --   patience in microseconds: a call that comes later than that after the last one means an outage (0: nothing does).
 -- A task known to have begun is charged with a crash. One that its worker may only have held is not: otherwise a task
--- that kills workers would drag its honest neighbours into the dead letters. It is marked as a suspect (losses), and
--- a suspect's next start is noted before it happens, so a killer is charged from its second time on.
+-- that kills workers would take innocent tasks with it into the dead letters. It is marked as a suspect (losses), and
+-- a suspect's next start is recorded before it happens, so a task that kills workers is charged from its second time on.
 -- Returns one list per task: id, type, queue, worker, "pending" | "failed" | "cancelled", crashes, attempt, how long it
 -- ran (microseconds), metadata.
 local limit, max_crashes = tonumber(ARGV[2]), tonumber(ARGV[3])
-if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
+if lock_ended(ARGV[4], ARGV[5]) then return LOCK_ENDED end
 write_even_when_full()
 local MAX_LOSSES = 20
 local stamp = iso(now)
 local answer = {}
 
 -- While Redis was away (or its clock was set forward) no worker could extend a lease. So time between two calls beyond the
--- patience does not count, and for one lease after such an outage every lease has another life. In outages that follow
--- closely on each other that comes once: the leases of the dead end all the same.
+-- patience does not count, and for one lease after such an outage every lease is extended. In outages in quick succession
+-- that happens once: the leases of dead workers still end.
 local function outages(lease, patience)
   if patience == 0 then return 0 end
   local REAPER = 'taskqueue:reaper'
@@ -49,7 +49,7 @@ local function dead(id, queue, why)
   return 'failed'
 end
 
--- A worker that signed off is on no list, so a count of the tasks that it lost would never be removed.
+-- A worker that ended in order is on no list, so a count of the tasks that it lost would never be removed.
 local function on_record(worker)
   return redis.call('ZSCORE', 'taskqueue:workers', worker) or redis.call('ZSCORE', 'taskqueue:workers:lost', worker)
 end
@@ -59,7 +59,7 @@ local function again(id, queue, v)
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
   watch_deadline(id, v[10])
-  ring(1, queue)
+  notify_workers(1, queue)
   if v[7] and on_record(v[7]) then redis.call('ZADD', 'taskqueue:workers:reassigned', 'INCR', 1, v[7]) end
   return 'pending'
 end
@@ -69,7 +69,7 @@ local function reap(id)
   local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
     'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
   if not v or v[1] ~= 'running' or not v[2] or not v[3] then
-    -- Its record is gone or says otherwise: what it occupied is free, whoever removed it.
+    -- Its record is removed or has another state: its slots are freed.
     for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do free_slot(name, id) end
     return
   end

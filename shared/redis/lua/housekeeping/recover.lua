@@ -1,15 +1,15 @@
 -- @include _prelude
--- Gives pending tasks that lost their ticket a new one: a list deleted by hand, a ticket popped by a stranger.
+-- Restores lost queue entries of pending tasks: a list deleted by hand, an entry popped by a foreign program.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
 -- front of the list. Only one that is not there is searched for in the whole list, and few of those.
--- ARGV: now, queue, grace in microseconds, how many to look at, lock and token of the caller.
--- Returns how many tickets were put back; -1 when so many may be missing that the whole list has to be looked at.
+-- ARGV: now, queue, grace in microseconds, how many to check, lock and token of the caller.
+-- Returns how many entries were restored; -1 when so many may be missing that the whole list has to be checked.
 local queue, most = ARGV[2], tonumber(ARGV[4])
-if outlived(ARGV[5], ARGV[6]) then return OUTLIVED end
+if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
 local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
 
--- Parked foreign jobs that RQ has removed, cancelled or run since need no place any more; a hundred are looked at.
+-- Parked foreign jobs that RQ has removed, cancelled or run since are forgotten; a hundred are checked.
 local foreign = 'taskqueue:foreign:' .. queue
 local parked = redis.call('ZCARD', foreign)
 local from = parked > 100 and math.floor(now / 1000000) % parked or 0
@@ -17,8 +17,8 @@ for _, id in ipairs(parked > 0 and redis.call('ZRANGE', foreign, from, from + 99
   if not waits_for_rq(id) then redis.call('ZREM', foreign, id) end
 end
 
--- Stale tickets in front would hide the living ones, and would be left for ever in a queue that nobody works on. Foreign
--- jobs among them are parked.
+-- Stale entries in front would hide valid ones, and would stay for ever in a queue without workers. Foreign jobs among
+-- them are parked.
 local sent = 0
 for _ = 1, 20 do
   local front = redis.call('LRANGE', list, 0, most - 1)
@@ -28,7 +28,7 @@ for _ = 1, 20 do
   sent = sent + park_foreign(queue, {unpack(front, 1, stale)})
   if stale > 0 then redis.call('LTRIM', list, stale, -1) end
   if stale < #front then break end
-  if sent > 1000 then return 0 end -- the next round goes on
+  if sent > 1000 then return 0 end -- the next run continues
 end
 
 local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)
@@ -50,5 +50,5 @@ for _, id in ipairs(old) do
 end
 for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end
 if #lost > 0 then redis.call('SADD', 'rq:queues', list) end
-ring(#lost, queue)
+notify_workers(#lost, queue)
 return #lost

@@ -1,18 +1,18 @@
 -- @include _prelude
--- Gives tasks that no ticket leads to a new one, in front of all others and in the order in which they are named.
--- Whoever looked for them may be late: only what is pending still, for longer than the grace, gets one.
+-- Restores queue entries of tasks, in front of all others and in the given order.
+-- The search for them may be outdated: only a task that is still pending, for longer than the grace, gets an entry.
 -- ARGV: now, queue, grace in microseconds, lock and token of the caller, ids (at most 1,000).
--- Returns how many tickets were put back.
+-- Returns how many entries were restored.
 local queue = ARGV[2]
-if outlived(ARGV[4], ARGV[5]) then return OUTLIVED end
+if lock_ended(ARGV[4], ARGV[5]) then return LOCK_ENDED end
 write_even_when_full()
 local list, oldest = 'rq:queue:' .. queue, now - tonumber(ARGV[3])
-local scores, tickets = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ARGV, 6)), {}
+local scores, entries = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ARGV, 6)), {}
 for at = #scores, 1, -1 do
-  if scores[at] and tonumber(scores[at]) <= oldest then tickets[#tickets + 1] = ARGV[at + 5] end
+  if scores[at] and tonumber(scores[at]) <= oldest then entries[#entries + 1] = ARGV[at + 5] end
 end
-if #tickets == 0 then return 0 end
-redis.call('LPUSH', list, unpack(tickets))
+if #entries == 0 then return 0 end
+redis.call('LPUSH', list, unpack(entries))
 redis.call('SADD', 'rq:queues', list)
-ring(#tickets, queue)
-return #tickets
+notify_workers(#entries, queue)
+return #entries

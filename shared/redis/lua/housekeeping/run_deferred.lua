@@ -1,6 +1,6 @@
 -- @include _prelude _webhooks _relations
--- Goes on with what ended tasks and stopped batches owe to others: children to be told, tasks to be cancelled or retried.
--- ARGV: now, how many tasks at most, lock and token of the caller. Returns how many it dealt with.
-if outlived(ARGV[3], ARGV[4]) then return OUTLIVED end
+-- Runs deferred work of ended tasks and stopped batches: children to notify, tasks to cancel or retry.
+-- ARGV: now, how many tasks at most, lock and token of the caller. Returns how many it processed.
+if lock_ended(ARGV[3], ARGV[4]) then return LOCK_ENDED end
 write_even_when_full()
-return pay(tonumber(ARGV[2]))
+return run_deferred_work(tonumber(ARGV[2]))

@@ -1,8 +1,8 @@
 -- @include _prelude
--- A request with an API key: notes when the key was used, and takes tokens of its rate. A process takes a few at a time
--- and asks again when it has used them up, so that not every request comes here.
--- ARGV: now, id of the key, tokens a second, how many there are at most, how many are wanted (0: only note the use).
--- Returns {how many were taken, microseconds until there is one}.
+-- Records the use of an API key, and takes tokens of its rate. A process takes a few at a time and comes back when they
+-- are used up, so that not every request needs this script.
+-- ARGV: now, id of the key, tokens a second, the maximum, how many are wanted (0: only record the use).
+-- Returns {how many were taken, microseconds until the next}.
 write_even_when_full()
 local key = 'taskqueue:api-key:' .. ARGV[2]
 local rate, most, wanted = tonumber(ARGV[3]) / 1000000, tonumber(ARGV[4]), tonumber(ARGV[5])

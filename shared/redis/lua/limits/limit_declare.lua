@@ -1,9 +1,9 @@
 -- @include _prelude _limits _limit_changes
--- Takes note of the limits that handlers and settings declare.
--- ARGV: now, "1" for a first word ("" for a repeated one), then name and limit (JSON, "" for none) in turns.
--- The last first word counts: of two versions that declare different limits the one that started last has its way, and
--- what the other repeats as a sign of life only fills in what is not there, as when Redis came back empty.
--- Returns the names of those whose limit is another than was said here, and that limit, in turns.
+-- Records the limits that handlers and settings declare.
+-- ARGV: now, "1" for a first declaration ("" for a repeated one), then alternating name and limit (JSON, "" for none).
+-- The last first declaration counts: of two versions with different limits the one that started last wins, and what the
+-- other repeats with its heartbeat only fills in what is missing, as after Redis came back empty.
+-- Returns alternating the names of limits that differ from the declared ones, and those limits.
 write_even_when_full()
 local names, texts, others = {}, {}, {}
 for at = 3, #ARGV, 2 do
@@ -13,7 +13,7 @@ local declared, set = redis.call('HMGET', DECLARED, unpack(names)), redis.call('
 for i, name in ipairs(names) do
   local text, before = texts[i], declared[i]
   if ARGV[2] == '1' or not before then
-    -- "None" is noted only where it contradicts somebody.
+    -- "None" is recorded only where it contradicts a declaration.
     if text ~= '' or before then redis.call('HSET', DECLARED, name, text) end
   elseif before ~= text then
     others[#others + 1], others[#others + 2] = name, before

@@ -1,5 +1,5 @@
 -- @include _prelude _limits _limit_changes
--- Removes a limit. Under one that was set by hand the declared one holds again; a declared one goes too, and comes back
+-- Removes a limit. After one set at run time the declared one takes effect; a declared one is removed too, and comes back
 -- when a worker declares it the next time. ARGV: now, name. Returns 1, or 0 when there is none.
 write_even_when_full()
 local text = redis.call('HGET', LIMITS, ARGV[2])

@@ -1,7 +1,7 @@
 -- @include _prelude _limits _limit_changes
--- Sets a limit by hand; it stands above what handlers and settings declare until it is deleted.
+-- Sets a limit at run time; it overrides what handlers and settings declare until it is deleted.
 -- ARGV: now, name (type:NAME or key:NAME), the limit (JSON: concurrency, count, per, burst, source, at).
--- Returns 1 when there was none set by hand before.
+-- Returns 1 when no such limit was set before.
 write_even_when_full()
 local before = redis.call('HGET', LIMITS, ARGV[2])
 set_limit(ARGV[2], ARGV[3])

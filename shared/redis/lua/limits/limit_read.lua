@@ -1,7 +1,7 @@
 -- @include _prelude _limits _limit_changes
 -- Shows limits; changes nothing. ARGV: now, then names (none: all).
 -- Returns per limit: name, the limit (JSON), how many run, how many wait (of the first 1,000 tenants of each queue),
---   tokens in the bucket ("" without a rate), when it is next worth looking ("" when nobody waits).
+--   tokens in the bucket ("" without a rate), when to check it next ("" without waiting tasks).
 local names = {unpack(ARGV, 2)}
 if #names == 0 then names = redis.call('HKEYS', LIMITS) end
 table.sort(names)
@@ -11,7 +11,7 @@ local function waiting(name)
   for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
     local queue = string.sub(key, 10)
     for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, name), 0, 999)) do
-      sum = sum + redis.call('ZCARD', aside_key(line_name(queue, name, tenant)))
+      sum = sum + redis.call('ZCARD', wait_queue_key(wait_queue_name(queue, name, tenant)))
     end
   end
   return sum

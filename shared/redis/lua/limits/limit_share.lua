@@ -1,5 +1,5 @@
 -- @include _prelude _limits _limit_changes
--- Sets ("" removes) a limit that the product finds by itself, where nobody has set or declared one.
+-- Sets ("" removes) an automatic limit, unless one is set or declared.
 -- ARGV: now, name, the limit (JSON, as for `limit_put.lua`).
 write_even_when_full()
 local before = redis.call('HGET', LIMITS, ARGV[2])

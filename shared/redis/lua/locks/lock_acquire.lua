@@ -1,13 +1,13 @@
 -- @include _prelude
--- Takes a lock that nobody holds. Sent again with the same nonce it gives the same answer: a lost answer is harmless.
--- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, rest in microseconds (for how long after
---   this moment nobody else gets it, even if it is released sooner), thread of the owner.
+-- Takes a free lock. Repeated with the same nonce it gives the same answer: a lost answer is harmless.
+-- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, cooldown in microseconds (for how long no other
+--   owner gets it, even if it is released sooner), thread of the owner.
 -- Returns {"acquired", token, microseconds of life} or {"busy" | "resting" | "barred", owner}, or {"full", ""} for a new
--- name when there are as many as there may be: the fencing number of each is kept for ever.
--- The token is the fencing number and the nonce. The number only grows, also after Redis came back from an older
+-- name when the maximum is reached: the fencing number of each is kept for ever.
+-- The token is the fencing number and the nonce. The number only grows, also after a restore of Redis from an older
 -- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
 local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
--- A moment further away than anybody asks for is from before Redis' clock was set back, and holds nobody up.
+-- A time further away than any request is from before Redis' clock was set back, and is ignored.
 local function holds(moment, span)
   local left = (number_of(moment) or 0) - now
   return left > 0 and left <= 10 * span

@@ -1,9 +1,9 @@
 -- @include _prelude
--- Keeps a lock. ARGV: now, lock, token, life in microseconds.
+-- Extends a lock. ARGV: now, lock, token, life in microseconds.
 -- Returns 1, or 0 when the lock has ended or is another's: then the holder must stop.
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
 write_even_when_full()
-if outlived(ARGV[2], ARGV[3]) then return 0 end
+if lock_ended(ARGV[2], ARGV[3]) then return 0 end
 redis.call('HSET', key, 'until', num(now + tonumber(ARGV[4])))
 redis.call('PEXPIRE', key, num(math.ceil(tonumber(ARGV[4]) / 1000) + 1))
 return 1

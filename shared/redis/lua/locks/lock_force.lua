@@ -1,18 +1,18 @@
 -- @include _prelude
--- Takes a lock away from its holder, and writes down who did it and why.
--- ARGV: now, lock, token seen ("" for whoever holds it), who, reason, microseconds for which the holder is kept from
---   taking it again.
+-- Takes a lock away from its holder, and records who did it and why.
+-- ARGV: now, lock, token seen ("" for any holder), who, reason, microseconds for which the holder is blocked from taking
+--   it again.
 -- Returns {"unlocked", owner} or {"changed", token now ("" for free)}. Of several with one token one succeeds.
 local lock, seen, bar = ARGV[2], ARGV[3], tonumber(ARGV[6])
 local key = 'taskqueue:housekeeper:lock:' .. lock
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner')
--- An owner has a name, but for one whose record was damaged.
+-- Only the owner of a corrupt record has no name.
 local owner = v[3] or '?'
 local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
--- The entry comes first: a step that fails there has taken nothing, and can be begun anew.
+-- The entry comes first: a step that fails there has taken nothing, and can be repeated.
 redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
   'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
   'detail', ARGV[5])

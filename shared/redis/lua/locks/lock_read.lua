@@ -1,5 +1,5 @@
 -- @include _prelude
--- Shows locks; changes nothing. ARGV: now, then the names of locks; without any, all that ever were.
+-- Shows locks; changes nothing. ARGV: now, then the names of locks; without any, all that ever existed.
 -- Returns per lock {name, token ("" when free), owner, fence, acquired at, microseconds left, thread}.
 local names = {}
 for at = 2, #ARGV do names[#names + 1] = ARGV[at] end

@@ -1,9 +1,9 @@
 -- @include _prelude
--- Gives a lock back; only its holder can. ARGV: now, lock, token.
--- Returns 1, or 0 when it was not the holder's any more. Until its rest is over the lock is kept without a holder.
+-- Releases a lock; only its holder can. ARGV: now, lock, token.
+-- Returns 1, or 0 when it was no longer held. In its cooldown the lock stays without a holder.
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
 write_even_when_full()
-if outlived(ARGV[2], ARGV[3]) then return 0 end
+if lock_ended(ARGV[2], ARGV[3]) then return 0 end
 local rests = number_of(redis.call('HGET', key, 'rests')) or 0
 if rests <= now then
   redis.call('DEL', key)

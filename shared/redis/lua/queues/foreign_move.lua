@@ -1,7 +1,7 @@
 -- @include _prelude
--- Puts parked jobs of RQ programs into the list of a queue that RQ's workers serve, in their order and at the end.
+-- Moves parked foreign jobs to the end of the list of a queue that RQ's workers serve, in their order.
 -- ARGV: now, queue that they were found in, queue to put them into, how many at most.
--- Returns how many were put there, and how many were looked at: what RQ has removed, cancelled or run since is forgotten.
+-- Returns how many were moved, and how many were examined: those that RQ removed, cancelled or ran since are forgotten.
 write_even_when_full()
 local foreign, to = 'taskqueue:foreign:' .. ARGV[2], ARGV[3]
 local list, moved = 'rq:queue:' .. to, 0

@@ -1,10 +1,10 @@
 -- @include _prelude
--- Pauses a queue, or lets it go on. ARGV: now, queue, why, by whom and since when (JSON; "" to go on). Returns 1.
+-- Pauses or resumes a queue. ARGV: now, queue, why, by whom and since when (JSON; "" to resume). Returns 1.
 write_even_when_full()
 if ARGV[3] ~= '' then
   redis.call('HSET', PAUSED, ARGV[2], ARGV[3])
 else
   redis.call('HDEL', PAUSED, ARGV[2])
-  ring(1, ARGV[2])
+  notify_workers(1, ARGV[2])
 end
 return 1

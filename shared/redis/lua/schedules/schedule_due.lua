@@ -1,5 +1,5 @@
 -- @include _prelude _schedules
--- The schedules whose time has come, the longest waiting first. ARGV: now, how many at most.
+-- Returns the due schedules, the longest overdue first. ARGV: now, how many at most.
 -- Returns {now, one list per schedule: name, revision, spec, time it is due}.
 -- The list of due times is rebuilt from the schedules when it was deleted.
 write_even_when_full()

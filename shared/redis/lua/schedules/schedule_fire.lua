@@ -1,12 +1,12 @@
 -- @include _prelude _schedules _webhooks _relations _limits _types _worker_queues
 -- @step cancel submit
--- Turns one due time of a schedule into one task, and moves the schedule on, in one step.
+-- Turns one due time of a schedule into one task, and advances the schedule, in one step.
 -- ARGV: now, lock and token of the caller, name, revision, due time, next time ("" for none), how many due times are
---   passed over without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),
---   then nothing more (no task for this due time), or what `submit.lua` wants for one task.
--- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue has no
---   room, nothing was changed), or "changed": somebody else did it, or changed, paused or removed the schedule.
-if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+--   skipped without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),
+--   then nothing more (no task for this due time), or the arguments of `submit.lua` for one task.
+-- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue is full,
+--   nothing was changed), or "changed": it was fired, changed, paused or removed meanwhile.
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 local name, due, passed, overlap = ARGV[4], ARGV[6], tonumber(ARGV[8]), ARGV[9]
 local key = schedule_key(name)
 local v = redis.call('HMGET', key, 'revision', 'due', 'paused', 'last_task')

@@ -1,5 +1,5 @@
 -- @include _prelude _schedules
--- Pauses a schedule, or lets it go on. ARGV: now, name, revision, reason (JSON; "" to go on), next time when it goes on.
+-- Pauses or resumes a schedule. ARGV: now, name, revision, reason (JSON; "" to resume), next time when resumed.
 -- Returns 1, or 0 when the schedule is gone or was changed meanwhile.
 write_even_when_full()
 local name, reason = ARGV[2], ARGV[4]

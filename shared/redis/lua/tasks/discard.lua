@@ -1,15 +1,15 @@
 -- @include _prelude _webhooks _relations
--- Removes a record that nobody can read from wherever it is listed. ARGV: now, id, then the queues.
--- Returns 1 when it was removed, 0 when the record is whole (it is left alone) or not listed at all.
+-- Removes a corrupt record from all lists. ARGV: now, id, then the queues.
+-- Returns 1 when it was removed, 0 when the record is intact (it is left alone) or not listed at all.
 write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'description', 'origin', 'token')
 if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end
 if not redis.call('ZSCORE', TASKS, id) and not redis.call('HEXISTS', 'taskqueue:cause-of', id) then return 0 end
--- Its batch and its children have seen no end of it, and there will be no other.
+-- Its batch and its children were not notified of its end, and there will be no other.
 local from = v and RQ_STATUS[v[1]] and v[1] or listed_under(id, {unpack(ARGV, 3)})
 if not ENDED[from] then moved(id, from, 'failed') end
-forsake(id)
+before_removal(id)
 for at = 3, #ARGV do
   for _, state in ipairs({'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled',
     'expired'}) do

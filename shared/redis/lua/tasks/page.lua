@@ -1,10 +1,10 @@
 -- @include _prelude _paging
 -- Reads one page of a list; changes nothing.
 -- ARGV: now (not used), "" or the score and "" or the id of the last task of the page before, how many to return, how
---   many to look at, then "" or the wanted: state, type, queue, tag, earliest and latest score; then the index keys.
+--   many to examine, then "" or the wanted: state, type, queue, tag, earliest and latest score; then the index keys.
 -- Returns {score, id (of the last task looked at, both "" at the end), one list per task: id, score, fields...}.
--- Several indexes are merged, newest first. What a page costs is bounded by how many it may look at, however many
--- tasks there are: when few match, the page is short and its cursor leads on.
+-- Several indexes are merged, newest first. The cost of a page is bounded by how many it may examine, however many
+-- tasks there are: when few match, the page is short and its cursor continues.
 local limit, budget = tonumber(ARGV[4]), tonumber(ARGV[5])
 local state, task_type, queue, tag = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local earliest = ARGV[10] ~= '' and ARGV[10] or '-inf'
@@ -13,7 +13,7 @@ local NAMES = {'state', 'description', 'origin', 'attempt', 'failures', 'crashes
   'due_at', 'worker_name', 'tags', 'error', 'progress'}
 local CHUNK = math.min(budget, math.max(limit, 16)) + 1
 
--- An index from where the last page ended (or from its top) to the last entry that is not too old, both as places.
+-- Returns an index from the end of the last page (or from its top) to the last entry that is not too old, both as ranks.
 local function source_of(key)
   local from = 0
   if ARGV[2] ~= '' then from = place_behind(key, ARGV[2], ARGV[3])

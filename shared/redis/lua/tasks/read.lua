@@ -1,8 +1,8 @@
 -- @include _prelude
 -- Reads tasks with everything on record; changes nothing.
 -- ARGV: now (not used), then the ids.
--- Returns per task {its record as names and values in turns (or "" when the key holds none), its result for RQ ("" when
---   it has none), how many tasks of its queue wait before it (-1 unless it is pending), its cause as a dead letter ("")}.
+-- Returns per task {its record as alternating names and values (or "" when the key holds none), its result for RQ ("" when
+--   it has none), how many tasks of its queue are before it (-1 unless pending), its fingerprint as a dead letter ("")}.
 local function value_of(entry, wanted)
   for at = 1, #entry, 2 do
     if entry[at] == wanted then return entry[at + 1] end

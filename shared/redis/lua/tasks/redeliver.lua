@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations
--- Sends a delivery that has ended again: a dead letter goes back to its queue, of another a copy is made.
+-- Repeats an ended delivery: a dead letter is requeued, any other is copied.
 -- ARGV: now, id of the delivery.
--- Returns {state found ("" when it is no delivery), id of the delivery that is on its way now ("" for none)}.
+-- Returns {state found ("" when it is not a delivery), id of the new delivery ("" for none)}.
 write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'delivery_of', 'origin', 'data', 'retry', 'meta', 'receiver')

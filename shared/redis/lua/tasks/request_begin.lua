@@ -1,10 +1,10 @@
 -- @include _prelude
--- Takes the key that a sender chose for a request of several steps, for as long as the request is alive.
--- ARGV: now, digest of the key, fingerprint of the request, who asks (new for each request), how long it may be silent
+-- Takes the idempotency key of a request of several steps, for as long as the request is alive.
+-- ARGV: now, digest of the key, fingerprint of the request, the caller (new for each request), how long it may be silent
 --   in microseconds, how long the answer is kept in milliseconds, seed (for the ids of its tasks).
--- Returns {"begun", seed} for the first, {"resumed", seed} where the key was there (the first one's seed, so that whoever
---   begins again stores the same tasks), {"again", answer}, {"busy", seconds until it may be tried again} or
---   {"other", ""}. Asked again by the same, its life is extended.
+-- Returns {"begun", seed} for the first, {"resumed", seed} where the key existed (the first one's seed, so that a resumed
+--   request stores the same tasks), {"again", answer}, {"busy", seconds until the next try} or {"other", ""}.
+--   Called again by the same caller, its life is extended.
 local key, who = 'taskqueue:idempotency:' .. ARGV[2], ARGV[4]
 local v = redis.call('HMGET', key, 'fingerprint', 'answer', 'who', 'until', 'seed')
 if v[1] and v[1] ~= ARGV[3] then return {'other', ''} end

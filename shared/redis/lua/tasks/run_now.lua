@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations
--- Starts the wait of a task that is scheduled or waits for a retry at once, whatever it is due for.
+-- Enqueues a scheduled or retrying task at once, whatever its due time.
 -- ARGV: now, id. Returns {state found ("" for unknown), 1 when it was moved}.
 write_even_when_full()
 local id = ARGV[2]
@@ -13,6 +13,6 @@ redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueue
 redis.call('RPUSH', 'rq:queue:' .. queue, id)
 redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
 redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-ring(1, queue)
+notify_workers(1, queue)
 moved(id, state, 'pending')
 return {state, 1}

@@ -4,18 +4,17 @@
 -- ARGV: now, the most pending tasks a queue may hold (0: any number), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
---   ("" or a JSON object: `unique` its unique key, `until` when it lets go of that ("start", "end" or milliseconds),
---   `conflict` what to do when another holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers have
---   names, whose it is, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
---   A task that is tied to others says so in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id
---   and "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with
---   `webhook` (see `_webhooks.lua`).
--- Returns per task: its state, or "full" when its queue has no room; a task that is there already answers its state.
+--   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
+--   `conflict` what to do when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
+--   have names, the submitter, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
+--   A task with relations has them in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id and
+--   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
+--   (see `_webhooks.lua`).
+-- Returns per task: its state, or "full" when its queue is full; for a task stored before its state.
 -- Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
 -- {"existing", that task's id, its state, its queue}.
--- "missing ID" when a parent does not exist. For a task of a batch also "closed" when nothing is taken into it any more;
--- and of one that is there already "=" and its state, "=removed" when its record is gone, "differs" when its data is not
--- the same.
+-- "missing ID" when a parent does not exist. For a task of a batch also "closed" when the batch takes no more; and for
+-- one stored before "=" and its state, "=removed" when its record is removed, "differs" when its data is not the same.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
 local by_queue, listed, room, answer, created = {}, {}, {}, {}, 0
@@ -34,12 +33,12 @@ local function has_room(queue)
   return room[queue] > 0
 end
 
--- Only one that waits to run now takes a place: others of the same call come to it as if they had been sent before.
+-- Only a task that is pending at once takes a place: others of the same call see it as if it had been sent before.
 local function take_place(queue)
   if room[queue] then room[queue] = room[queue] - 1 end
 end
 
--- What goes into the same index from many tasks is written together at the end.
+-- Collects additions of many tasks to one index, written together at the end.
 local function list_later(key, score, id)
   local list = listed[key]
   if not list then
@@ -64,22 +63,22 @@ local function write_list(key, list)
   for at = 1, #list, 1000 do redis.call('ZADD', key, unpack(list, at, math.min(at + 999, #list))) end
 end
 
--- Who meets a damaged key goes on with all the rest, and says so at the end: what is stored is counted in its batch and
--- stands in line, and the step that is run again (see `_quarantine.lua`) adds what is missing.
+-- A corrupt key does not stop the step; the error is returned at the end: stored tasks are counted in their batch and
+-- enqueued, and the step that is run again (see `_quarantine.lua`) adds what is missing.
 local failure
 local function attempt(step, ...)
   local whole, problem = pcall(step, ...)
   if not whole then failure = failure or problem end
 end
 
--- Puts those that may run now in line, and all of them into their indexes.
+-- Enqueues the tasks that may run now, and adds all of them to their indexes.
 local function enqueue_all()
   for queue, ids in pairs(by_queue) do
     redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
     for at = 1, #ids, 1000 do
       redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids, at, math.min(at + 999, #ids)))
     end
-    ring(#ids, queue)
+    notify_workers(#ids, queue)
   end
   for key, list in pairs(listed) do attempt(write_list, key, list) end
   by_queue, listed = {}, {}
@@ -93,7 +92,7 @@ local function index(id, task_type, tags, score)
   end
 end
 
--- What ties a task to others, out of its extra fields; nil for most tasks.
+-- Returns the relations of a task out of its extra fields; nil for most tasks.
 local function ties_of(extra)
   if string.sub(extra, 1, 9) ~= '["links",' then return nil end
   local list = cjson.decode(extra)
@@ -103,7 +102,7 @@ local function ties_of(extra)
   return ties
 end
 
--- What this step has to know of a batch, and what it adds to it, written together at the end.
+-- What this step needs of a batch, and what it adds to it, written together at the end.
 local batches = {}
 local function look_at_batch(id)
   if not batches[id] then
@@ -132,7 +131,7 @@ local function write_batches()
   batches = {}
 end
 
--- Looks its parents up: how many it waits for, why it will never run. Returns why it cannot be taken, if so.
+-- Looks up its parents: how many it waits for, why it will never run. Returns why it cannot be taken, if so.
 local function look_at_parents(ties)
   ties.waits, ties.scores = 0, {}
   for at, parent in ipairs(ties.parents) do
@@ -145,7 +144,7 @@ local function look_at_parents(ties)
   end
 end
 
--- Why a task that is tied to others is not taken, or what it answers because it is there already; nil to go on.
+-- Returns why a task with relations is not taken, or the answer for one stored before; nil to continue.
 local function answered(id, ties, data)
   if ties.batch then
     local batch = look_at_batch(ties.batch)
@@ -157,7 +156,7 @@ local function answered(id, ties, data)
   return ties.parents and look_at_parents(ties)
 end
 
--- The state in which it begins.
+-- Returns its first state.
 local function begin(id, queue, due, ties)
   local first = (due and due > now) and 'scheduled' or 'pending'
   if not ties then return first end
@@ -166,7 +165,7 @@ local function begin(id, queue, due, ties)
   local batch = first == 'pending' and ties.batch and look_at_batch(ties.batch)
   if batch and batch.room then
     if batch.room <= 0 then
-      redis.call('ZADD', line_key(ties.batch), num(now + created), id)
+      redis.call('ZADD', batch_wait_queue_key(ties.batch), num(now + created), id)
       return 'blocked'
     end
     batch.room = batch.room - 1
@@ -174,7 +173,7 @@ local function begin(id, queue, due, ties)
   return first
 end
 
--- Ties it to the others, who are told by nobody else.
+-- Registers its relations, which no other step does.
 local function tie(id, state, ties)
   if ties.parents and not ties.reason then
     for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
@@ -188,11 +187,11 @@ local function count_in_batch(id, state, ties)
   batch.items[#batch.items + 1] = id
 end
 
--- Where others of its limit or of its type wait already, or tenants take turns, a task stands in line from the beginning.
+-- Where tasks of its limit or type wait already, or tenants take turns, a task is throttled from the beginning.
 local waiting = {}
 local function group_for(task_type, terms)
   local names = limited and limit_names(task_type, terms and terms.limit) or {}
-  if limited then names[#names + 1] = worker_line(task_type) end
+  if limited then names[#names + 1] = worker_queue(task_type) end
   for _, name in ipairs(names) do
     if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', DUE, name) or false end
     if waiting[name] then return name end
@@ -203,12 +202,12 @@ end
 local function put_in_line(id, queue, task_type, terms, score)
   local group = group_for(task_type, terms)
   if not group then return enqueue_later(queue, id, score) end
-  enter_line(id, queue, group, terms and terms.fair or '', num(now + created))
-  if worker_line_parts(group) then call_workers(group)
-  elseif group == '' or tonumber(waiting[group]) <= now then ring(1, queue) end
+  enter_wait_queue(id, queue, group, terms and terms.fair or '', num(now + created))
+  if worker_queue_parts(group) then call_workers(group)
+  elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, queue) end
 end
 
--- Names and values in turns of what not every record has.
+-- Returns alternating names and values of the fields that not every record has.
 local function more_fields(due, expires, tags, extra, ties)
   local more = ties and ties.fields or extra ~= '' and cjson.decode(extra) or {}
   local function add(name, value)
@@ -245,7 +244,7 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
     count(state, 1)
   end
   if ties then tie(id, state, ties) end
-  if ties and ties.webhook and ENDED[state] then tell_outside(id, state, ties.webhook) end
+  if ties and ties.webhook and ENDED[state] then create_delivery(id, state, ties.webhook) end
   return state
 end
 
@@ -254,8 +253,8 @@ local function store_at(at, ties, terms)
     ARGV[at + 6], ARGV[at + 7], ties, terms)
 end
 
--- What a sender is told whose unique key another task holds; nil when that one is to make way. One that runs already
--- can only end by itself.
+-- Returns the answer for a task whose unique key another one holds; nil when that one is replaced. A running one can
+-- only end by itself.
 local function refused(terms, holder, state)
   if terms.conflict == 'existing' and state ~= '' then
     return {'existing', holder, state, redis.call('HGET', job_key(holder), 'origin') or ''}
@@ -264,7 +263,7 @@ local function refused(terms, holder, state)
   return {'conflict', holder, state}
 end
 
--- The one that makes way may be a parent of the new one, or of a parent: those are looked at again.
+-- The replaced task may be a parent of the new one, or of a parent: those are looked up again.
 local function replace(holder, id, terms, ties)
   local key = terms.unique
   enqueue_all()
@@ -284,7 +283,7 @@ local function store_unique(at, id, queue, terms, ties)
   if no then return no end
   local fits = has_room(queue)
   if holder and state == 'pending' and redis.call('HGET', job_key(holder), 'origin') == queue then
-    -- It takes the place of the one that it replaces.
+    -- It takes the place of the replaced task.
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
   if not fits then return 'full' end
@@ -299,7 +298,7 @@ local function take(at)
   local id, queue = ARGV[at], ARGV[at + 1]
   local ties = ties_of(ARGV[at + 7])
   local known = ties and answered(id, ties, ARGV[at + 3])
-  -- Of a task of a batch it is known by now that there is none.
+  -- For a task of a batch this was checked before.
   if not known and not (ties and ties.batch) then known = redis.call('HGET', job_key(id), 'state') end
   if known then return known end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])

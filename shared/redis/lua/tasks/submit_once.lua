@@ -1,18 +1,17 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- @step cancel submit
--- Stores one task under the key that its sender chose for the request (Idempotency-Key), in one step: who dies between
--- storing and answering finds the same answer when the request is sent again.
+-- Stores one task under an idempotency key, in one step: after a crash between storing and answering, a repetition of the
+-- request gets the same answer.
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
---   submit.lua wants for one task.
--- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or what submit.lua
---   said}; "again" brings what was answered the first time. A refusal is not kept: the request may be mended and sent
---   again with its key.
+--   submit.lua takes for one task.
+-- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or answer of submit.lua};
+--   "again" with the first answer. A refusal is not stored: the request may be fixed and repeated with its key.
 local key = 'taskqueue:idempotency:' .. ARGV[2]
 local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end
 -- Its own task under the key is the same command, sent again by the client after a lost answer.
-if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end
+if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], stored_answer(v[2], v[3])} end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
 if existing or (type(said) == 'string' and said ~= 'full' and string.sub(said, 1, 8) ~= 'missing ') then

@@ -1,18 +1,18 @@
 -- @include _prelude
--- Stores one new task that nothing ties to others, as `submit.lua` does, and hands it to an idle worker if there is one.
+-- Stores one new task without relations, as `submit.lua` does, and dispatches it to an idle worker if there is one.
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
--- call, most of all on a server that was idle. Limits of other types and tenants of other queues are not in its way.
+-- call, most of all on an idle server. Limits of other types and tenants of other queues do not matter to it.
 -- ARGV: now, then as for `submit.lua` with one task, up to its extra fields.
--- Returns its state or "full"; nothing where a limit of its type or tenants have a say: then nothing was stored,
---   `submit.lua` is to.
+-- Returns its state or "full"; nothing where a limit of its type or tenants apply: then nothing was stored, and
+--   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
 local LIMITS, DUE, FAIR, own_limit = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair', 'type:' .. task_type
 if redis.call('EXISTS', LIMITS, DUE, FAIR) > 0 and (redis.call('HEXISTS', LIMITS, own_limit) == 1 or
   redis.call('ZSCORE', DUE, own_limit) or redis.call('ZSCORE', DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
 local known = redis.call('HGET', job_key(id), 'state')
--- Run again with care (see `_quarantine.lua`), it finds what it had stored when damage stopped it. That is in no line yet,
--- so it begins anew.
-local stopped = known and redis.careful and (known == 'pending' or known == 'scheduled') and
+-- Run again with quarantine (see `_quarantine.lua`), it finds the task that it had stored before. That is not enqueued
+-- yet, so it starts again.
+local stopped = known and redis.quarantining and (known == 'pending' or known == 'scheduled') and
   not redis.call('ZSCORE', index_key(known, queue), id)
 if known and not stopped then return known end
 if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) + redis.call('ZCARD', 'taskqueue:aside:' .. queue) >= limit then
@@ -25,7 +25,7 @@ local function moment(text)
   return tonumber(text)
 end
 
--- A standing order, or nil for what nobody can read.
+-- Returns a parked claim, or nil for a corrupt one.
 local function readable(text)
   local whole, order = pcall(cjson.decode, text)
   if not whole or type(order) ~= 'table' then return nil end
@@ -33,7 +33,7 @@ local function readable(text)
   return known and number_of(order[3]) and number_of(order[5]) and order
 end
 
--- A worker without a set is of an earlier version; a set that was lost is published again within seconds.
+-- A worker without a set is of an earlier version; a lost set is published again within seconds.
 local function has_type(worker)
   local set = redis.call('HGET', 'taskqueue:types:of', worker)
   if not set or set == '-' then return not set end
@@ -47,11 +47,11 @@ local function serves(order)
   end
 end
 
--- The standing order of the worker that has been idle longest, if nothing waits before this task. A worker that does not
--- listen any more, or whose order nobody can read, is passed over. The order carries the token of that worker's next
--- claim, and is answered as if it were here already: a worker that misses the answer gets the same task when it asks, and
--- one that has it twice knows.
-local function order_for_it()
+-- Returns the parked claim of the worker that has been idle longest, if no task waits before this one. A worker that no
+-- longer listens, or whose claim is corrupt, is skipped. The claim carries the token of that worker's next claim, and is
+-- answered as if that had arrived: a worker that misses the answer gets the same task when it claims, and recognizes a
+-- repetition.
+local function parked_claim_for_it()
   if redis.call('EXISTS', PAUSED, 'taskqueue:owed', 'rq:queue:' .. queue) > 0 then return nil end
   for _, worker in ipairs(redis.call('ZRANGE', STANDING, 0, 15)) do
     local order = readable(redis.pcall('GET', 'taskqueue:order:' .. worker))
@@ -70,7 +70,7 @@ local state = (due and due > now) and 'scheduled' or 'pending'
 -- The record comes first: a full Redis refuses the first write of a script, and none after it.
 redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
   'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
-local order = state == 'pending' and not expires and order_for_it()
+local order = state == 'pending' and not expires and parked_claim_for_it()
 local more = extra ~= '' and cjson.decode(extra) or {}
 if #more > 0 then redis.call('HSET', job_key(id), unpack(more)) end
 if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
@@ -93,11 +93,11 @@ redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
 if not order then
   redis.call('RPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
-  ring(1, queue)
+  notify_workers(1, queue)
   return state
 end
 
--- What a claim does when it starts a task, and what it answers.
+-- Does what a claim does when it starts a task, and gives the same answer.
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end

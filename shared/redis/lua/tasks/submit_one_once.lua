@@ -1,15 +1,14 @@
 -- @include _prelude
 -- @step submit_one
--- As `submit_once.lua`, for one task that nothing ties to others: it goes the short way of `submit_one.lua`, to an idle
--- worker if there is one.
+-- Does what `submit_once.lua` does, for one task without relations, by the shorter way of `submit_one.lua`.
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
---   submit_one.lua wants.
--- Returns what `submit_once.lua` does; nothing where that one is to store it.
+--   submit_one.lua takes.
+-- Returns what `submit_once.lua` does; nothing where that script has to store it.
 local key = 'taskqueue:idempotency:' .. ARGV[2]
 local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end
-if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], kept_answer(v[2], v[3])} end
+if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], stored_answer(v[2], v[3])} end
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
 if said ~= 'full' then

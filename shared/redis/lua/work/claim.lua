@@ -1,39 +1,39 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
---   stack and everybody else's patience are bounded), how many bytes of data at most, then queue and quota in turns:
---   first every queue gives up to its quota, then the rest is filled in order. A quota such as 4/1 says that the worker
+--   stack and the latency of other clients are bounded), how many bytes of data at most, then alternating queue and quota:
+--   first every queue gives up to its quota, then the rest is filled in order. A quota such as 4/1 means that the worker
 --   may take one task of that queue at most.
---   A last pair of "" and the token of the worker's next claim leaves a standing order when too few tasks were found:
+--   A last pair of "" and the token of the worker's next claim leaves a parked claim when too few tasks were found:
 --   `submit_one.lua` may answer that claim before it is sent.
--- Returns {now, ids whose record cannot be read, 1 when it is worth asking again at once, the tasks: each id, queue, type,
---   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if not known), how its parents ended
---   (JSON, "" for none), then in how many microseconds a rate lets the next one start (-1: none waits for that)}.
--- Sent again with the same token it gives the same tasks, as far as the worker still holds them.
+-- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
+--   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if unknown), its parents' results
+--   (JSON, "" for none), then in how many microseconds a rate allows the next start (-1: no task waits for that)}.
+-- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
--- Where nobody stands in a line the last three are not asked for.
+-- Without wait queues the last three are not needed.
 if not limited then NAMES[18], NAMES[17], NAMES[16] = nil, nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
 
--- About how many commands this claim may still send. Where they are used up, it answers with what it has and asks to be
--- sent again: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
+-- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
+-- repeated: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
 local patience = 2000
 local COST = {plain = 2, tied = 10, aside = 10, by_age = 12, ended = 25, owed = 30}
 local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
 
--- What a task is told of the tasks that it waited for: {id, state, result (as RQ has it) or error} of each parent, and the
--- counts of the batch that it comes after. What is larger than a claim may be is left out, and said to be; what others in
--- this claim bring is no matter, but it leaves less room for those who come after it.
-local function heritage(id)
+-- Returns a task's parents' results: {id, state, result (as RQ has it) or error} of each parent, and the counts of the
+-- batch that it follows. What exceeds the size of a claim is left out, which is marked; other tasks of this claim do
+-- not count, but it leaves less room for later ones.
+local function parent_results(id)
   local v = fields(id, 'parents', 'after_batch')
-  local told, left = {}, tonumber(ARGV[6])
+  local results, left = {}, tonumber(ARGV[6])
   if v[1] then
-    told.parents = {}
+    results.parents = {}
     for at, parent in ipairs(parents_of(v[1])) do
       spend(2)
       local state, found = state_of(parent[1]), ''
@@ -45,32 +45,32 @@ local function heritage(id)
       left = left - #found
       if left < 0 then left, state, found = 0, state .. ' too-large', '' end
       room = room - #found
-      told.parents[at] = {parent[1], state, found}
+      results.parents[at] = {parent[1], state, found}
     end
   end
   if v[2] then
-    told.batch = {id = v[2]}
+    results.batch = {id = v[2]}
     local b = redis.pcall('HGETALL', batch_key(v[2]))
-    for i = 1, #b, 2 do told.batch[b[i]] = b[i + 1] end
+    for i = 1, #b, 2 do results.batch[b[i]] = b[i + 1] end
   end
-  return (told.parents or told.batch) and cjson.encode(told) or ''
+  return (results.parents or results.batch) and cjson.encode(results) or ''
 end
 
 local function describe(id, queue, v, attempt, enqueued)
   return {id, queue, v[2], v[3], attempt, number_of(v[5]) or 0, number_of(v[6]) or 0, number_of(v[7]) or 0, v[8] or '',
-    v[9] or '', v[10] or '', enqueued, v[15] and heritage(id) or ''}
+    v[9] or '', v[10] or '', enqueued, v[15] and parent_results(id) or ''}
 end
 
 local claim_key = 'taskqueue:claim:' .. worker
 redis.call('ZREM', STANDING, worker)
--- What was handed over for a standing order is noted apart from the last claim: that one may still have to be repeated.
+-- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
 for _, key in ipairs({claim_key, 'taskqueue:handed:' .. worker}) do
   local last = redis.call('GET', key)
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
       local v = fields(id, unpack(NAMES))
       if v and v[1] == 'running' and v[13] == token then
-        -- The worker counts its lease from when it asked again.
+        -- The worker counts its lease from its repeated claim.
         redis.call('ZADD', LEASES, until_, id)
         tasks[#tasks + 1] = describe(id, v[12], v, number_of(v[4]) or 1, '')
       end
@@ -79,8 +79,8 @@ for _, key in ipairs({claim_key, 'taskqueue:handed:' .. worker}) do
   end
 end
 
--- A record that nobody can read must not stop the queue: it is set aside among the dead letters, where it is shown.
-local function set_aside(id, queue, v)
+-- A corrupt record must not stop the queue: it is moved to the dead letters, where it is shown.
+local function dead_letter_corrupt(id, queue, v)
   spend(COST.ended)
   unreadable[#unreadable + 1] = id
   if v and not (v[1] or v[2] or v[3]) then
@@ -105,7 +105,7 @@ local function expire(id, queue, tied)
   if tied then moved(id, 'pending', 'expired') end
 end
 
--- Whether a task that is tied to others may start; the batch of one that may not was stopped.
+-- Returns whether a task with relations may start; the batch of one that may not was stopped.
 local function may_start(id, queue)
   local batch = redis.call('HGET', job_key(id), 'batch')
   local why = batch and stopped(batch)
@@ -116,7 +116,7 @@ local function may_start(id, queue)
   return not why
 end
 
--- What starts is written together at the end, so it costs the same few commands however many there are.
+-- Writes for started tasks are collected, so they cost the same few commands however many there are.
 local leases, started = {}, {}
 
 local function begin(id, queue, v, score)
@@ -143,7 +143,7 @@ end
 
 local looked_at = {}
 
--- Whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
+-- Returns whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
 local own_set = redis.call('HGET', TYPES_OF, worker)
 if own_set == '-' then own_set = false end
 local function lacks(task_type, refused)
@@ -152,13 +152,13 @@ local function lacks(task_type, refused)
   return own_set and refused and string.find(refused, version, 1, true)
 end
 
--- Who takes turns with others in the line of a limit. A receiver that does not answer holds up its own deliveries most.
+-- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
 local function tenant_of(id, v)
   return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
 end
 
--- The line that a task from the list belongs into instead of being started: that of a limit, or that of its tenant.
-local function line_for(id, v)
+-- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
+local function wait_queue_for(id, v)
   if v[17] and v[17] ~= '' then return '', v[17] end
   local names = limit_names(v[2], v[16])
   local limit = limit_in_the_way(names)
@@ -169,33 +169,33 @@ local function line_for(id, v)
   spend(take_part(id, names))
 end
 
--- A task that this worker cannot run makes way for those behind it. True when it did.
+-- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
 local function make_way(id, queue, v, score)
   if not lacks(v[2], v[18]) then return false end
   if string.find(v[2], '[^%w._-]') then -- no type has such a name
-    set_aside(id, queue, v)
+    dead_letter_corrupt(id, queue, v)
   else
     spend(COST.aside + wait_for_worker(id, queue, v[2], v[18], tenant_of(id, v), score))
   end
   return true
 end
 
--- A task whose turn it is, out of the list: it is started unless it cannot be or has to stand aside.
+-- Takes the next task out of the list: it is started unless it cannot be or is throttled.
 local function take_one(id, queue, score)
   local v = fields(id, unpack(NAMES))
-  if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
+  if not (v and v[2] and v[3]) then return dead_letter_corrupt(id, queue, v) end
   if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   if make_way(id, queue, v, score) then return end
   local group, tenant
-  if limited then group, tenant = line_for(id, v) end
+  if limited then group, tenant = wait_queue_for(id, v) end
   if not group then return begin(id, queue, v, score) end
   spend(COST.aside)
-  enter_line(id, queue, group, tenant, score)
+  enter_wait_queue(id, queue, group, tenant, score)
 end
 
--- Entries that lead to no pending task leave the list with the others; what is foreign among them is parked first.
-local function park_strangers(queue, ids, scores)
+-- Removes entries that lead to no pending task; parks the foreign ones among them first.
+local function park_foreign_entries(queue, ids, scores)
   local strange = {}
   for i, id in ipairs(ids) do
     if not scores[i] and not taken[id] then strange[#strange + 1] = id end
@@ -203,9 +203,8 @@ local function park_strangers(queue, ids, scores)
   spend(park_foreign(queue, strange))
 end
 
--- Starts up to `most` of them; returns how many it started and how many were stale or had to stand aside. What is living
--- and was not looked at goes back to the front in its order. Reading stops when the data would be more than the caller
--- wants at once.
+-- Starts up to `most` of them; returns how many it started and how many were stale or throttled. Valid entries that were
+-- not examined go back to the front in their order. Reading stops when the data would exceed the requested size.
 local function start(queue, ids, scores, most)
   local gone, left, before, stale = {}, {}, #tasks, 0
   for i, id in ipairs(ids) do
@@ -224,8 +223,8 @@ local function start(queue, ids, scores, most)
   return #tasks - before, stale + #gone - (#tasks - before)
 end
 
--- Tickets may be stale (cancelled, expired, delivered twice), so a queue is asked until it gave enough or is empty; where
--- stale ones were met, many at a time.
+-- Entries may be stale (cancelled, expired, delivered twice), so a queue is read until it gave enough or is empty; after
+-- stale ones, many at a time.
 local empty = {}
 local function take_from_list(queue, n)
   local got, stale, list = 0, 0, 'rq:queue:' .. queue
@@ -235,9 +234,9 @@ local function take_from_list(queue, n)
       empty[queue] = true
       return
     end
-    spend(0.4 * #ids) -- an entry that leads nowhere costs no command, but not nothing
+    spend(0.4 * #ids) -- a stale entry costs no command, but some time
     local scores = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids))
-    park_strangers(queue, ids, scores)
+    park_foreign_entries(queue, ids, scores)
     redis.call('LTRIM', list, #ids, -1)
     local begun
     begun, stale = start(queue, ids, scores, n - got)
@@ -245,11 +244,11 @@ local function take_from_list(queue, n)
   end
 end
 
--- What ended tasks owe to others is dealt with before anything new is begun: about a millisecond's worth.
-local owing = redis.call('EXISTS', OWED) == 1 and pay(40)
-if owing then spend(owing * COST.owed) end
+-- Deferred work of ended tasks is done before a new task starts: about a millisecond's worth.
+local deferred = redis.call('EXISTS', DEFERRED) == 1 and run_deferred_work(40)
+if deferred then spend(deferred * COST.owed) end
 
--- The queues that were asked for, and those of them that may give something.
+-- The requested queues, and those of them that may give something.
 local asked, queues, next_token = {}, {}, nil
 local any_paused = redis.call('EXISTS', PAUSED) == 1
 for at = 7, #ARGV, 2 do
@@ -264,9 +263,9 @@ for at = 7, #ARGV, 2 do
   end
 end
 
--- Where limits have lines or tenants take turns, a queue is more than its list: the oldest of those whose turn it is in
--- the list and in each line that may move goes first. Nobody is overtaken because somebody else is limited.
--- Lines that are all in queues that are paused or not this worker's, or that it cannot serve, are looked past, a
+-- Where limits have wait queues or tenants take turns, a queue is more than its list: the oldest of the next tasks of
+-- the list and of each wait queue that may move goes first, so that a limit delays only its own tasks.
+-- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
 local MOST_LINES, MOST_LOOKS = 32, 500
 local found = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
@@ -287,13 +286,13 @@ end
 local has_tenants = {}
 for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
 
--- Whose turn it is in the lines of a limit; nil when nobody stands there.
-local function first_in_line(queue, group)
+-- Returns the next task in the wait queues of a limit; nil when they are empty.
+local function first_waiting(queue, group)
   while patience > 0 do
     spend(3)
     local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
     if not tenant then return nil end
-    local first = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
     if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
     redis.call('ZREM', turns_key(queue, group), tenant)
   end
@@ -305,13 +304,13 @@ local function first_in_list(queue)
     if not id then return nil end
     local score = redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id)
     if score and not taken[id] then return {id = id, score = score, tenant = ''} end
-    park_strangers(queue, {id}, {score})
+    park_foreign_entries(queue, {id}, {score})
     redis.call('LPOP', 'rq:queue:' .. queue)
     spend(3)
   end
 end
 
--- The list is one more tenant beside those that have lines.
+-- The list is one more tenant beside those with wait queues.
 local function first_of_tenants(queue)
   redis.call('ZADD', turns_key(queue, ''), 'NX', NOW, '')
   while patience > 0 do
@@ -326,15 +325,15 @@ local function first_of_tenants(queue)
     local first = names[1] == '' and first_in_list(queue)
     if first then return first end
     local tenant = names[1] == '' and names[2] or names[1]
-    local next_one = redis.call('ZRANGE', aside_key(line_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
+    local next_one = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
     if next_one[1] then return {id = next_one[1], score = next_one[2], group = '', tenant = tenant} end
     redis.call('ZREM', turns_key(queue, ''), tenant)
   end
 end
 
--- An entry of a line is a hint, as a ticket is: whether the task may be taken is decided by the index of those aside.
-local function step_out(id, queue, line, group, tenant)
-  redis.call('ZREM', aside_key(line), id)
+-- An entry of a wait queue is a hint, as a queue entry is: the index of throttled tasks decides whether it may be taken.
+local function leave_throttled(id, queue, line, group, tenant)
+  redis.call('ZREM', wait_queue_key(line), id)
   if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return false end
   redis.call('ZREM', 'rq:deferred:' .. queue, id)
   redis.call('HDEL', job_key(id), 'line')
@@ -342,12 +341,12 @@ local function step_out(id, queue, line, group, tenant)
   return true
 end
 
--- A task whose turn it is, out of a line. One that another limit is in the way of goes into that one's line.
-local function take_from_line(first, queue)
-  local id, line = first.id, line_name(queue, first.group, first.tenant)
-  if not step_out(id, queue, line, first.group, first.tenant) then return end
+-- Takes the next task out of a wait queue. One that another limit holds back moves to that one's wait queue.
+local function take_throttled(first, queue)
+  local id, line = first.id, wait_queue_name(queue, first.group, first.tenant)
+  if not leave_throttled(id, queue, line, first.group, first.tenant) then return end
   local v = fields(id, unpack(NAMES))
-  if not (v and v[2] and v[3]) then return set_aside(id, queue, v) end
+  if not (v and v[2] and v[3]) then return dead_letter_corrupt(id, queue, v) end
   if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
   if v[15] and not may_start(id, queue) then return end
   if make_way(id, queue, v, first.score) then return end
@@ -355,7 +354,7 @@ local function take_from_line(first, queue)
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
-    return enter_line(id, queue, limit, tenant_of(id, v), first.score)
+    return enter_wait_queue(id, queue, limit, tenant_of(id, v), first.score)
   end
   spend(take_part(id, names))
   begin(id, queue, v, first.score)
@@ -367,7 +366,7 @@ local function take_by_age(queue, n)
     if group == 'list' then
       firsts[group] = (has_tenants[queue] and first_of_tenants or first_in_list)(queue) or false
     else
-      firsts[group] = first_in_line(queue, group) or false
+      firsts[group] = first_waiting(queue, group) or false
     end
   end
   while #tasks < enough and room > 0 and patience > 0 do
@@ -383,7 +382,7 @@ local function take_by_age(queue, n)
     spend(COST.by_age)
     firsts[from] = nil
     if best.group then
-      take_from_line(best, queue)
+      take_throttled(best, queue)
     else
       redis.call('LPOP', 'rq:queue:' .. queue)
       start(queue, {best.id}, {best.score}, 1)
@@ -416,9 +415,9 @@ if #tasks > 0 then
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
-local more = patience <= 0 or (owing and owing > 0 and redis.call('EXISTS', OWED) == 1)
+local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', DEFERRED) == 1)
 
--- When the lines of each limit that was looked at are worth looking at again; whether one of ours is so at once.
+-- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
 local function settle_limit(name)
   local limit, lines = limit_of(name), {}
   for at, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do lines[at] = turns_key(string.sub(key, 10), name) end
@@ -430,7 +429,7 @@ local function settle_limit(name)
   return lets_start(limit) and has_line_here(name)
 end
 
--- Those that were looked past are looked at last the next time; the lines of some may be gone altogether.
+-- Skipped limits are examined last the next time; the wait queues of some may be removed altogether.
 local function settle_elsewhere()
   local latest = {}
   for at, name in ipairs(elsewhere) do
@@ -454,11 +453,11 @@ if limited then
   more = more or (#due == MOST_LINES and #tasks > 0)
 end
 
--- What is left is for the next worker, and for this one unless it may take no more of that queue.
+-- The rest is for the next worker, and for this one unless it may take no more of that queue.
 for _, queue in ipairs(queues) do
   local full = queue.most == 0
   if (full or #tasks == want) and (lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1) then
-    ring(1, queue.name)
+    notify_workers(1, queue.name)
     if not full then
       more = true
       break

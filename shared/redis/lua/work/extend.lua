@@ -1,8 +1,8 @@
 -- @include _prelude
--- Keeps leases alive and says what their holder does not know yet.
+-- Extends leases, and returns what their holder does not know yet.
 -- ARGV: now, lease in microseconds, then four per task: id, token, "1" when its handler has begun (else "0"),
 --   progress (JSON, "" when there is nothing new).
--- Returns per task: 0 extended, 1 lost (the holder must stop), 2 extended, but somebody wants it cancelled.
+-- Returns per task: 0 extended, 1 lost (the holder must stop), 2 extended, but to be cancelled.
 local until_ = num(now + tonumber(ARGV[2]))
 write_even_when_full()
 local answer = {}

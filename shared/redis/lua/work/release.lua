@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations _limits
--- Gives back tasks that were claimed and never begun: they wait again, in front, and no attempt is spent.
+-- Returns claimed tasks that never began: they wait again, in front, and no attempt is spent.
 -- ARGV: now, then three per task in the order they were claimed: id, token, enqueued at (microseconds).
 -- Returns how many were given back; one whose lease was lost is left alone.
 local given = 0
@@ -29,7 +29,7 @@ local function give_back(id, token, enqueued)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
   watch_deadline(id, v[4])
   if v[7] then moved(id, 'running', 'pending') end
-  ring(1, queue)
+  notify_workers(1, queue)
 end
 
 for at = #ARGV - 2, 2, -3 do give_back(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end

@@ -4,14 +4,14 @@
 --   id, token, kind, delay in microseconds, record (JSON), error (JSON or ""), payload.
 -- Kinds: completed (payload: the result for RQ, base64 of JSON, "" for null), retrying, crashed (a retry counted as a
 --   crash), failed (to the dead letters; payload: the traceback for RQ), poisoned (failed by crashing), cancelled,
---   interrupted (given back although it had begun; costs the task neither a retry nor a crash; in place of a delay it
---   brings the moment when the task was enqueued; payload: "" or what the task's losses are from now on, because its
---   workers were stopped soon after it began: from the fourth time in a row on it waits before the next), refused (its data does not fit the version of the type that ran it, or
---   there is none; in place of a delay it brings that version, "" for none). While another live version may take it, the
---   task waits for a worker that has one, at no cost; otherwise it has failed.
--- A results key that somebody turned into another type loses its entry and stops nothing.
--- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because somebody wished
--- it so), 3 (refused, and waiting for another worker) or 0 (the lease was lost, nothing written).
+--   interrupted (returned although it had begun; costs the task neither a retry nor a crash; in place of a delay it
+--   brings the time when the task was enqueued; payload: "" or the new losses of the task, because its workers were
+--   stopped soon after it began: from the fourth time in a row on it is delayed), refused (its data does not fit the
+--   version of the type that ran it, or there is none; in place of a delay it brings that version, "" for none). While
+--   another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has failed.
+-- A results key of another type loses its entry and stops nothing.
+-- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because that was
+-- requested), 3 (refused, and waiting for another worker) or 0 (the lease was lost, nothing written).
 local worker = ARGV[2]
 write_even_when_full()
 local stamp = iso(now)
@@ -39,7 +39,7 @@ end
 
 function kinds.failed(id, queue, attempt, record, payload, error)
   end_as(id, queue, 'failed', attempt, record, error)
-  -- As many as RQ keeps: a dead letter may be sent back every night.
+  -- As many as RQ keeps: a dead letter may be requeued every night.
   redis.pcall('XADD', 'rq:results:' .. id, 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
   enter_ended(id, 'failed', queue)
 end
@@ -66,7 +66,7 @@ end
 
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
--- Back to the front: it was in front when it was claimed.
+-- Returns the task to the front: it was in front when it was claimed.
 function kinds.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
   local losses = tonumber(payload)
   if losses then redis.call('HSET', job_key(id), 'losses', num(losses)) end
@@ -80,25 +80,25 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   redis.call('LPUSH', 'rq:queue:' .. queue, id)
   redis.call('ZADD', 'taskqueue:pending:' .. queue, delay > 0 and num(delay) or NOW, id)
   watch_deadline(id, expires_at)
-  ring(1, queue)
+  notify_workers(1, queue)
 end
 
--- Notes a refusal. Returns what it is: a failure when no version is left that may take the data.
+-- Records a refusal. Returns its kind: a failure when no version is left that may take the data.
 local function judge_refusal(id, version, error)
   local v = fields(id, 'description', 'refused', 'refusal')
   local task_type, refused = v[1] or '', v[2] or ''
   if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'refused', error end
   if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
-  local readable, told = pcall(cjson.decode, error)
-  local why = readable and type(told) == 'table' and type(told.message) == 'string' and told.message or ''
-  if is_served(worker_line(task_type, refused), recent_sets()) then
+  local readable, refusal = pcall(cjson.decode, error)
+  local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
+  if is_served(worker_queue(task_type, refused), recent_sets()) then
     redis.call('HSET', job_key(id), 'refused', refused,
       'refusal', string.sub((v[3] and v[3] .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
     return 'refused', error
   end
   if v[3] and why ~= '' then
-    told.message = why .. ' (refused before by ' .. v[3] .. ')'
-    error = cjson.encode(told)
+    refusal.message = why .. ' (refused before by ' .. v[3] .. ')'
+    error = cjson.encode(refusal)
   end
   redis.call('HDEL', job_key(id), 'refused', 'refusal')
   return 'failed', error
@@ -117,7 +117,7 @@ end
 local CRASHES = {crashed = true, poisoned = true}
 local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending', refused = 'pending'}
 
--- A wish to cancel is stronger than another try or the dead letters, but not than a success.
+-- A requested cancel overrides a retry or the dead letters, but not a success.
 local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true, refused = true}
 
 local function write(id, token, kind, delay, record, error, payload)
@@ -125,7 +125,7 @@ local function write(id, token, kind, delay, record, error, payload)
     'unique', 'links')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
-  -- Whatever comes of it: who was cancelled in the middle of a crash has crashed.
+  -- Counted in any case: a task that was cancelled during a crash has crashed.
   if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end
   local overruled = v[5] and OVERRULED[kind]
   if overruled then kind = 'cancelled' end

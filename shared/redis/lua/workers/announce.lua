@@ -1,7 +1,7 @@
 -- @include _prelude _types
--- A worker's sign of life, to us and to RQ's tools. A full Redis takes it too: it must not look like one whose workers
--- have died.
--- ARGV: now, worker, for how many seconds RQ's tools show it, what it is doing (JSON), the task that it runs ("" for none), its
+-- Records a worker's heartbeat, for us and for RQ's tools. A full Redis takes it too: it must not look like one whose
+-- workers have died.
+-- ARGV: now, worker, for how many seconds RQ's tools show it, its current work (JSON), the task that it runs ("" for none), its
 --   queues (a JSON array), its fields for RQ (a JSON array of names and values in turns), for how many seconds its record is kept,
 --   the digest of its set of task types ("-" while it takes no tasks), its host.
 -- Returns 1, or 0 when that set has to be published first (see `_types.lua`).

@@ -1,16 +1,16 @@
 -- @include _prelude _webhooks _relations _limits _types
 -- Fails pending tasks whose data every version of their type has refused that was live in the last minute: the worker that
--- might have taken it is gone. Forgets lines that nobody stands in any more.
+-- might have taken it is gone. Removes empty wait queues.
 -- ARGV: now, lock and token of the caller, how many at most. Returns how many failed.
--- It looks at so many lines, whichever they are; the others have their turn in one of the next rounds.
+-- It examines so many wait queues, whichever they are; the others follow in one of the next runs.
 local MOST_LINES = 100
-if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local most, ended, sets = tonumber(ARGV[4]), 0, recent_sets()
 
--- A type without a live worker is none of these: its tasks wait.
+-- A type without a live worker is not hopeless: its tasks wait.
 local function is_hopeless(group)
-  local task_type, refused = worker_line_parts(group)
+  local task_type, refused = worker_queue_parts(group)
   if not task_type or refused == '' then return false end
   local lives = false
   for _, set in ipairs(sets) do
@@ -32,10 +32,10 @@ local function fail(id, queue)
   moved(id, 'pending', 'failed')
 end
 
--- The first task that stands in a line and that line's tenant; nil when nobody does.
+-- Returns the first task of a wait queue and that queue's tenant; nil when it is empty.
 local function first_of(queue, group)
   for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 9)) do
-    local id = redis.call('ZRANGE', aside_key(line_name(queue, group, tenant)), 0, 0)[1]
+    local id = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, group, tenant)), 0, 0)[1]
     if id then return id, tenant end
     redis.call('ZREM', turns_key(queue, group), tenant)
   end
@@ -45,7 +45,7 @@ local function end_line(queue, group)
   for _ = ended, most - 1 do
     local id, tenant = first_of(queue, group)
     if not id then return end
-    redis.call('ZREM', aside_key(line_name(queue, group, tenant)), id)
+    redis.call('ZREM', wait_queue_key(wait_queue_name(queue, group, tenant)), id)
     if redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id) then fail(id, queue) end
   end
 end
@@ -65,7 +65,7 @@ end
 local groups = redis.call('ZRANDMEMBER', DUE, MOST_LINES)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
-  if worker_line_parts(group) then look_at(group) end
+  if worker_queue_parts(group) then look_at(group) end
 end
 count('failed', ended)
 return ended

@@ -1,8 +1,8 @@
 -- @include _prelude _types
--- Forgets sets of task types that no worker has had for too long, and the versions that are in no other set.
+-- Removes sets of task types that no worker has had for too long, and the versions that are in no other set.
 -- ARGV: now, lock and token of the caller, for how long a set is kept in microseconds, how many types to remove at most.
--- Returns how many types were removed. A set that is published again meanwhile is whole again.
-if outlived(ARGV[2], ARGV[3]) then return OUTLIVED end
+-- Returns how many types were removed. A set that is published again meanwhile is complete again.
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local most, removed = tonumber(ARGV[5]), 0
 
@@ -14,7 +14,7 @@ local function part_of(set)
   return names, versions
 end
 
--- Those of these versions that are in no other set.
+-- Returns those of these versions that are in no other set.
 local function in_no_other(set, names, versions)
   local kept, left = {}, {}
   for _, other in ipairs(redis.call('ZREVRANGE', TYPE_SETS, 0, -1)) do
@@ -41,7 +41,7 @@ for _, set in ipairs(redis.call('ZRANGEBYSCORE', TYPE_SETS, '-inf', num(now - to
   end
   if redis.call('EXISTS', type_set(set)) == 0 then redis.call('ZREM', TYPE_SETS, set) end
 end
--- What workers of earlier versions published goes when none of them has written it again.
+-- What workers of earlier versions published expires unless one of them has written it again.
 if redis.call('EXISTS', 'taskqueue:types') == 1 and redis.call('PTTL', 'taskqueue:types') == -1 then
   redis.call('PEXPIRE', 'taskqueue:types', num(math.ceil(tonumber(ARGV[4]) / 1000)))
 end

@@ -1,6 +1,6 @@
 -- @include _prelude _types
--- Stores a part of a worker's set of task types: each version once, whoever publishes it.
--- ARGV: now, digest of the set, host, "1" with the last part ("" before), then name, version and entry (JSON) in turns.
+-- Stores a part of a worker's set of task types: each version once, for all workers.
+-- ARGV: now, digest of the set, host, "1" with the last part ("" before), then repeated name, version and entry (JSON).
 local set = ARGV[2]
 write_even_when_full()
 redis.call('ZADD', TYPE_SETS, NOW, set)

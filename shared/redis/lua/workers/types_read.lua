@@ -1,7 +1,7 @@
 -- @include _prelude _types
 -- Shows which sets of task types there are; changes nothing. ARGV: now.
--- Returns {now, 1 when workers of an earlier version live, which name no set, then per set {its digest, when a worker that
---   has it was last heard of, when it was first published, the host of that worker, 1 while such a worker lives}}.
+-- Returns {now, 1 when workers of an earlier version live, which name no set, then per set {its digest, the last
+--   heartbeat of a worker with it, when it was first published, the host of that worker, 1 while such a worker lives}}.
 local live, answer = {}, {NOW, 0}
 for _, set in ipairs(live_sets()) do
   live[set] = true

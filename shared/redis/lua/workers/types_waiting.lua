@@ -1,13 +1,13 @@
 -- @include _prelude _limits _types
 -- Shows the tasks that no live worker can run: all lack their type, or refused their data; changes nothing. ARGV: now.
--- Returns, of the first hundred such types in 500 lines, each type, how many wait (of the first 100 tenants of each queue)
+-- Returns, of the first hundred such types in 500 wait queues, each type, how many wait (of the first 100 tenants of each queue)
 -- and since when the first of them does.
 local sets, by_type, answer = live_sets(), {}, {}
 
 local function look(task_type, queue, group)
   local found = by_type[task_type]
   for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 99)) do
-    local line = aside_key(line_name(queue, group, tenant))
+    local line = wait_queue_key(wait_queue_name(queue, group, tenant))
     local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
     if first[2] and not found then
       if #answer == 100 then return end
@@ -24,7 +24,7 @@ end
 local groups = redis.call('ZRANGE', DUE, 0, 499)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
-  local task_type = worker_line_parts(group)
+  local task_type = worker_queue_parts(group)
   if task_type and not is_served(group, sets) then
     for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do look(task_type, string.sub(key, 10), group) end
   end

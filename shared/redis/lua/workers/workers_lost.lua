@@ -1,9 +1,9 @@
 -- @include _prelude
--- Moves workers that have fallen silent from the live to the lost, and forgets lost ones after their time.
+-- Moves silent workers from the live to the lost, and removes lost ones after their retention.
 -- ARGV: now, how long lost ones are kept in microseconds, how many at most, all queues (a JSON array), then two per
 --   worker: its name, its last heartbeat as the caller read it (-inf where the stored score is no time). A worker that
 --   has sent another heartbeat since then stays.
---   After an outage of Redis none is moved for as long as leases have another life (`reap.lua`).
+--   After an outage of Redis none is moved for as long as leases are extended (`reap.lua`).
 -- Returns the names of those that were moved.
 local WORKERS, LOST, REASSIGNED = 'taskqueue:workers', 'taskqueue:workers:lost', 'taskqueue:workers:reassigned'
 local FORGOTTEN_AT_ONCE = 200
