@@ -172,7 +172,7 @@ def test_a_frozen_worker_cannot_write_after_its_lease_was_given_away(system: Sys
     assert [attempt.outcome for attempt in first.attempts] == [Outcome.LOST, Outcome.COMPLETED]
     for pid in (*executors, frozen.pid):
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: "lease was lost" in system.logs(), "the late report is refused")
+    wait_until(lambda: "lease lost" in system.logs(), "the late report is refused")
     assert system.records.get(task_id) == first
     completed = "task_completions_total", (("status", "completed"), ("type", "note"))
     assert [scrape(port, 5)[completed] for port in ports] == [0, 1], "one task is counted once"

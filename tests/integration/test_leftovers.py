@@ -27,7 +27,7 @@ def test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing(system: Sys
     assert system.ended(first, 20).result == "False"
     assert [system.ended(each).result for each in behind] == ["awaited"] * 5
     wait_until(lambda: before not in system.executors(worker), "the executor is gone")
-    named = "coroutines that do not end when they are cancelled (unending.<locals>.sleep_on)"
+    named = "coroutines that ignore being cancelled (unending.<locals>.sleep_on)"
     assert (
         f"handler unending left behind {named if how == 'sleep' else 'work cut off by its time limit'}" in system.logs()
     )
@@ -116,7 +116,7 @@ def test_what_a_thread_says_that_an_earlier_task_left_behind_is_on_no_other_task
         lines = [line for line in system.logs().splitlines() if task.summary.id in line]
         assert lines
         assert not [line for line in lines if "tenant A" in line]
-    assert "handler stray left behind threads, which run on: Thread-1 (run)" in system.logs()
+    assert "handler stray left behind threads that still run: Thread-1 (run)" in system.logs()
 
 
 def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) -> None:

@@ -78,7 +78,7 @@ def test_what_an_executor_leaves_behind_when_it_dies_is_ended(system: System, tm
     [executor] = system.executors(worker)
     os.kill(executor, signal.SIGKILL)
     wait_until(lambda: none_lives(pids), "everything below it has ended", 15)
-    wait_until(lambda: "left behind were ended" in system.logs(), "that is logged")
+    wait_until(lambda: "killed processes that executor" in system.logs(), "that is logged")
 
 
 def test_what_an_executor_left_that_died_while_its_worker_hung_is_ended_too(system: System, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_killed_watchdog_is_replaced_and_does_its_work(system: System, tmp_pat
     worker, _, pids = begun(system, tmp_path / "lived")
     first = watchdog(worker)
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: "another is started" in system.logs(), "the worker noticed")
+    wait_until(lambda: "restarting it" in system.logs(), "the worker noticed")
     wait_until(lambda: watchdog(worker) not in (0, first), "another watchdog runs")
     assert not none_lives(pids)
     worker.kill()

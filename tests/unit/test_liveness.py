@@ -36,7 +36,7 @@ def after(silent: str, seconds: float, lease: float = 9.0) -> list[str]:
     [
         ("passed_at", STILL, "loop"),
         ("talked_at", STILL + 3, "claimed, reported or extended"),
-        ("announced_at", STILL, "told anybody"),
+        ("announced_at", STILL, "sent no heartbeat"),
         ("manned_at", SLOW_START, "executor"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_policy_that_nobody_can_read_is_the_general_one_and_is_said(
     retry: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert {report.delay_us for report in reports(retry)} == {to_us(timedelta(seconds=7))}
-    assert caplog.text.count("task t: its retry policy is damaged") == 2
+    assert caplog.text.count("task t: corrupt retry policy") == 2
 
 
 def test_a_policy_of_its_own_holds() -> None:

@@ -1,1 +1,1 @@
-"""The worker's one thread: claims tasks, gives them to executors, reports how attempts ended."""
+"""The worker's one thread: claims tasks, assigns them to executors, reports the outcomes of attempts."""

@@ -15,7 +15,7 @@ from worker.executors.ipc import Assignment
 
 @dataclass(slots=True, eq=False)
 class ClaimedTask:
-    """As the claim described it, and what has become of it here.
+    """A task as described by its claim, and its state in this worker.
 
     `clock_offset_us` added to this machine's monotonic clock gives Redis' time. The lease is trusted until
     `lease_until` on the monotonic clock, in seconds, counted from before the claim was sent.
@@ -47,17 +47,17 @@ class ClaimedTask:
     parent_results: bytes = b""
 
     def lose(self) -> int:
-        """The lease is somebody else's; 1 when that is news, so that it is counted once however it is found out."""
+        """Marks the lease as lost; returns 1 the first time, else 0, so that it is counted once."""
         result, self.lost = not self.lost, True
         return int(result)
 
     @property
     def crashed_before(self) -> bool:
-        """A worker or an executor died while it held this task, so nothing else is put at risk with it."""
+        """Returns whether a worker or executor died while it held this task, which must then run alone."""
         return self.losses > 0 or self.crashes > 0
 
     def assignment(self) -> Assignment:
-        """What the executor is told."""
+        """Returns the assignment for the executor."""
         return Assignment(
             self.number,
             self.id,
@@ -75,12 +75,12 @@ class ClaimedTask:
 
     @property
     def name(self) -> str:
-        """The type as text; a damaged one is shown, not raised on."""
+        """Returns the type as text; a corrupt one is escaped, not raised."""
         return self.type.decode(errors="replace")
 
     @property
     def own_limit(self) -> float | None:
-        """The time limit of its record, if it has one; None also for what nobody can measure by."""
+        """Returns the time limit of its record; None for a missing or invalid one."""
         try:
             limit = float(self.timeout)
         except ValueError:
@@ -89,7 +89,7 @@ class ClaimedTask:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the record says beside the data; nothing where it is damaged."""
+        """Returns the metadata of the record; empty when corrupt."""
         try:
             found = json.loads(self.meta) if self.meta else {}
         except (ValueError, RecursionError):
@@ -98,16 +98,16 @@ class ClaimedTask:
 
     @property
     def traceparent(self) -> str | None:
-        """The trace that the task belongs to."""
+        """Returns the trace that the task belongs to."""
         return read_traceparent(self.meta)
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What a line in the log about this task says."""
+        """Returns the fields of a log line about this task."""
         return {"task_id": self.id.decode(), "attempt": self.attempt, "trace_id": trace_id(self.traceparent)}
 
     def log(self, line: str, limit: int) -> None:
-        """Keeps the last lines, `limit` characters of them, for the case that the executor dies with the rest."""
+        """Keeps the last `limit` characters of log lines, in case the executor dies."""
         self.logs.append(line)
         self.log_size += len(line)
         while self.log_size > limit:
@@ -115,12 +115,12 @@ class ClaimedTask:
 
 
 _LATEST_US = 9e15
-"""The scripts take nothing beyond for a number either."""
+"""The largest number that the scripts accept too."""
 _Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
 
 
 def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[ClaimedTask]:
-    """The tasks in the answer of `claim.lua`."""
+    """Returns the tasks in the answer of `claim.lua`."""
     offset = int(reply[0]) - received_us
     return [
         ClaimedTask(
@@ -136,6 +136,6 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
 
 
 def _moment_us(score: bytes) -> int:
-    """When it was enqueued, by the index; 0 where that is not known, or no moment."""
+    """Returns when it was enqueued, by the index; 0 where that is unknown or invalid."""
     moment = float(score) if score else 0.0
     return int(moment) if 0 < moment < _LATEST_US else 0

@@ -1,4 +1,4 @@
-"""Which tasks that may have killed a worker begin beside which others."""
+"""Crash isolation: which tasks that may crash a worker start beside which others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from worker.engine.claimed_task import ClaimedTask
 from worker.executors.process import ExecutorProcess
 
 SETTLED = 10.0
-"""Seconds after which a running suspect holds up nobody: what kills a worker mostly does it soon, and others must not
-wait for hours because somebody runs that long."""
+"""Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other
+tasks must not wait for hours for a long one."""
 
 
 class CrashIsolation:
-    """When a suspect kills the worker, all that run beside it are charged; nobody can tell which of them it was.
+    """Isolates suspects: when one kills the worker, all tasks beside it are charged, since the culprit is unknown.
 
-    So one whose next crash would be its last begins when no other runs, and while it waits, or has just begun, no other
-    begins: those that kill go alone into the dead letters.
+    So a suspect whose next crash would be its last starts when no other runs, and while it waits, or has just begun, no
+    other starts: a task that kills workers becomes a dead letter alone.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class CrashIsolation:
         self.monotonic = monotonic
 
     def one_waits(self, ready: Iterable[ClaimedTask]) -> bool:
-        """Whether any of these has to begin alone."""
+        """Returns whether any of these has to start alone."""
         return any(map(self._begins_alone, ready))
 
     def may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
-        """Whether it may begin beside those that run now, while one that has to begin alone waits or none does."""
+        """Returns whether it may start beside the running ones; `one_waits`: a task that has to start alone waits."""
         running = self._running()
         if self._begins_alone(claimed):
             return not running

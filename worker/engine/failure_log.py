@@ -1,6 +1,6 @@
 """Logs every attempt that did not succeed, once Redis has its outcome: retries, dead letters, interruptions.
 
-The class of the error is logged, never its message: that may hold data of the task. The dashboard and the API show it.
+The class of the error is logged, never its message: that may hold data of the task. Dashboard and API show it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from worker.engine.redis_session import Report
 log = logging.getLogger(__name__)
 
 LINES_PER_SECOND = 100
-"""Attempts that get a line of their own; beyond, attempts of one type and error share a line per second."""
+"""Attempts with a line of their own; further ones of the same type and error share a line per second."""
 MOST_SUMMARIES = 50
-"""Lines that summarize one second; the attempts beyond share the last."""
+"""Lines that summarize one second; further attempts share the last."""
 
 _EVENTS = {
     "retrying": (logging.WARNING, "🔄 retry scheduled"),
@@ -65,7 +65,7 @@ class FailureLog:
         self._lines_left = LINES_PER_SECOND
 
     def close(self) -> None:
-        """Logs what is left to summarize."""
+        """Logs the remaining summary."""
         self.summarize(float("inf"))
 
 

@@ -1,6 +1,6 @@
-"""Whether a worker lives: not whether its process exists, but whether it claims and reports.
+"""Liveness of a worker: whether it claims and reports, not just whether its process exists.
 
-A worker that does not live is restarted by whoever asks. A Redis that is away is no reason for that, so trying counts.
+A worker that is not live is restarted by its supervisor. An unreachable Redis is no reason for that, so a try counts.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ import time
 from collections.abc import Callable
 
 STILL = 30.0
-"""Seconds that a part may be silent which gives a sign of life every few."""
+"""Seconds without a signal after which a periodic part counts as stuck."""
 SLOW_START = 180.0
 """Seconds in which some executor has imported the handlers."""
 
 
 class Liveness:
-    """When each part of a worker last did what it is there for; they note it here, and any thread may ask."""
+    """When each part of a worker last made progress; the parts record it here, and any thread may read it."""
 
     def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        # An idle worker asks for tasks every four seconds; one with all hands full extends its leases.
+        # An idle worker claims every four seconds; a busy one extends its leases.
         self.talk_within = STILL + lease / 3
         now = clock()
         self.passed_at = now
-        """The loop went round."""
+        """Last iteration of the loop."""
         self.talked_at = now
-        """Redis answered or was found to be away, or there was nothing to ask because no executor was up."""
+        """Last time Redis answered or was unreachable, or no request was due because no executor was up."""
         self.announced_at = now
-        """Everybody was told that this worker is there, or Redis was found to be away."""
+        """Last heartbeat that was stored, or failed because Redis was unreachable."""
         self.manned_at = now
-        """Some executor was up."""
+        """Last time an executor was up."""
 
     def troubles(self) -> list[str]:
-        """What has not happened for too long, in words; nothing when the worker lives."""
+        """Returns what has not happened for too long, in words; empty when the worker is live."""
         now = self.clock()
         signs = (
-            (now - self.passed_at, STILL, "its loop has not gone round"),
+            (now - self.passed_at, STILL, "its loop has not run"),
             (now - self.talked_at, self.talk_within, "it has not claimed, reported or extended anything"),
-            (now - self.announced_at, STILL, "it has not told anybody that it is there"),
+            (now - self.announced_at, STILL, "it has sent no heartbeat"),
             (now - self.manned_at, SLOW_START, "no executor has been up"),
         )
         return [f"{what} for {silent:.0f} s" for silent, most, what in signs if silent > most]

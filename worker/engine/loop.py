@@ -1,8 +1,8 @@
-"""The worker's loop: claim tasks, hand them to executors, report how they ended.
+"""The worker's loop: claim tasks, assign them to executors, report how they ended.
 
-One thread does all of it, so a task is in one place at a time: `ready` (claimed, not handed out), an executor's
-`assigned`, or the link's `reports` and `releases`. Every pass reads the executors' news, has `ExecutorMonitor` look at
-limits and leases now and then, talks to Redis when there is a reason to, and hands out what is ready.
+One thread does all of it, so a task is in one place at a time: `ready` (claimed, not assigned), an executor's
+`assigned`, or the session's `reports` and `releases`. Every pass reads the executors' events, lets `ExecutorMonitor`
+check limits and leases now and then, calls Redis when there is a reason to, and assigns what is ready.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from worker.metrics import WorkerMetrics
 log = logging.getLogger(__name__)
 
 TICK = 0.05
-"""Seconds between looks at time limits, leases and slow tasks while anything runs."""
+"""Seconds between checks of time limits, leases and slow tasks while a task runs."""
 IDLE_TICK = 0.5
 GATHER = 0.004
-"""How long outcomes are gathered under load before they are reported together."""
+"""Seconds for which outcomes are collected under load before they are reported together."""
 ENOUGH = 96
-"""Outcomes that are reported at once without gathering more."""
+"""Number of outcomes that are reported at once, without collecting more."""
 SHORTEST_WAIT = 0.02
-"""Seconds between claims of a worker that waits until a rate lets the next task start."""
+"""Seconds between claims of a worker that waits for a rate limit."""
 MOST_AT_ONCE = 500
-"""Tasks that one claim asks for; more come with the next."""
+"""Tasks that one claim requests at most; more come with the next."""
 PAUSE = 0.25
 """Seconds until the next try after Redis did not answer, or failed."""
 REPORT_GRACE = 3.0
@@ -53,10 +53,10 @@ REPORT_GRACE = 3.0
 
 @dataclass(slots=True)
 class Hooks:
-    """What the engine asks of its surroundings."""
+    """The functions that the engine calls in its surroundings."""
 
     listen: Callable[[bool], None]
-    """Keeps an ear open for orders, and for the bell when it is to."""
+    """Waits for commands, and for wake-ups when requested."""
     draining: Callable[[], None]
 
 
@@ -106,7 +106,7 @@ class Engine:
     # --- the loop ---
 
     def run(self) -> None:
-        """Works until a drain is over."""
+        """Runs until a drain is complete."""
         while not self._finished():
             self.liveness.passed_at = time.monotonic()
             self._wait()
@@ -120,12 +120,12 @@ class Engine:
         self.failure_log.close()
 
     def wake(self) -> None:
-        """Ends the wait; may be called from any thread."""
-        with contextlib.suppress(BlockingIOError):  # then it is awake already
+        """Wakes the loop; may be called from any thread."""
+        with contextlib.suppress(BlockingIOError):  # it is awake already
             os.write(self.wake_write, b"w")
 
     def drain(self, grace: float) -> None:
-        """Claims no more, lets what runs end within `grace` seconds, gives the rest back; again: a shorter grace."""
+        """Claims no more, lets running tasks end within `grace` seconds, returns the rest; again: a shorter grace."""
         until = time.monotonic() + grace
         if self.draining_until is None:
             self.draining_since = time.monotonic()
@@ -134,7 +134,7 @@ class Engine:
         self.wake()
 
     def check_soon(self) -> None:
-        """The next pass looks at every executor."""
+        """Makes the next pass check every executor."""
         self._next_tick = 0.0
 
     def _finished(self) -> bool:
@@ -142,12 +142,12 @@ class Engine:
             return False
         if not self.session.reports and not self.session.releases and not self.session.claim_unanswered:
             return True
-        # Redis is away: what is not reported, or was handed over unseen, runs again when its lease is over.
+        # With Redis unreachable, unreported or unseen tasks run again when their leases end.
         told_all = not self.session.reports and not self.session.releases
         return time.monotonic() > (self.draining_since if told_all else self.draining_until) + REPORT_GRACE
 
     def _wait(self) -> None:
-        """Until something happens or something is due."""
+        """Waits until an event arrives or something is due."""
         now = time.monotonic()
         patience = self._next_due(now) - now
         if self.session.reports or self.session.releases or self._claim_size() is not None:
@@ -156,11 +156,11 @@ class Engine:
                 due = max(due, self.session.gathering_since + GATHER - now)
             patience = min(patience, due)
             if patience > 0.0005 and self._all_busy():
-                # Under load every outcome would wake us; sleeping on lets them gather.
+                # Under load every outcome would wake the loop; sleeping on collects them.
                 time.sleep(min(patience, 0.001))
                 patience = 0.0
         if [executor for executor in self.pool if not executor.flush()]:
-            patience = min(patience, 0.002)  # a pipe is full: large data goes on as soon as there is room
+            patience = min(patience, 0.002)  # a pipe is full: large data continues as soon as there is room
         for key, _ in self.selector.select(max(0.0, patience)):
             if key.fd == self._wake_read:
                 os.read(self._wake_read, 4096)
@@ -168,7 +168,7 @@ class Engine:
                 key.data()
 
     def _next_due(self, now: float) -> float:
-        """When to look again although nothing happens."""
+        """Returns when the next pass is due without an event."""
         due = min(self._next_tick, self._next_extend)
         waits = now < self._next_token < due and self._free_capacity()
         return self._next_token if waits else due
@@ -193,44 +193,44 @@ class Engine:
         if self.pool.watchdog:
             self.pool.watchdog.beat(now, self.pool, self.ready)
 
-    # --- what Redis calls for ---
+    # --- notifications of Redis ---
 
     def on_wakeup(self, queue_name: bytes | None) -> None:
-        """There may be work: somebody rang for a queue ("" for any), or nobody did for a while."""
+        """Handles a wake-up for a queue ("" for any), or the time-out of waiting for one."""
         queue = (queue_name or b"").decode(errors="replace")
         if queue in self.slots.full:
             self.session.notify_workers(
                 queue
-            )  # for the next worker; this one does not listen to that bell until a slot is free
+            )  # for the next worker; this one skips that wake-up list until a slot is free
             return
         self.work_likely = True
         if self.draining_until is not None or not self._free_capacity():
-            # The bell woke the wrong one. It rings for the next, and we stop listening until there is room,
-            # or we would answer our own ring.
+            # The wake-up reached a busy worker. It is passed on, and this one stops listening until it has capacity,
+            # or it would receive its own wake-up.
             self.awaiting_work = False
             self.session.notify_workers(queue)
 
     def on_direct_dispatch(self, message: bytes) -> None:
-        """Whoever submitted a task answered our standing order."""
+        """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
         stop_point("worker.handover")
         self._apply(self.session.accept(message))
         self.slots.update()
         self._hand_out()
 
     def on_command(self, order: bytes | None) -> None:
-        """Somebody wants this worker to stop a task, or to drain."""
+        """Handles a command: stop a task, drain, or look for work."""
         verb, _, argument = (order or b"").partition(b" ")
         if verb == b"cancel":
             self.monitor.cancel(argument)
         elif verb == b"drain":
             self.drain(self.settings.drain_grace)
         elif verb == b"look":
-            self.work_likely = True  # there is work that not every worker can do
+            self.work_likely = True  # there is work that only some workers can do
 
     # --- Redis ---
 
     def _sync(self) -> None:
-        """Talks to Redis if there is a reason to."""
+        """Calls Redis if there is a reason to."""
         now = time.monotonic()
         if now < self._next_try:
             return
@@ -239,7 +239,7 @@ class Engine:
         if size is None and not (extending or self.session.releases or self._report_due(now)):
             return
         if size is None and self.awaiting_work and not self.session.claim_parked:
-            size = self._free_capacity() or None  # a new standing order, which costs no round trip of its own
+            size = self._free_capacity() or None  # a new parked claim, which costs no round trip of its own
         self.liveness.talked_at = now
         stop_point("worker.before-exchange")
         try:
@@ -260,7 +260,7 @@ class Engine:
             self.awaiting_work = self.session.claim_parked
 
     def _to_extend(self) -> list[ClaimedTask]:
-        """Everything held; what runs is noted as begun, which tells a crash from bad luck if we die."""
+        """Returns all held tasks; running ones are marked as begun, so that a crash is charged to them only."""
         self._next_extend = time.monotonic() + self.session.lease / 3
         self.monitor.progress_came = False
         for executor in self.pool:
@@ -283,16 +283,16 @@ class Engine:
         self.metrics.errors["redis"] += 1
         if self.outage_since is None:
             self.outage_since = now
-            log.error("%s; running tasks go on as long as their leases hold", error)
+            log.error("%s; running tasks continue while their leases hold", error)
 
     def _on_refusal(self, now: float, error: ResponseError) -> None:
-        """Redis works and a step failed: the likely cause is one damaged record, which must not hold up the rest.
+        """Handles a failed step of a working Redis: likely caused by a corrupt record, which must not delay the rest.
 
-        Nor may it cost the leases of what runs, whose answers came with the error.
+        Nor may it cost the leases of running tasks, whose answers came with the error.
         """
         self._next_try = now + PAUSE
         self.metrics.errors["refused"] += 1
-        log.error("a step failed in Redis: %s; reports are sent one by one", error)
+        log.error("a step failed in Redis: %s; sending reports one by one", error)
         events = SyncResult()
         try:
             self.session.report_one_by_one(events)
@@ -303,7 +303,7 @@ class Engine:
 
     def _on_answer(self, now: float) -> None:
         if self.outage_since is not None:
-            log.info("Redis is back after %.1f s", now - self.outage_since)
+            log.info("Redis reachable again after %.1f s", now - self.outage_since)
             self.outage_since = None
 
     def _apply(self, events: SyncResult) -> None:
@@ -311,7 +311,7 @@ class Engine:
             self._receive(claimed)
         for task_id in events.unreadable:
             self.metrics.errors["corrupt_record"] += 1
-            log.error("task %s: its record cannot be read; it was set aside", task_id)
+            log.error("task %s: corrupt record, moved to the dead letters", task_id)
         for claimed in events.lost:
             self.monitor.abandon(claimed)
         for claimed in events.cancelled:
@@ -320,17 +320,17 @@ class Engine:
             self._on_written(report)
         for claimed in events.refused:
             self.metrics.leases_lost += claimed.lose()
-            line = "task %s: its lease was lost, so its outcome here was refused"
+            line = "task %s: lease lost, outcome refused"
             log.warning(line, claimed.id.decode(), extra=claimed.log_fields)
         for claimed in events.damaged:
-            line = "task %s: its outcome cannot be written, its record is damaged"
+            line = "task %s: outcome not stored, record corrupt"
             log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 
     def _on_written(self, report: Report) -> None:
         self.metrics.ended(report.claimed.name, report.kind, report.run_seconds, report.error_type)
         self.failure_log.add(report)
         if report.kind == "refused" and not report.version:
-            self.pool.on_types()  # what this worker has published is not what its executors have
+            self.pool.on_types()  # the published types differ from those of its executors
 
     def _receive(self, claimed: ClaimedTask) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1
@@ -342,29 +342,29 @@ class Engine:
         self.ready.append(claimed)
 
     def _limit(self, claimed: ClaimedTask) -> float:
-        """The time limit: the task's own, else its type's, else the general one."""
+        """Returns the time limit in seconds: the task's own, else its type's, else the general one."""
         if limit := claimed.own_limit:
             return limit
         if claimed.timeout:
             log.error(
-                "task %s: its time limit %r is no number; the general one holds", claimed.id.decode(), claimed.timeout
+                "task %s: time limit %r is not a number, using the general one", claimed.id.decode(), claimed.timeout
             )
         known = self.pool.types.get(claimed.name)
         return known.timeout if known and known.timeout else self.settings.task_timeout
 
-    # --- how much to claim, and who gets it ---
+    # --- how much to claim, and assigning it ---
 
     def _claim_size(self) -> int | None:
-        """How many tasks to claim now; None: there is no reason to talk to Redis."""
+        """Returns how many tasks to claim now; None for no claim."""
         if self.draining_until is not None:
-            return 0 if self.session.claim_unanswered else None  # what it may have brought is fetched, and given back
+            return 0 if self.session.claim_unanswered else None  # its tasks are fetched and returned
         if self.session.claim_parked and not self._free_capacity():
-            return 0  # the order is withdrawn: what it would bring waits less with anybody else
+            return 0  # withdraws the parked claim: other workers start its tasks sooner
         self.work_likely = self.work_likely or self.slots.freed()
         if not self.work_likely and time.monotonic() < self._next_token:
             return None
         capacity = min(self._free_capacity(), MOST_AT_ONCE)
-        # Under load a claim is worth its round trip only when it brings a good part of what fits.
+        # Under load a claim is worth its round trip only when it fills a good part of the capacity.
         if capacity and self._all_busy() and capacity < self.monitor.prefetch.window() * len(self.pool.members) // 3:
             return None
         return capacity or None
@@ -384,7 +384,7 @@ class Engine:
         return 0 if next(iter(executor.assigned.values())).crashed_before else window - len(executor.assigned)
 
     def _hand_out(self) -> None:
-        """Gives ready tasks to executors, the emptiest first."""
+        """Assigns ready tasks to executors, the emptiest first."""
         if not self.ready:
             return
         if self.draining_until is not None:
@@ -401,7 +401,7 @@ class Engine:
         self._next_tick = min(self._next_tick, time.monotonic() + TICK)
 
     def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[ClaimedTask]:
-        """What one executor gets: a suspect alone and only if it is idle, tasks that are none together."""
+        """Returns the tasks for one executor: a suspect alone and only if idle, other tasks together."""
         share: list[ClaimedTask] = []
         for _ in range(len(self.ready)):
             if len(share) >= most:
@@ -416,7 +416,7 @@ class Engine:
         return share
 
     def _may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
-        """Also whether Redis answers: each that is told of in vain costs a time-out in which nobody looks at leases."""
+        """Returns whether a task may start; False without Redis, whose time-outs would delay the checks of leases."""
         return time.monotonic() >= self._next_try and self.crash_isolation.may_start(claimed, one_waits)
 
     def _note_begun(self, claimed: ClaimedTask) -> bool:
@@ -428,7 +428,7 @@ class Engine:
             self._on_outage(time.monotonic(), error)
         except ResponseError as error:
             self._next_try = time.monotonic() + PAUSE
-            log.error("task %s: that it begins cannot be written: %s", claimed.id.decode(), error)
+            log.error("task %s: its start cannot be recorded: %s", claimed.id.decode(), error)
         self.session.releases.append(claimed)
         return False
 
@@ -438,7 +438,7 @@ def _after(now: float, seconds: float | None) -> float:
 
 
 def forward_signals(engine: Engine, grace: float) -> None:
-    """SIGTERM and SIGINT drain; a second one stops at once, and every task is given back."""
+    """Makes SIGTERM and SIGINT drain; a second one stops at once, and every task is returned."""
 
     def on_stop(signum: int, frame: object) -> None:
         again = engine.draining_until is not None

@@ -1,6 +1,6 @@
-"""Waiting for Redis to call, on connections that the engine watches beside everything else.
+"""Notifications of Redis, on connections that the engine watches with everything else.
 
-No thread waits here: a thread more is a switch more between a task's submission and its start.
+No thread waits here: another thread would add a context switch between a task's submission and its start.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 _PAUSE = 1.0
 """Seconds before another try to connect."""
 _LATE = 2.0
-"""Seconds after its patience that an answer may still take; then the connection is dead without a word."""
+"""Seconds after its time-out that an answer may still take; then the connection counts as dead."""
 
 
 class Listener(ABC):
-    """A connection that only waits: what it is asked, and what an answer means, is for its kinds to say."""
+    """A connection that only waits; subclasses define the command and the meaning of an answer."""
 
     def __init__(self, redis: Redis, selector: selectors.BaseSelector) -> None:
-        """`redis` needs short time-outs: connecting is all that is ever waited for."""
+        """`redis` needs short time-outs: only connecting blocks."""
         self.pool = redis.connection_pool
         self._selector = selector
         self._connection: Any = None
@@ -38,10 +38,10 @@ class Listener(ABC):
 
     @abstractmethod
     def on_reply(self, reply: list[bytes] | None) -> None:
-        """Takes in one answer."""
+        """Handles one answer."""
 
     def read_replies(self) -> None:
-        """Reads what has come; the engine calls it when there is something."""
+        """Reads what has arrived; the engine calls it when the socket is readable."""
         try:
             while self._connection is not None:
                 self.on_reply(self._connection.read_response(timeout=0, disconnect_on_error=False))
@@ -62,7 +62,7 @@ class Listener(ABC):
         self.pool.release(connection)
 
     def _ask(self, *command: str | float) -> bool:
-        """Sends a command, on a new connection if need be; nothing is raised, the next call tries again."""
+        """Sends a command, on a new connection if needed; returns False on failure, and the next call tries again."""
         if time.monotonic() < self._not_before:
             return False
         try:
@@ -80,16 +80,15 @@ class Listener(ABC):
         self._selector.register(self._fd, selectors.EVENT_READ, self.read_replies)
 
     def _lose(self, why: object) -> None:
-        log.debug("waiting for Redis to call failed: %s", why)
+        log.debug("listening failed: %s", why)
         self._not_before = time.monotonic() + _PAUSE
         self.close()
 
 
 class BlockingPopListener(Listener):
-    """Blocks on lists at the server and hands every entry on; `None` when none came within its patience.
+    """Blocks on lists at the server and delivers every entry; `None` when none came within its time-out.
 
-    It asks only when told to `listen`: the bell wakes one worker, and a busy one must not take the ring from an idle
-    one.
+    It pops only after `listen`: a wake-up wakes one worker, and a busy worker must not take it from an idle one.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class BlockingPopListener(Listener):
         self._asked: frozenset[str] = frozenset()
 
     def listen(self) -> None:
-        """Asks for the next entry, unless it is asked already."""
+        """Requests the next entry, unless a request is open."""
         now = time.monotonic()
         if self._asked_at is not None and not self._asked.issuperset(self.lists):
-            self.close()  # a list more is asked for on a new connection; what this one may have brought is looked for
+            self.close()  # another list needs a new connection; work of a lost entry is claimed anyway
             self.deliver(None)
         if self._asked_at is None:
             if self._ask("BLPOP", *self.lists, self.patience):
@@ -129,11 +128,11 @@ class BlockingPopListener(Listener):
 
     def _lose(self, why: object) -> None:
         super()._lose(why)
-        self.deliver(None)  # whoever listens looks for himself, and finds that Redis is away
+        self.deliver(None)  # the engine then claims, and finds that Redis is unreachable
 
 
 class PubSubListener(Listener):
-    """Hands on what is published on one channel."""
+    """Delivers the messages of one channel."""
 
     def __init__(
         self, redis: Redis, channel: str, selector: selectors.BaseSelector, deliver: Callable[[bytes], object]

@@ -1,14 +1,14 @@
-"""How many tasks to claim ahead: many when they are short, none when they are not."""
+"""The prefetch window: many tasks when they are short, none when they are long."""
 
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.02
-"""Work that an executor may have before it: enough to hide a round trip to Redis, short enough not to hoard."""
+"""Seconds of work that an executor may have waiting: hides a round trip to Redis without hoarding tasks."""
 MOST = 128
 
 
 class PrefetchWindow:
-    """Learns how long tasks take, from those that ended lately; a long one counts at once, short ones slowly."""
+    """Estimates run times from recent tasks; a long one counts at once, short ones slowly."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
@@ -22,7 +22,7 @@ class PrefetchWindow:
         self.seconds += weight * (run_seconds - self.seconds)
 
     def window(self) -> int:
-        """How many tasks an executor may hold, the one that it runs included."""
+        """Returns how many tasks an executor may hold, including the running one."""
         if self.seconds is None:
             return 1
         return max(1, min(MOST, int(AHEAD_SECONDS / max(self.seconds, 1e-6))))

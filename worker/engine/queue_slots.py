@@ -10,9 +10,9 @@ from worker.executors.pool import ExecutorPool
 
 
 class QueueSlots:
-    """Counts what the worker holds of each bounded queue: a task has a slot from its claim until it is held no longer.
+    """Counts the tasks of each bounded queue that the worker holds, from claim to end.
 
-    Nothing is noted when a task starts or ends, so no way in which one may end can leak a slot.
+    Counts are computed, not updated at start and end, so no way of ending can leak a slot.
     """
 
     def __init__(self, limits: Mapping[str, int], pool: ExecutorPool, ready: deque[ClaimedTask]) -> None:
@@ -20,7 +20,7 @@ class QueueSlots:
         self.pool = pool
         self.ready = ready
         self.full: frozenset[str] = frozenset()
-        """The queues that had no free slot after the last claim."""
+        """The queues without a free slot after the last claim."""
 
     def in_use(self) -> dict[str, int]:
         """Returns how many slots of each bounded queue are taken; may be called from any thread."""
@@ -35,7 +35,7 @@ class QueueSlots:
         return {queue: max(0, self.limits[queue] - used) for queue, used in self.in_use().items()}
 
     def update(self) -> None:
-        """Notes which queues are full, after tasks were claimed."""
+        """Records which queues are full, after tasks were claimed."""
         self.full = frozenset(queue for queue, free in self.free().items() if not free)
 
     def freed(self) -> bool:

@@ -1,9 +1,8 @@
-"""The worker's one conversation with Redis: report, give back, extend and claim, together in one round trip.
+"""The worker's session with Redis: report, return, extend and claim, together in one round trip.
 
-Batching changes no promise. Each attempt's outcome is written in one atomic step, together with others; one that
-was not answered is sent again, which changes nothing the second time. What batching does mean: a worker that dies
-takes the outcomes with it that it had not sent yet (at most a few milliseconds' worth), and those tasks run again,
-as at-least-once says.
+Batching changes no guarantee. Each attempt's outcome is written in one atomic step, together with others; one without
+an answer is sent again, which is idempotent. A worker that dies loses the outcomes that it had not sent yet (at most a
+few milliseconds' worth), and those tasks run again, as at-least-once allows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Report:
-    """How an attempt ended, in the words of `report.lua`."""
+    """The outcome of an attempt, in the words of `report.lua`."""
 
     claimed: ClaimedTask
     kind: str
@@ -55,13 +54,13 @@ class Report:
 
 @dataclass(slots=True)
 class SyncResult:
-    """What an exchange brought."""
+    """The result of one sync."""
 
     claimed: list[ClaimedTask] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     ask_again: bool = False
     again_in: float | None = None
-    """Seconds after which a rate lets the next task start."""
+    """Seconds until a rate limit allows the next start."""
     lost: list[ClaimedTask] = field(default_factory=list)
     cancelled: list[ClaimedTask] = field(default_factory=list)
     written: list[Report] = field(default_factory=list)
@@ -70,7 +69,7 @@ class SyncResult:
 
 
 class WeightedRoundRobin:
-    """Deals claims out to the queues by weight, so that none starves even when tasks are claimed one by one."""
+    """Divides claims between queues by weight, so that none starves even when tasks are claimed one by one."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self.order = sorted(weights, key=lambda name: -weights[name])
@@ -79,7 +78,7 @@ class WeightedRoundRobin:
         self.credit = dict.fromkeys(weights, 0.0)
 
     def quotas(self, size: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
-        """Queue and quota in turns; the quotas add up to `size`. Where a queue has slots, they follow its quota."""
+        """Returns alternating queue and quota; the quotas add up to `size`. The slots of a queue follow its quota."""
         for name, share in self.share.items():
             self.credit[name] += share * size
         quotas = {name: max(0, int(self.credit[name])) for name in self.order}
@@ -96,14 +95,14 @@ class WeightedRoundRobin:
 
 
 class RedisSession:
-    """Collects what Redis is to be told until the next exchange."""
+    """Collects what to write to Redis until the next sync."""
 
     def __init__(
         self, scripts: Scripts, worker: str, weights: Mapping[str, int], lease: float, answer_within: float = 0.5
     ) -> None:
-        """`answer_within` is the time-out of the client: for so long nobody looks at the leases.
+        """`answer_within` is the time-out of the client in seconds, during which leases are not checked.
 
-        `margin` is how much of a lease must be left for it to be trusted, so that the last look comes before its end.
+        `margin` is how much of a lease must be left for it to be trusted, so that the last check precedes its end.
         """
         self.scripts = scripts
         self.worker = worker
@@ -119,7 +118,7 @@ class RedisSession:
         self._asked = (0.0, 0)
 
     def report(self, report: Report) -> None:
-        """Puts an outcome among those that the next exchange reports."""
+        """Adds an outcome to the next sync."""
         if not self.reports:
             self.gathering_since = time.monotonic()
         self.reports.append(report)
@@ -127,11 +126,11 @@ class RedisSession:
     def sync(
         self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int] = _NO_BOUNDS
     ) -> SyncResult:
-        """One round trip. Raises StoreUnavailable; then nothing is forgotten and the next call sends all of it again.
+        """Syncs in one round trip. Raises StoreUnavailable; then everything is kept and sent again by the next call.
 
-        A claim keeps its token until it is answered, so an answer that got lost is given again. One for no task (`size`
-        is 0) asks just for that; None claims nothing. `slots` is how many tasks it may bring at most of some queues. A
-        claim that finds too little leaves a standing order, see `accept`.
+        A claim keeps its token until it is answered, so a lost answer is repeated. With a `size` of 0 it only fetches
+        that answer; None claims nothing. `slots` is how many tasks it may take of some queues. A claim that finds too
+        few tasks leaves a parked claim, see `accept`.
         """
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
@@ -154,22 +153,22 @@ class RedisSession:
         return result
 
     def accept(self, message: bytes) -> SyncResult:
-        """What a standing order brought; nothing, if somebody else said something there that nobody can read."""
+        """Returns the result of a parked claim; an empty one for a foreign message."""
         try:
             return self._accept(message)
         except (*UNREADABLE, IndexError) as error:
-            log.error("what was published for this worker cannot be read and is passed over: %s", error)
+            log.error("unreadable message on the worker's channel ignored: %s", error)
             return SyncResult()
 
     def _accept(self, message: bytes) -> SyncResult:
-        """The answer to our next claim, given by whoever submitted the task.
+        """Returns the answer to the next claim, given by a submission.
 
-        It may come twice, as the claim itself may have been sent meanwhile; then this does not count. The lease began
-        when the answer was given, on Redis' clock. If that is too long ago (we slept), the next claim asks again and
-        gets what is still ours.
+        A repetition is ignored: the claim itself may have been sent meanwhile. The lease began when the answer was
+        given, on Redis' clock. If that is too long ago (this process was suspended), the next claim gets the tasks
+        that are still ours.
         """
         result = SyncResult()
-        # Data that is no UTF-8 passes through unchanged.
+        # Data that is not UTF-8 passes through unchanged.
         token, claim = json.loads(message.decode("utf-8", "surrogateescape"))
         began = self._asked[0] + (int(claim[0]) - self._asked[1]) / 1_000_000
         now = time.monotonic()
@@ -181,7 +180,7 @@ class RedisSession:
         return result
 
     def _renew_token(self) -> None:
-        """The claim of this token is answered. The one after next keeps its token as well until it is."""
+        """Renews the token after its claim was answered. The one after next is kept as well until its answer."""
         self._token, self._next_token = self._next_token, _new_token()
 
     def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, result: SyncResult) -> None:
@@ -191,11 +190,11 @@ class RedisSession:
         result.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
 
     def report_one_by_one(self, result: SyncResult) -> None:
-        """Sends each report by itself, after Redis refused them together; one that met damage is dropped.
+        """Sends each report by itself, after Redis refused them together; one for a corrupt record is dropped.
 
-        A record that somebody damaged must not keep the outcomes of others from being written. The dropped ones keep
-        their lease until it ends, and are run again or dead-lettered then. Raises StoreUnavailable for everything else;
-        what was answered until then is in the news, and the rest is kept.
+        A corrupt record must not block other outcomes. The dropped ones keep their lease until it ends,
+        and are then run again or dead-lettered. Raises StoreUnavailable for other errors; the answers until then are
+        in `result`, and the rest is kept.
         """
         for report in list(self.reports):
             [(name, arguments)] = self._report_calls([report])
@@ -219,14 +218,14 @@ class RedisSession:
         self._read_answers(calls, replies, (), extending, sent_at, result)
 
     def notify_workers(self, queue: str) -> None:
-        """Wakes another worker of this queue, or of any; not worth a word when it fails, as all look now and then."""
+        """Wakes another worker of this queue, or of any; a failure is only logged at debug, as all workers poll."""
         try:
             self.scripts.redis.rpush(keys.wakeup(queue) if queue in self.round_robin.share else keys.WAKEUP, queue)
         except (RedisError, OSError) as error:
-            log.debug("the bell could not be rung: %s", error)
+            log.debug("wake-up failed: %s", error)
 
     def note_begun(self, claimed: ClaimedTask) -> bool:
-        """Writes down that a suspect is about to run, before it does; whether its lease still holds."""
+        """Records the start of a suspect before it runs; returns whether its lease still holds."""
         sent_at = time.monotonic()
         with translated():
             answer = self.scripts.call("extend", _us(self.lease), claimed.id, claimed.token, "1", "")
@@ -308,7 +307,7 @@ class RedisSession:
 
 
 def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -> list[int]:
-    """The answers of all calls of one script."""
+    """Returns the answers of all calls of one script."""
     return [
         answer
         for (called, _), reply in zip(calls, replies, strict=False)
@@ -318,7 +317,7 @@ def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -
 
 
 def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult) -> None:
-    """Which outcomes were written, and how, and which came too late."""
+    """Sorts outcomes by written, written differently, and too late."""
     for report, answer in zip(reports, answers, strict=True):
         if answer == 0:
             result.refused.append(report.claimed)
@@ -331,10 +330,10 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult)
 
 
 def _as_sent(value: Any) -> Any:
-    """Redis' answer as the driver would have given it: text in bytes, lists in lists."""
+    """Returns Redis' answer as the driver would have: text as bytes, lists as lists."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    # An empty Lua table is an object to JSON.
+    # An empty Lua table is an object in JSON.
     return [_as_sent(each) for each in value] if isinstance(value, list | dict) else value
 
 
@@ -343,5 +342,5 @@ def _us(seconds: float) -> int:
 
 
 def _new_token() -> str:
-    """New for every claim: a counter would repeat after Redis came back from an older file."""
+    """Returns a new token for a claim: a counter would repeat after a restore of Redis from an older file."""
     return uuid.uuid4().hex

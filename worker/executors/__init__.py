@@ -1,1 +1,1 @@
-"""Executors: the processes that run handlers, and how the worker starts, watches and replaces them."""
+"""Executors: the processes that run handlers, and how the worker starts, monitors and replaces them."""

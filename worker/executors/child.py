@@ -1,7 +1,7 @@
-"""An executor: a process that runs one handler after the other, for as long as its worker lives.
+"""An executor: a process that runs one handler after another, for as long as its worker lives.
 
-It has no connection to Redis. Tasks come through a pipe and outcomes leave through another (`worker.executors.ipc`);
-the worker holds the leases, so a handler that is stuck in C code loses nothing but its own time limit.
+It has no connection to Redis. Tasks arrive through one pipe and outcomes leave by another (`worker.executors.ipc`);
+the worker holds the leases, so a handler that is stuck in C code loses only its own time limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
 _CANCEL_WAIT = 1.0
-"""Seconds that coroutines which outlive their handler have to end after they were cancelled."""
+"""Seconds for which cancelled coroutines of an ended handler may still run."""
 
 
 class Executor:
@@ -88,7 +88,7 @@ class Executor:
         self.leftovers = Leftovers(self._report_leftovers)
         for clock_offset_us, assignment in self._assignments():
             stop_point("executor.begin")
-            # A context of its own: what a handler leaves in context variables reaches no other task.
+            # A context of its own: context variables of a handler reach no other task.
             outcome = copy_context().run(self.attempt, assignment, clock_offset_us)
             stop_point("executor.done")
             self._send((ipc.OUTCOME, *outcome))
@@ -97,10 +97,10 @@ class Executor:
                 return
 
     def _fit(self, assignment: Assignment, run_us: int) -> bool:
-        """Whether this process can run another task; otherwise the worker was told why, and replaces it."""
+        """Returns whether this process can run another task; else the worker gets the reason and replaces it."""
         handler = self.task.type if self.task else assignment.type.decode(errors="replace")
         if self.interrupted_by:
-            # Whatever it was doing is half done: an import, a lock, a message to a database in a pool of connections.
+            # Its work is half done: an import, a lock, a message on a pooled database connection.
             self._report_leftovers(handler, f"work cut off by {self.interrupted_by}", logging.INFO, ends=True)
         elif self.left:
             self._report_leftovers(handler, ", ".join(self.left), logging.WARNING, ends=True)
@@ -113,7 +113,7 @@ class Executor:
         self._send((ipc.LEFT, handler, printable, level, ends))
 
     def _assignments(self) -> Iterator[tuple[int, Assignment]]:
-        """Tasks whose ticket this process got; those whose ticket was taken back are passed over."""
+        """Yields the tasks with a start token; those whose token was revoked are skipped."""
         waiting: deque[tuple[int, Assignment]] = deque()
         with os.fdopen(self.ends.tasks, "rb", buffering=1 << 16) as file:
             for number in ipc.read_start_tokens(self.ends.start_tokens, self.leftovers.fit_when_idle):
@@ -131,7 +131,7 @@ class Executor:
     # --- one attempt ---
 
     def attempt(self, assignment: Assignment, clock_offset_us: int) -> Outcome:
-        """Runs one task to its outcome; nothing that a handler raises gets out."""
+        """Runs one task and returns its outcome; exceptions of the handler are caught."""
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)
         self.task = None
@@ -168,7 +168,7 @@ class Executor:
         return outcome
 
     def _run(self, handler: Handler | None, name: str, assignment: Assignment) -> bytes:
-        """The result of the handler, ready to be reported."""
+        """Returns the result of the handler in the form of its report."""
         parsed(assignment.retry, "retry policy")
         if handler is None:
             known = ", ".join(sorted(self.handlers))
@@ -205,7 +205,7 @@ class Executor:
         )
 
     def _finish(self, coroutine: Any) -> Any:
-        """Runs a coroutine; what it left running is cancelled with it."""
+        """Runs a coroutine; tasks that it leaves running are cancelled."""
         # Never the thread's current loop: a handler that closes or replaces that one must not break the next.
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
@@ -216,7 +216,7 @@ class Executor:
                 self._cancel(self.loop, left)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
-        """Cancels tasks and waits a moment for them; whatever happens here, the handler's own outcome counts."""
+        """Cancels tasks and waits a moment for them; the handler's own outcome counts in any case."""
         for each in left:
             each.cancel()
         waiter = loop.create_task(asyncio.wait(left, timeout=self.cancel_wait))
@@ -224,14 +224,14 @@ class Executor:
             loop.run_until_complete(waiter)
         for each in left:
             if each.done() and not each.cancelled():
-                each.exception()  # it is known now, so Python does not complain that nobody asked
+                each.exception()  # marks it as retrieved, so that Python logs no warning
         unended = asyncio.all_tasks(loop) - {waiter}
         if unended:
             names = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
-            self.left.append(f"coroutines that do not end when they are cancelled ({names})")
+            self.left.append(f"coroutines that ignore being cancelled ({names})")
 
     def _record(self, assignment: Assignment, recorder: Recorder, started_us: int, ended_us: int) -> dict[str, Any]:
-        """What goes into the attempt's history in any case."""
+        """Returns the part of the attempt's record that every outcome has."""
         record: dict[str, Any] = {
             "worker": self.worker,
             "enqueued_at": assignment.enqueued_us,
@@ -248,35 +248,35 @@ class Executor:
         return record
 
     def carries(self) -> str | None:
-        """What a handler's call carries on where nothing is recorded: that others are not to record it either."""
+        """Returns the `traceparent` for a handler's calls without tracing: not sampled."""
         task = current.get()
         return (task.traceparent or unsampled()) if task else None
 
     def log_fields(self) -> dict[str, Any]:
-        """What a line in the log says about the task that it was written for, also in a thread that outlives it."""
+        """Returns the fields of a log line of its task, also in a thread that outlives the attempt."""
         task = current.get()
         if task is None:
             return {}
         about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
         return {**about, "span_id": self.spans.id() if task is self.task else None, **tracing.log_fields()}
 
-    # --- being stopped ---
+    # --- interruption ---
 
     def _on_time_limit(self, signum: int, frame: FrameType | None) -> None:
-        # The signal may arrive when the task that it was meant for has ended: then the next one has not run so long.
+        # The signal may arrive after its task has ended: then the next one has not reached its limit.
         if self.interruptible and time.monotonic_ns() // 1000 - self.started_us >= self.limit_us:
             self.interruptible = False
             self.interrupted_by = "its time limit"
-            raise TimeLimitExceeded(f"it ran longer than its time limit of {self.limit_us / 1_000_000:g} s")
+            raise TimeLimitExceeded(f"the task exceeded its time limit of {self.limit_us / 1_000_000:g} s")
 
     def _on_cancel(self, signum: int, frame: FrameType | None) -> None:
         if self.interruptible:
             self.interruptible = False
             self.cancelled = True
             self.interrupted_by = "cancelling it"
-            raise TaskCancelled("somebody cancelled the task while it ran")
+            raise TaskCancelled("the task was cancelled while it ran")
 
-    # --- news ---
+    # --- events ---
 
     def _on_line(self, number: int, line: str) -> None:
         """Sends a line of an attempt's log at once, in case this process dies."""
@@ -286,7 +286,7 @@ class Executor:
         self._send((ipc.PROGRESS, number, dump({"fraction": fraction, "message": message})))
 
     def _send(self, value: tuple[Any, ...]) -> None:
-        """Writes one frame whole: no thread of the handler comes between, and no signal cuts it off."""
+        """Writes one whole frame, without interruption by threads of the handler or signals."""
         data = ipc.frame(value)
         ours = threading.get_ident() == self.main_thread
         interruptible = self.interruptible
@@ -302,7 +302,7 @@ class Executor:
                 self.interruptible = interruptible
 
     def _on_fork(self) -> None:
-        """In a process that a handler forked: it is no executor, so it lets go of everything that makes one."""
+        """Closes the pipes of the executor in a process that a handler forked."""
         if self.task and self.task.recorder:
             self.task.recorder.limit = 0
             self.task.recorder.on_progress = lambda number, fraction, message: None
@@ -314,7 +314,7 @@ class Executor:
 
 
 def _leave(error: BaseException | None) -> NoReturn:
-    """A process that a handler forked came back from the handler: it ends, as it would at the end of a program."""
+    """Ends a forked process that returned from the handler, as at the end of a program."""
     if isinstance(error, SystemExit):
         os._exit(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
     os._exit(0 if error is None else 1)
@@ -324,7 +324,7 @@ def main(arguments: list[str]) -> int:
     """`python -m worker.executors.child WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
     worker, parent, ends = arguments[0], int(arguments[1]), ExecutorEnds.from_argument(arguments[2])
     die_with_parent(parent)
-    # The terminal's Ctrl-C and a service manager's SIGTERM are the worker's business.
+    # The terminal's Ctrl-C and a service manager's SIGTERM are handled by the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     standard_streams.never_fail()

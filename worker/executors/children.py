@@ -1,7 +1,7 @@
-"""Processes that a handler started and that outlive its attempt: they are ended, whatever session they are in.
+"""Ends processes that a handler started and that outlive its attempt, in any session.
 
-Linux only. This process adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), so a daemon is found among
-its children too. Nothing but a descendant of this process is ever ended.
+Linux only. This process adopts orphans of its descendants (PR_SET_CHILD_SUBREAPER), so a daemon is found among its
+children too. Only descendants of this process are ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _END_WITHIN = 1.0
 
 
 class Children:
-    """The processes below this one; those of before the first task stay, with all that they start."""
+    """The descendants of this process; those from before the first task stay, with their children."""
 
     def __init__(self) -> None:
         if sys.platform == "linux":
@@ -29,7 +29,7 @@ class Children:
         self._stay = set(descendants(os.getpid()))
 
     def end_new(self) -> list[str]:
-        """Kills and reaps all that were started since, and returns their names."""
+        """Kills and reaps all that were started since; returns their names."""
         if sys.platform != "linux" or not _has_children():
             return []
         ended: dict[int, str] = {}
@@ -40,10 +40,10 @@ class Children:
                     ended[pid] = name_of(pid)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):  # a grandchild, which becomes ours when its parent is gone
+                with contextlib.suppress(ChildProcessError):  # a grandchild, adopted when its parent has ended
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
-        self._stay |= set(new)  # what cannot be ended holds no later task up
+        self._stay |= set(new)  # what cannot be ended must not delay later tasks
         return [name for name in ended.values() if name]
 
 

@@ -1,4 +1,4 @@
-"""What the worker itself writes about an attempt, when the executor that ran it cannot."""
+"""Reports of attempts whose executor died or was killed, written by the worker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from worker.engine.redis_session import Report
 log = logging.getLogger(__name__)
 
 SOON = 60.0
-"""Seconds from an attempt's beginning in which a stop of its worker may be its own doing."""
+"""Seconds from an attempt's start in which a stop of its worker may be caused by it."""
 MAX_LOSSES = 20
-"""Workers that a task may lose or have stopped in a row, as in `reap.lua`."""
+"""How many workers in a row a task may lose or see stopped, as in `reap.lua`."""
 
 
 class CrashReports:
-    """Decides what follows a crash, a kill or an interruption."""
+    """Decides the outcome after a crash, a kill or an interruption."""
 
     def __init__(self, worker: str, policy: RetryPolicy, max_crashes: int) -> None:
         self.worker = worker
@@ -41,21 +41,20 @@ class CrashReports:
         self.random = Random()
 
     def crashed(self, claimed: ClaimedTask, began_at: float, why: str) -> Report:
-        """The executor died under it: another try after a pause, or the dead letters as a poison task."""
-        error = {"type": "ExecutorCrashed", "message": f"the executor died while it ran this task: {why}"}
+        """Reports the death of its executor: a retry after a pause, or a dead letter as a poison task."""
+        error = {"type": "ExecutorCrashed", "message": f"the executor died while running this task: {why}"}
         crashes = claimed.crashes + 1
         if crashes >= self.max_crashes:
-            error = {"type": "PoisonTask", "message": f"it crashed {crashes} times; the last: {error['message']}"}
+            error = {"type": "PoisonTask", "message": f"crashed {crashes} times; last: {error['message']}"}
             return self._report(claimed, "poisoned", Outcome.CRASHED, began_at, error)
         delay = self._policy(claimed).override({"max_retries": crashes}).delay(crashes, self.random)
         return self._report(claimed, "crashed", Outcome.CRASHED, began_at, error, to_us(delay) if delay else 0)
 
     def timed_out(self, claimed: ClaimedTask, began_at: float) -> Report:
-        """It did not stop at its time limit and was killed."""
+        """Reports a task that did not stop at its time limit and was killed."""
         error = {
             "type": "TimeLimitExceeded",
-            "message": f"it ran longer than its time limit of {claimed.limit:g} s, did not stop when asked "
-            "and was killed",
+            "message": f"exceeded its time limit of {claimed.limit:g} s, did not stop when asked and was killed",
         }
         delay = self._policy(claimed).delay(claimed.failures + 1, self.random)
         if delay is None:
@@ -63,19 +62,19 @@ class CrashReports:
         return self._report(claimed, "retrying", Outcome.TIMED_OUT, began_at, error, to_us(delay))
 
     def interrupted(self, claimed: ClaimedTask, began_at: float, why: str) -> Report:
-        """Stopped for the worker's own reasons: given back at no cost."""
+        """Reports an interruption by the worker: returned to its queue, at no cost."""
         error = {"type": "Interrupted", "message": why}
         report = self._report(claimed, "interrupted", Outcome.INTERRUPTED, began_at, error, claimed.enqueued_us)
         report.payload = b""
         return report
 
     def stopped(self, claimed: ClaimedTask, began_at: float, drain_began_at: float) -> Report:
-        """Its worker was told to stop: given back at no cost, or the dead letters when that comes after it every time.
+        """Reports a task whose worker stops: returned at no cost, or a dead letter when that repeats after its start.
 
-        A handler that sends SIGTERM to its worker would stop one after the other. So a task whose workers are told to
-        stop soon after it began is a suspect; from the fourth time in a row on it waits longer and longer, and in the
-        end it is a poison task. Updates do not reach that: the pauses alone add up to most of an hour, and an attempt
-        that ran for longer begins the count anew.
+        A handler that sends SIGTERM to its worker would stop one after another. So a task whose workers are stopped
+        soon after its start is a suspect; from the fourth time in a row its retries are delayed more and more, until a
+        poison task results. Updates do not reach that: the pauses alone add up to most of an hour, and an attempt of
+        longer duration resets the count.
         """
         report = self.interrupted(claimed, began_at, "its executor was stopped (the worker stops)")
         if drain_began_at - began_at > SOON:
@@ -83,15 +82,15 @@ class CrashReports:
             return report
         times = claimed.losses + 1
         if times >= MAX_LOSSES:
-            why = f"{times} workers were stopped within {SOON:g} s of its beginning, one after the other"
+            why = f"{times} workers in a row were stopped within {SOON:g} s of its start"
             error = {"type": "PoisonTask", "message": why}
             return self._report(claimed, "poisoned", Outcome.INTERRUPTED, began_at, error)
         report.payload = b"%d" % times
         return report
 
     def cancelled(self, claimed: ClaimedTask, began_at: float) -> Report:
-        """It did not stop when it was cancelled and was killed."""
-        error = {"type": "TaskCancelled", "message": "somebody cancelled the task while it ran; it was killed"}
+        """Reports a task that did not stop when cancelled and was killed."""
+        error = {"type": "TaskCancelled", "message": "the task was cancelled while it ran; it was killed"}
         return self._report(claimed, "cancelled", Outcome.CANCELLED, began_at, error)
 
     def _policy(self, claimed: ClaimedTask) -> RetryPolicy:
@@ -100,7 +99,7 @@ class CrashReports:
         try:
             return policy.override(json.loads(claimed.retry) if claimed.retry else None)
         except UNREADABLE as error:
-            log.error("task %s: its retry policy is damaged, the general one holds: %s", text(claimed.id), error)
+            log.error("task %s: corrupt retry policy, using the general one: %s", text(claimed.id), error)
             return policy
 
     def _report(

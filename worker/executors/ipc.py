@@ -1,15 +1,15 @@
-"""How a worker and its executors talk: three pipes each.
+"""Communication between a worker and its executors: three pipes each.
 
 - *tasks*, to the executor: frames with tasks in the order in which they are to run.
-- *tickets*, to the executor: four bytes per task, its number. An executor begins a task only after it has read its
-  ticket. The worker keeps the reading end open too, so it can take tickets back: the kernel gives each ticket to
-  exactly one reader, which makes "has it begun?" a question with one answer, without locks.
-- *news*, from the executor: frames with outcomes, progress, log lines and spans, each written at once, so that a crash
-  takes nothing with it but the task that ran.
+- *start tokens*, to the executor: four bytes per task, its number. An executor begins a task only after it has read its
+  token. The worker keeps the reading end open too, so it can revoke tokens: the kernel gives each token to exactly one
+  reader, which makes "has it begun?" a question with one answer, without locks.
+- *events*, from the executor: frames with outcomes, progress, log lines and spans, written at once, so that a crash
+  loses only the task that ran.
 
-A frame is a header and a value in Python's own marshal format: both ends are the same interpreter, and nothing that a
-caller sent is inside but bytes. The header is a fixed mark, the length and a checksum, so bytes that a handler wrote
-into the pipe are an error when they arrive: the reader neither waits for a length that they spell nor unmarshals them.
+A frame is a header and a value in Python's own marshal format: both ends are the same interpreter, and data of callers
+is inside only as bytes. The header is a fixed mark, the length and a checksum, so bytes that a handler wrote into the
+pipe are detected on arrival: the reader neither waits for their supposed length nor unmarshals them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from zlib import crc32
 
 _HEADER = struct.Struct("<4sII")
 _MARK = b"\xf1tq\x01"
-"""The first bytes of each frame: no text in UTF-8 has them."""
+"""The first bytes of each frame: they never occur in UTF-8."""
 MOST_BYTES = 64 << 20
-"""The longest frame, beside what the settings allow for results and log lines."""
+"""The longest frame, without the settings' allowance for results and log lines."""
 START_TOKEN_BYTES = 4
 _IDLE_MS = 1
-"""Milliseconds without a ticket after which an executor is idle: a worker under load sends the next one sooner."""
+"""Milliseconds without a start token after which an executor is idle: a worker under load sends the next one sooner."""
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
 
 class Assignment(NamedTuple):
-    """A task as it is handed to an executor. Times in microseconds; `limit` in seconds.
+    """A task assigned to an executor. Times in microseconds; `limit` in seconds.
 
-    `parent_results` is what the claim told of the tasks that it waited for (JSON, empty for none).
+    `parent_results` are the parents' results from the claim (JSON, empty for none).
     """
 
     number: int
@@ -60,7 +60,7 @@ class Assignment(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a task ended, in the words of `report.lua`: what the worker passes on without reading it."""
+    """The outcome of a task, in the words of `report.lua`; the worker passes it on unparsed."""
 
     number: int
     kind: str
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     run_us: int
     error_type: str
     version: str = ""
-    """Which version of the type refused the data."""
+    """The version of the type that refused the data."""
 
 
 TIME_LIMIT_SIGNAL = signal.SIGUSR1
@@ -79,7 +79,7 @@ CANCEL_SIGNAL = signal.SIGUSR2
 
 HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
 LEFT = "left"
-"""After an outcome: what the handler left behind, and whether the executor ends for it instead of running another."""
+"""After an outcome: what the handler left behind, and whether the executor therefore ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +99,24 @@ class ExecutorEnds:
 
 
 class CorruptFrame(ValueError):
-    """The stream of frames holds bytes that no `frame` wrote."""
+    """The stream of frames holds foreign bytes."""
 
 
 def frame(value: tuple[Any, ...]) -> bytes:
-    """A value with its header in front."""
+    """Returns a value with its header in front."""
     body = marshal.dumps(value)
     return _HEADER.pack(_MARK, len(body), crc32(body)) + body
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames of at most `most` bytes."""
+    """Splits a stream of bytes into frames of at most `most` bytes."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """The complete frames so far; the rest is kept for the next time. Raises CorruptFrame."""
+        """Yields the complete frames so far; keeps the rest for the next call. Raises CorruptFrame."""
         self._buffer += data
         at, buffer, size = 0, self._buffer, len(self._buffer)
         while at + _HEADER.size <= size:
@@ -138,7 +138,7 @@ class FrameReader:
 
 
 def read_frame(file: BinaryIO) -> Any:
-    """The next frame from a blocking file, or None at its end. Raises CorruptFrame."""
+    """Returns the next frame from a blocking file, or None at its end. Raises CorruptFrame."""
     head = file.read(_HEADER.size)
     if len(head) < _HEADER.size:
         return None
@@ -166,10 +166,10 @@ def start_tokens(numbers: list[int]) -> bytes:
 
 
 def read_start_tokens(fd: int, may_idle: Callable[[], bool]) -> Iterator[int]:
-    """The executor's side: one ticket after the other, until the worker closes the pipe.
+    """Yields start tokens in the executor, one after another, until the worker closes the pipe.
 
-    The pipe does not block, because both sides read from it and only one gets each ticket. When none came for a
-    moment, `may_idle` can end it.
+    The pipe does not block, because both sides read from it and only one gets each token. When none came for a moment,
+    `may_idle` can end it.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -188,7 +188,7 @@ def read_start_tokens(fd: int, may_idle: Callable[[], bool]) -> Iterator[int]:
 
 
 def revoke_start_tokens(fd: int, most: int) -> list[int]:
-    """The worker's side: the tickets that the executor has not read yet."""
+    """Returns the start tokens that the executor has not read yet; called by the worker."""
     try:
         data = os.read(fd, most * START_TOKEN_BYTES)
     except BlockingIOError:
@@ -197,13 +197,13 @@ def revoke_start_tokens(fd: int, most: int) -> list[int]:
 
 
 def unread_bytes(fd: int) -> int:
-    """How many bytes wait in a pipe."""
+    """Returns how many bytes wait in a pipe."""
     answer = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
     return int.from_bytes(answer, "little")
 
 
 def wide_pipe() -> tuple[int, int]:
-    """A pipe with room for many frames where the system allows it."""
+    """Returns a pipe with a large buffer where the system allows it."""
     reader, writer = os.pipe()
     with contextlib.suppress(OSError):  # not Linux, or the user's quota of pipe pages is used up: less works too
         fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,4 +1,4 @@
-"""What attempts leave behind in an executor's process: found, undone where that is possible, told to the worker."""
+"""Finds what attempts leave behind in an executor's process, undoes it where possible, and reports it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from worker.executors.children import Children
 from worker.executors.process_state import Change, ProcessState
 
 QUICK_US = 100
-"""Microseconds that handlers run until the quick check is due, which costs four; an executor that is idle for a
-millisecond checks before."""
+"""Microseconds of run time until the quick check is due, which takes four; an executor that is idle for a millisecond
+checks earlier."""
 THOROUGH_US = 1000
-"""The same for the thorough check, which costs ten."""
+"""The same for the thorough check, which takes ten."""
 _MOST_TOLD = 1000
 _MOST_NAMES = 10
 
 Report = Callable[[str, str, int, bool], None]
-"""Tells the worker: the handler, what it left behind, the level for the log, and whether this executor ends for it."""
+"""Reports to the worker: the handler, what it left behind, the log level, and whether this executor ends."""
 
 
 class Leftovers:
@@ -36,7 +36,7 @@ class Leftovers:
         self._reported: set[tuple[str, str]] = set()
 
     def fit_after(self, handler: str, run_us: int) -> bool:
-        """Whether another task can run here after an attempt of this handler."""
+        """Returns whether another task can run here after an attempt of this handler."""
         self._ran_us += run_us
         self._ran_quick_us += run_us
         self._unchecked[handler] = None
@@ -45,7 +45,7 @@ class Leftovers:
         return self._fit_quickly() and (self._ran_us < THOROUGH_US or self._fit_thoroughly())
 
     def fit_when_idle(self) -> bool:
-        """The same for what was put off."""
+        """Returns the same after the deferred checks."""
         return not self._unchecked or (self._fit_quickly() and self._fit_thoroughly())
 
     def _fit_quickly(self) -> bool:
@@ -66,17 +66,17 @@ class Leftovers:
         return not changes or self._all_undone(handlers, changes)
 
     def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:
-        """Whether all is undone; the worker is told of what is not, and once of what is."""
+        """Returns whether all is undone; reports what is not, and once what is."""
         if stays := [change.description for change in changes if not change.undone]:
             self._report(handler, ", ".join(stays), logging.WARNING, True)
             return False
         if self._is_new(handler, ", ".join(change.name for change in changes)):
             what = ", ".join(change.description for change in changes)
-            self._report(handler, f"{what}, which is undone", logging.WARNING, False)
+            self._report(handler, f"{what} (undone)", logging.WARNING, False)
         return True
 
     def _look_at_threads(self, handler: str) -> None:
-        """Tells once of threads that run on: pools and exporters do so for good reasons, so the executor stays."""
+        """Reports running threads once: pools and exporters have good reasons, so the executor stays."""
         count = thread_count()
         if count > self._thread_count:
             now = set(threading.enumerate())
@@ -84,17 +84,17 @@ class Leftovers:
             self._threads = now
             if new and self._is_new(handler, "threads"):
                 names = ", ".join(new[:_MOST_NAMES])
-                self._report(handler, f"threads, which run on: {names}", logging.INFO, False)
+                self._report(handler, f"threads that still run: {names}", logging.INFO, False)
         self._thread_count = count
 
     def _end_children(self, handlers: str) -> None:
         ended = self._children.end_new()
         if ended and self._is_new(handlers, "processes"):
             names = ", ".join(ended[:_MOST_NAMES])
-            self._report(handlers, f"processes, which were ended: {names}", logging.WARNING, False)
+            self._report(handlers, f"processes (killed): {names}", logging.WARNING, False)
 
     def _is_new(self, handler: str, what: str) -> bool:
-        """Whether this was not told before; a handler that does it each time fills no log."""
+        """Returns whether this was not reported before, so that a handler cannot flood the log."""
         if (handler, what) in self._reported or len(self._reported) >= _MOST_TOLD:
             return False
         self._reported.add((handler, what))

@@ -11,7 +11,7 @@ from worker.handlers.context import current
 
 
 def of_current_task() -> Recorder | None:
-    """The recorder of the task that this thread or coroutine works for."""
+    """Returns the recorder of the task that this thread or coroutine works for."""
     task = current.get()
     return task.recorder if task else None
 

@@ -1,4 +1,4 @@
-"""Watching over the executors: what they say, the limits of what they run, their deaths, and orders to stop them."""
+"""The executor monitor: events of executors, limits of their tasks, their deaths, and commands to stop them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from worker.metrics import WorkerMetrics
 log = logging.getLogger(__name__)
 
 _ITS_OWN_FAULT = ("memory: ", "pipes: ")
-"""Reasons for which an executor is killed that are charged to the task that it ran."""
+"""Reasons for killing an executor that are charged to its running task."""
 _WORKER_STOPS = "the worker stops"
 CLOSED_PIPE_GRACE = 0.5
-"""Seconds for which an executor may live on after its pipe was closed: one that is dying needs less."""
+"""Seconds for which an executor may live after its pipe was closed: a dying one needs less."""
 SLOW = 0.1
-"""A task that runs for this many seconds gets nothing put behind it, and what was behind it goes to somebody else."""
+"""Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""
 
 
 class ExecutorMonitor:
-    """Moves tasks out of executors: to the link as reports or releases, or back to `ready` for another executor."""
+    """Moves tasks out of executors: to the session as reports or releases, or back to `ready`."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class ExecutorMonitor:
         self.on_span: Callable[[list[Any]], None] = lambda frame: None
         self.on_death: Callable[[ClaimedTask, float, Report], None] = lambda claimed, began_at, report: None
 
-    # --- what executors say ---
+    # --- events of executors ---
 
     def read_events(self) -> None:
-        """Takes in everything that has arrived."""
+        """Handles everything that has arrived."""
         for executor in self.pool:
             self._read(executor)
             if executor.closed_pipe_at is not None:
                 self.check_soon()  # most likely it is dead
 
     def _read(self, executor: ExecutorProcess) -> None:
-        """What one executor says. One that talks nonsense (a handler wrote into its pipe) is ended, not believed."""
+        """Handles the events of one executor. One with a corrupt stream (a handler wrote into its pipe) is killed."""
         try:
             for name, *fields in executor.read():
                 if name == ipc.OUTCOME:
@@ -89,7 +89,7 @@ class ExecutorMonitor:
         if claimed is None:
             return
         if outcome.kind == "cancelled" and not claimed.cancelled:
-            # The order was for the task before this one.
+            # The command was for the task before this one.
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
             self.session.report(report)
             return
@@ -127,7 +127,7 @@ class ExecutorMonitor:
             claimed.log(fields[1], self.settings.max_log_bytes)
 
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
-        """Logs what a handler left behind, and replaces an executor that ends for it; nothing else has begun there."""
+        """Logs what a handler left behind, and replaces an executor that ends for it; no other task has begun there."""
         log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
         if ends:
             executor.retire()
@@ -138,7 +138,7 @@ class ExecutorMonitor:
     # --- limits ---
 
     def check(self, now: float) -> None:
-        """Finds the dead, stops what is over its limits, lets go of what it may not hold any longer."""
+        """Finds dead executors, stops tasks over their limits, returns tasks whose leases cannot be kept."""
         for executor in list(self.pool):
             if executor.is_dead():
                 self.reap(executor)
@@ -166,7 +166,7 @@ class ExecutorMonitor:
         if executor.stop_by is not None and now > executor.stop_by:
             executor.kill("cancelled" if claimed.cancelled else "time limit")
         elif ran > claimed.limit and not claimed.cancelled:
-            # Again and again: one that comes before the executor's own clock says so is ignored there.
+            # Repeated: a signal before the limit on the executor's own clock is ignored there.
             executor.stop_by = executor.stop_by or now + self.settings.kill_grace
             executor.signal(TIME_LIMIT_SIGNAL)
         limit = self.settings.executor_max_memory_bytes
@@ -177,7 +177,7 @@ class ExecutorMonitor:
             )
 
     def _reassign_waiting(self, now: float) -> None:
-        """Where all executors are slow, what is ready would wait here for as long as they are, and for nobody else."""
+        """Reassigns waiting tasks when all executors are slow, so that other workers can run them."""
         if all(executor.assigned and now - executor.began_at > SLOW for executor in self.pool):
             waiting = list(self.ready)
             self.ready.clear()
@@ -185,7 +185,7 @@ class ExecutorMonitor:
                 self._reassign(claimed)
 
     def _reassign(self, claimed: ClaimedTask) -> None:
-        """To an idle executor here, or back to its queue for anybody."""
+        """Reassigns a task to an idle executor here, or returns it to its queue."""
         if self.pool.spawning and any(executor.idle for executor in self.pool):
             self.ready.append(claimed)
         else:
@@ -194,7 +194,7 @@ class ExecutorMonitor:
             stop_point("worker.taken-back")
 
     def _release_expiring(self, now: float) -> None:
-        """Stops acting before a lease that could not be extended can end elsewhere."""
+        """Stops tasks whose lease could not be extended, before it can end in Redis."""
         trusted = now + self.session.margin
         for claimed in [each for each in self.ready if each.lease_until < trusted]:
             self.ready.remove(claimed)
@@ -208,7 +208,7 @@ class ExecutorMonitor:
     # --- the death of an executor ---
 
     def reap(self, executor: ExecutorProcess) -> None:
-        """What it had finished counts, what it had not begun goes on elsewhere, what it ran is reported."""
+        """Reports its finished tasks and the running one, and reassigns those not begun."""
         self._read(executor)
         for claimed in executor.take_back():
             self._reassign(claimed)
@@ -242,10 +242,10 @@ class ExecutorMonitor:
         log.warning("task %s: %s", claimed.id.decode(), why, extra=claimed.log_fields)
         return self.crash_reports.crashed(claimed, began_at, why)
 
-    # --- orders ---
+    # --- commands ---
 
     def cancel(self, task_id: bytes) -> None:
-        """Stops a task of ours that somebody cancelled. What is not begun is given back, which ends it."""
+        """Stops a cancelled task. One that has not begun is returned to Redis, which ends it."""
         for claimed in [each for each in self.ready if each.id == task_id]:
             self.ready.remove(claimed)
             self.session.releases.append(claimed)
@@ -266,7 +266,7 @@ class ExecutorMonitor:
             executor.signal(CANCEL_SIGNAL)
 
     def abandon(self, claimed: ClaimedTask) -> None:
-        """Somebody else has the task now: it must not go on here."""
+        """Stops a task whose lease was lost to another worker."""
         self.metrics.leases_lost += claimed.lose()
         if claimed in self.ready:
             self.ready.remove(claimed)
@@ -276,14 +276,14 @@ class ExecutorMonitor:
                 self.ready.extendleft(other for other in executor.take_back() if other is not claimed)
                 if executor.running() is claimed:
                     log.warning(
-                        "task %s: its lease was lost, so it is stopped here",
+                        "task %s: lease lost, stopping it",
                         claimed.id.decode(),
                         extra=claimed.log_fields,
                     )
                     executor.kill("lease: it was lost")
 
     def drain(self, began_at: float, grace_over: bool) -> None:
-        """Gives back what has not begun; when the grace is over, also what has."""
+        """Returns tasks that have not begun; when the grace is over, also running ones."""
         self.drain_began_at = began_at
         for executor in self.pool:
             self.session.releases += executor.take_back()

@@ -1,4 +1,4 @@
-"""What the operating system is asked for: to end a child with its parent, and how much memory a process uses."""
+"""Calls of the operating system: ending a child with its parent, and the memory of a process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Ends this process, and all that it started, when its parent dies, even if that was killed itself.
+    """Ends this process, and all that it started, when its parent dies, even by SIGKILL.
 
-    On Linux the kernel says so at once. It sends no SIGKILL, after which what handlers started would be left over; the
-    worker's watchdog ends all of it, also where this process cannot answer. Elsewhere a thread looks a few times a
+    On Linux the kernel signals that at once. It does not send SIGKILL, which would leave processes of handlers behind;
+    the worker's watchdog ends all of it, also where this process cannot react. Elsewhere a thread polls a few times a
     second.
     """
     if sys.platform == "linux":
@@ -29,11 +29,11 @@ def die_with_parent(parent: int) -> None:
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
-        os._exit(1)  # it died before we could ask
+        os._exit(1)  # it died before this call
 
 
 def _on_hangup(executor: int) -> None:
-    """Ends the executor with all that belongs to it; a process that a handler forked ends alone."""
+    """Ends the executor with its descendants; a process that a handler forked ends alone."""
     if os.getpid() != executor:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -51,7 +51,7 @@ def _watch(parent: int) -> None:
 def memory_exceeds(limit: int, pid: int) -> bool:
     """Returns whether a process and all below it use more memory than this, in bytes.
 
-    Pages that several share count once: a forked child has nearly all of its parent's. Finding that out takes
+    Pages that several share count once: a forked child shares nearly all of its parent's. Finding that out takes
     milliseconds, so it is done only where the plain sum is over the limit.
     """
     group = [pid]
@@ -63,7 +63,7 @@ def memory_exceeds(limit: int, pid: int) -> bool:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """Resident memory of a process, with its share of what it shares with others."""
+    """Returns the resident memory of a process in bytes, with its part of shared pages."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
@@ -72,7 +72,7 @@ def _proportional_bytes(pid: int) -> int:
 
 
 def memory_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 when it cannot be told."""
+    """Returns the resident memory of a process in bytes; 0 when unknown."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

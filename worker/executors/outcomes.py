@@ -1,4 +1,4 @@
-"""How an attempt ended: results and errors in the words of `report.lua`, and what follows from an error."""
+"""Outcomes of attempts: results and errors in the words of `report.lua`, and what follows from an error."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class InvalidData(Exception):
 
 
 FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord)
-"""Errors that another try cannot mend."""
+"""Errors that a retry cannot fix."""
 _ENDINGS = {TimeLimitExceeded: Ending.TIMED_OUT, TaskCancelled: Ending.CANCELLED}
 _NULL = base64.b64encode(b"null")
 
 
 class Outcomes:
-    """Makes the outcomes of one executor."""
+    """Builds the outcomes of one executor."""
 
     def __init__(self, settings: Settings, runner_files: Sequence[str]) -> None:
         self.policy = settings.retry_policy
@@ -74,20 +74,20 @@ class Outcomes:
         self._ours = (*runner_files, registry.__file__)
 
     def result(self, value: object) -> bytes:
-        """A handler's result, ready for RQ's stream. Raises ResultNotSerializable or ResultTooLarge."""
+        """Returns a handler's result for RQ's stream. Raises ResultNotSerializable or ResultTooLarge."""
         if value is None:
             return _NULL
         try:
             text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultNotSerializable(
-                f"the handler returned {failure_fingerprint.class_name(value)} that has no JSON form ({error}): "
+                f"the handler returned {failure_fingerprint.class_name(value)}, which has no JSON form ({error}): "
                 "return text, numbers, lists, mappings, dataclasses or pydantic models"
             ) from error
         if len(text) > self.max_result_bytes:
             too_large = ResultTooLarge(
-                f"the result has {len(text)} bytes as JSON, {self.max_result_bytes} is the most: "
-                "store it elsewhere and return where it is, or raise MAX_RESULT_BYTES"
+                f"the result has {len(text)} bytes as JSON, at most {self.max_result_bytes} are allowed: "
+                "store it elsewhere and return its location, or raise MAX_RESULT_BYTES"
             )
             too_large.add_note(f"The result began: {self._preview(text)}")
             raise too_large
@@ -98,7 +98,7 @@ class Outcomes:
         return base64.b64encode(text)
 
     def _preview(self, text: bytes) -> str:
-        """The beginning of a result, unless it has fields whose values the dashboard is to hide."""
+        """Returns the beginning of a result, unless it has fields that the dashboard hides."""
         began = text[:_PREVIEW].decode()
         names = [name.lower() for name in _FIELD.findall(began)]
         hidden = [pattern.rpartition(".")[2].lower() for pattern in self.redact]
@@ -119,7 +119,7 @@ class Outcomes:
             raise ResultNotSerializable(f"the result could not be read back: {error}") from error
 
     def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> Outcome:
-        """The attempt succeeded."""
+        """Returns the outcome of a successful attempt."""
         return Outcome(number, "completed", 0, dump({**record, "outcome": Ending.COMPLETED}), b"", result, run_us, "")
 
     def failed(
@@ -132,7 +132,7 @@ class Outcomes:
         cancelled: bool,
         version: str | None = None,
     ) -> Outcome:
-        """The attempt raised: another try, the dead letters, or cancelled (only if somebody wished it).
+        """Returns the outcome of a failed attempt: retry, dead letter, or cancelled (only if requested).
 
         One that this worker cannot run at all is refused: `version` is its version of the type, "" when it has none.
         """
@@ -151,14 +151,14 @@ class Outcomes:
         }
         if kind == "retrying":
             history["retry_delay"] = delay_us / 1_000_000
-        # Only a dead letter is filed by its cause, so only it pays for finding that out.
+        # Only a dead letter needs a failure fingerprint.
         traits = failure_fingerprint.traits(error, message, self._ours[0]) if kind in ("failed", "refused") else {}
         summary = dump({"type": name, "message": message[:300], **traits})
         payload = base64.b64encode(zlib.compress(trace.encode()))
         return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name, version or "")
 
     def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
-        """What becomes of the task, and the delay before its next attempt in microseconds."""
+        """Returns the kind of the outcome, and the delay before the next attempt in microseconds."""
         if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
             return "failed", 0
         rules = handler.rules if handler else RetryRules({})
@@ -177,51 +177,51 @@ class Outcomes:
     def _chosen(
         self, rules: RetryRules, error: BaseException, assignment: Assignment, otherwise: timedelta
     ) -> timedelta | None:
-        """What the handler's function chose; the policy's delay where the function fails."""
+        """Returns the pause that the handler's function chose; the policy's delay where it fails."""
         try:
             chosen = rules.pause(error, assignment.failures + 1)
         except Exception as problem:
-            log.error("task %s: its retry function failed, the policy holds: %r", text(assignment.id), problem)
+            log.error("task %s: retry function failed, using the policy: %r", text(assignment.id), problem)
             return otherwise
         return min(chosen, self.max_delay) if chosen is not None else None
 
     def _policy(self, handler: Handler | None, assignment: Assignment, by_error: Changes) -> RetryPolicy:
-        """The general policy, changed by the type, by what this says of the error, and by the task."""
+        """Returns the general policy with the overrides of the type, of its rule for the error, and of the task."""
         policy = self.policy.override(handler.retry if handler else None).override(by_error)
         try:
             return policy.override(parsed(assignment.retry, "retry policy"))
         except (CorruptRecord, *UNREADABLE) as error:
-            log.error("task %s: its retry policy is damaged, the general one holds: %s", text(assignment.id), error)
+            log.error("task %s: corrupt retry policy, using the general one: %s", text(assignment.id), error)
             return policy
 
     def _traceback(self, error: BaseException) -> str:
-        """The end of the traceback, from the first frame that is the handler's own."""
+        """Returns the end of the traceback, from the first frame of the handler."""
         frame = error.__traceback__
         while frame and frame.tb_frame.f_code.co_filename in self._ours:
             frame = frame.tb_next
         try:
             text = "".join(traceback.format_exception(type(error), error, frame))
-        except BaseException:  # whatever its own __str__ raises
+        except BaseException:  # its __str__ may raise anything
             text = f"{failure_fingerprint.class_name(error)}: {_message(error)}"
         text = _storable(text)
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
 
 
 def parsed(text: bytes, what: str) -> dict[str, Any]:
-    """A JSON object out of the record; empty when there is none. Raises CorruptRecord."""
+    """Returns a JSON object out of the record; empty when there is none. Raises CorruptRecord."""
     if not text or text == b"{}":
         return {}
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptRecord(f"the record's {what} is no JSON: {error}") from error
+        raise CorruptRecord(f"the record's {what} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise CorruptRecord(f"the record's {what} is no JSON object")
+        raise CorruptRecord(f"the record's {what} is not a JSON object")
     return value
 
 
 def explain(error: ValidationError) -> str:
-    """Each mistake with its place in the data."""
+    """Returns each mistake with its place in the data."""
     lines = [
         f"{'.'.join(map(str, item['loc'])) or 'data'}: {item['msg']}"
         for item in error.errors(include_url=False, include_input=False)
@@ -239,10 +239,10 @@ def dump(value: object) -> bytes:
 def _message(error: BaseException) -> str:
     try:
         return _storable((str(error) or failure_fingerprint.class_name(error))[:_LONGEST_MESSAGE])
-    except BaseException as broken:  # whatever its own __str__ raises
-        return f"(its text cannot be made: {failure_fingerprint.class_name(broken)})"
+    except BaseException as broken:  # its __str__ may raise anything
+        return f"(no message, its __str__ raised: {failure_fingerprint.class_name(broken)})"
 
 
 def _storable(text: str) -> str:
-    """Halves of surrogate pairs as they are written in code: no UTF-8 can hold them."""
+    """Returns the text with lone surrogates escaped, which UTF-8 cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()

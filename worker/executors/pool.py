@@ -1,4 +1,4 @@
-"""The executors of one worker: how many there are, and who takes the place of one that is gone."""
+"""The executor pool of one worker: starts and replaces executors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 _START_TRIES = 3
 _NO_ROOM = 2.0
-"""Seconds until the next try after the system gave no more files or processes."""
+"""Seconds until the next try after the system ran out of files or processes."""
 
 
 class CannotStart(Exception):
-    """Executors die before they are ready; what they wrote on standard error says why."""
+    """Executors die before they are ready; their standard error has the reason."""
 
 
 class ExecutorPool:
-    """Starts executors, replaces those that died or grew, and knows the task types that they registered."""
+    """Starts executors, replaces dead or large ones, and holds the task types that they registered."""
 
     def __init__(self, worker: str, settings: Settings, watchdog: Watchdog | None = None) -> None:
         self.worker = worker
@@ -48,14 +48,14 @@ class ExecutorPool:
 
     @property
     def ready(self) -> bool:
-        """Whether any executor can take a task."""
+        """Returns whether any executor can take a task."""
         return any(member.ready for member in self.members)
 
     def spawn_missing(self) -> None:
-        """Starts as many executors as are missing; those for which the system has no room now, a little later."""
+        """Starts missing executors; retries a little later when the system has no resources."""
         if not self.spawning or time.monotonic() < self._not_before:
             return
-        # When each task costs its executor, those that end slowly must not pile up.
+        # When each task ends its executor, slowly ending ones must not accumulate.
         leaving = [member for member in self.members if member.retiring and not member.assigned]
         for member in leaving[: -self.settings.executors]:
             member.kill("it was replaced and did not end")
@@ -64,7 +64,7 @@ class ExecutorPool:
                 member = ExecutorProcess(self.worker, self._longest_frame)
             except OSError as error:
                 self._not_before = time.monotonic() + _NO_ROOM
-                log.error("an executor cannot be started now (%s): tried again in %g s", error, _NO_ROOM)
+                log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)
                 return
             self.members.append(member)
             if self.watchdog:
@@ -72,9 +72,9 @@ class ExecutorPool:
             self.on_start(member)
 
     def on_hello(self, member: ExecutorProcess, hello: TypeSet) -> None:
-        """An executor is ready and says which types it knows.
+        """Handles an executor that is ready, with the types that it registered.
 
-        The latest word counts: where the code was changed under a worker, executors with the earlier one are replaced.
+        The latest types count: if the code changed under a worker, executors with the earlier ones are replaced.
         """
         member.ready = True
         self._failed_starts = 0
@@ -82,7 +82,7 @@ class ExecutorPool:
             return
         self.types = {each.name: each for each, _ in unpack(hello.packed)}
         if self.type_set:
-            log.info("executor %d has other task types than those before it, which are replaced", member.pid)
+            log.info("executor %d has other task types: replacing earlier executors", member.pid)
             for other in self.members:
                 if other is not member and other.ready and not other.retiring:
                     other.retire()
@@ -90,7 +90,7 @@ class ExecutorPool:
         self.on_types()
 
     def lost(self, member: ExecutorProcess) -> None:
-        """An executor is dead. Raises CannotStart when several in a row never got ready."""
+        """Handles a dead executor. Raises CannotStart when several in a row were never ready."""
         self.on_end(member)
         member.reap()
         self.members.remove(member)
@@ -100,22 +100,22 @@ class ExecutorPool:
         self._not_before = time.monotonic() + 0.5 * self._failed_starts
         if self._failed_starts >= _START_TRIES and not any(each.ready for each in self.members):
             raise CannotStart(
-                f"executors end before they are ready (status {member.process.returncode}); the lines above say why"
+                f"executors end before they are ready (status {member.process.returncode}): see the lines above"
             )
 
     def retire_spent(self) -> None:
-        """Executors that ran enough tasks or grew too large get no more tasks and end."""
+        """Retires executors that ran enough tasks or grew too large."""
         limit = self.settings.executor_max_tasks
         memory = self.settings.executor_recycle_memory_bytes
         for member in self.members:
             if member.retiring or not member.ready:
                 continue
             if (limit and member.done >= limit) or (memory and member.memory_bytes() > memory):
-                log.info("executor %d is replaced after %d tasks", member.pid, member.done)
+                log.info("replacing executor %d after %d tasks", member.pid, member.done)
                 member.retire()
 
     def shutdown(self, patience: float = 1.0) -> None:
-        """Lets every executor end; those that do not are killed."""
+        """Lets every executor end; kills those that do not within `patience` seconds."""
         self.spawning = False
         for member in self.members:
             member.shutdown()

@@ -1,4 +1,4 @@
-"""An executor as its worker sees it: a process, three pipes and the tasks that were handed to it."""
+"""An executor in the worker: a process, three pipes and its assigned tasks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from worker.executors.operating_system import memory_bytes, memory_exceeds
 log = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds that a dismissed executor has to end by itself."""
+"""Seconds for which a retired executor may take to end by itself."""
 _DEATH_IS_KNOWN = 2.0
-"""Seconds in which the worker learns that an executor was killed."""
+"""Seconds within which the worker notices that an executor was killed."""
 _LOOK_SHARE = 50
-"""Looks at the memory of all that handlers started take a fiftieth of the time at most: many large ones take long."""
+"""Measuring the memory of all descendants takes a fiftieth of the time at most: many large ones take long."""
 
 
 class ExecutorProcess:
     """One executor.
 
-    `assigned` holds its tasks in the order in which it runs them; the first is running once its ticket was read.
+    `assigned` holds its tasks in the order in which it runs them; the first is running once its start token was read.
     """
 
     def __init__(self, worker: str, longest_frame: int = ipc.MOST_BYTES) -> None:
-        """Raises OSError when the system gives no more files or processes; none is left open then."""
+        """Raises OSError when the system has no more files or processes; none is left open then."""
         with contextlib.ExitStack() as opened:
             tasks_read, self._tasks = _unless_failed(opened, ipc.wide_pipe())
             self._start_tokens_read, self._start_tokens = _unless_failed(opened, os.pipe())
@@ -76,17 +76,17 @@ class ExecutorProcess:
 
     @property
     def idle(self) -> bool:
-        """Whether it could begin a task at once."""
+        """Returns whether it could begin a task at once."""
         return self.ready and not self.retiring and not self.assigned
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    # --- handing out and taking back ---
+    # --- assigning and taking back ---
 
     def assign(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Hands over tasks, to be run after those that it has."""
+        """Assigns tasks, to be run after its others."""
         if not self.assigned:
             self._next_begins()
         for task in tasks:
@@ -96,37 +96,37 @@ class ExecutorProcess:
         os.write(self._start_tokens, ipc.start_tokens([task.number for task in tasks]))
 
     def take_back(self) -> list[ClaimedTask]:
-        """Takes back what it has not begun."""
+        """Takes back and returns the tasks that it has not begun."""
         numbers = ipc.revoke_start_tokens(self._start_tokens_read, len(self.assigned) or 1)
         return [self.assigned.pop(number) for number in numbers]
 
     def waiting(self) -> int:
-        """How many of its tasks it has not begun."""
+        """Returns how many of its tasks it has not begun."""
         return ipc.unread_bytes(self._start_tokens_read) // ipc.START_TOKEN_BYTES
 
     def running(self) -> ClaimedTask | None:
-        """The task that it has begun."""
+        """Returns the task that it has begun."""
         if len(self.assigned) <= self.waiting():
             return None
         return next(iter(self.assigned.values()))
 
     def flush(self) -> bool:
-        """Writes what the pipe takes; whether all is written."""
+        """Writes what the pipe takes; returns whether all is written."""
         while self._unsent:
             try:
                 written = os.write(self._tasks, self._unsent)
             except BlockingIOError:
                 return False
             except BrokenPipeError:
-                self._unsent.clear()  # it died; that is noticed elsewhere
+                self._unsent.clear()  # it died; handled elsewhere
                 return True
             del self._unsent[:written]
         return True
 
-    # --- news ---
+    # --- events ---
 
     def read(self) -> Iterator[tuple[Any, ...]]:
-        """The frames that have arrived."""
+        """Yields the frames that have arrived."""
         while not self._closed and not self.closed_to_input:
             try:
                 data = os.read(self.events, 1 << 18)
@@ -140,7 +140,7 @@ class ExecutorProcess:
                 return
 
     def finished(self, number: int) -> ClaimedTask | None:
-        """Takes an ended task off the list; the next one has begun."""
+        """Removes an ended task from its tasks; the next one has begun."""
         self.done += 1
         self._next_begins()
         return self.assigned.pop(number, None)
@@ -153,7 +153,7 @@ class ExecutorProcess:
         return memory_bytes(self.pid)
 
     def exceeds(self, limit: int, now: float) -> bool:
-        """Returns whether it uses more memory than this, in bytes; now and then with all that handlers started."""
+        """Returns whether it uses more memory than this, in bytes; now and then including its descendants."""
         if now < self._next_look_below:
             return self.memory_bytes() > limit
         began = time.thread_time()
@@ -168,50 +168,50 @@ class ExecutorProcess:
             os.kill(self.pid, number)
 
     def kill(self, because: str | None = None) -> None:
-        """Ends it and every process that handlers started in it; without a reason it counts as a crash."""
+        """Kills it and every process that its handlers started; without a reason it counts as a crash."""
         self.killed_because = self.killed_because or because
         self._end_all()
 
     def _end_all(self) -> list[str]:
-        """Kills all that belongs to it; returns the names of what handlers had started."""
+        """Kills it and its descendants; returns the names of those that handlers started."""
         names = process_tree.end([self.identity])
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # elsewhere than on Linux this is all
+            os.killpg(self.pid, signal.SIGKILL)  # outside Linux this is all
         return names
 
     def is_dead(self) -> bool:
         return self.process.poll() is not None
 
     def was_ended_by_watchdog(self) -> bool:
-        """Returns whether it was killed because its worker had said nothing until the end of its leases.
+        """Returns whether the watchdog killed it because its worker sent nothing until the end of its leases.
 
-        The worker may have said something again by the time at which it learns of the death.
+        The worker may be running again by the time it learns of the death.
         """
         now = time.monotonic()
         untrusted = now > self.trusted_until or now < self.untrusted_at + _DEATH_IS_KNOWN
         return self.process.returncode == -signal.SIGKILL and untrusted
 
     def retire(self) -> None:
-        """No more tasks: it ends when it has read the last of its tickets."""
+        """Assigns no more tasks: it ends when it has read its last start token."""
         self.retiring = True
 
     def shutdown(self) -> None:
-        """Closes the pipes to it, after which a living executor ends by itself."""
+        """Closes the pipes to it, after which it ends by itself."""
         if not self._told_to_end:
             self._told_to_end = True
             self._told_to_end_at = time.monotonic()
-            self._unsent.clear()  # the number of a closed pipe is soon another file's
+            self._unsent.clear()  # the number of a closed pipe is soon reused
             os.close(self._tasks)
             os.close(self._start_tokens)
 
     def overdue(self, now: float) -> bool:
-        """Whether it was dismissed and has not ended: a thread that a handler left behind keeps it."""
+        """Returns whether it was retired and has not ended, as when a thread of a handler keeps it alive."""
         return self._told_to_end and now > self._told_to_end_at + PATIENCE
 
     def reap(self) -> None:
         """Waits for the dead process, and ends what it left behind unless it ended in order."""
         if (self.process.poll() != 0 or self.assigned) and (names := self._end_all()):
-            log.warning("processes that executor %d left behind were ended: %s", self.pid, ", ".join(names))
+            log.warning("killed processes that executor %d left behind: %s", self.pid, ", ".join(names))
         self.process.wait()
         self.shutdown()
         self._closed = True
@@ -219,12 +219,12 @@ class ExecutorProcess:
         os.close(self.events)
 
     def cause_of_death(self) -> str:
-        """What the operating system says, in words."""
+        """Returns the cause of death from its exit status, in words."""
         code = self.process.returncode
         if code is None:
-            return "it does not answer"
+            return "it does not respond"
         if code >= 0:
-            return f"the process ended with status {code} in the middle of the task (os._exit or the like)"
+            return f"the process ended with status {code} during the task (os._exit or similar)"
         try:
             number = signal.Signals(-code)
         except ValueError:
@@ -233,7 +233,7 @@ class ExecutorProcess:
 
 
 def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple[int, int]:
-    """A pipe that is closed again if what follows fails."""
+    """Returns a pipe that is closed again if what follows fails."""
     for end in ends:
         opened.callback(os.close, end)
     return ends
@@ -241,6 +241,6 @@ def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple
 
 _HINTS = {
     signal.SIGSEGV: ": a bug in C code",
-    signal.SIGABRT: ": C code gave up",
-    signal.SIGKILL: ": by the kernel because memory ran out, or by a person",
+    signal.SIGABRT: ": C code aborted",
+    signal.SIGKILL: ": by the kernel when memory ran out, or by a user",
 }

@@ -1,4 +1,4 @@
-"""What one handler can change in its process for all handlers after it, and how that is undone."""
+"""Process-wide state that a handler can change for later handlers, and how it is restored."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _LIMITS = {
 
 @dataclass(slots=True)
 class Property:
-    """Something that a process has once: how it is read, and how its original value is restored.
+    """A process-wide property: how it is read, and how its original value is restored.
 
-    `restore` may return which parts of it were changed. What is `usual` to leave changed is undone without a word.
+    `restore` may return which parts of it were changed. A change that is `usual` is undone without a report.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Property:
         self.original = self.read()
 
     def undo(self) -> tuple[str, bool]:
-        """Restores the original; what was changed, and whether it is undone."""
+        """Restores the original; returns what was changed, and whether it is undone."""
         try:
             parts = self.restore(self.original)
             undone = bool(self.read() == self.original)
@@ -63,7 +63,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A property that was not as at the start; `description` names the parts of it too."""
+    """A changed property; `description` names the changed parts too."""
 
     name: str
     description: str
@@ -87,7 +87,7 @@ class Group:
         self._originals = [each.original for each in properties]
 
     def restore(self) -> list[Change]:
-        """Undoes what was changed; what that was."""
+        """Restores changed properties; returns the changes."""
         changes: list[Change] = []
         for _ in range(2):  # what comes back may itself be changed: a stream that was replaced, and closed before
             values = [read() for read in self._read]
@@ -175,7 +175,7 @@ def _restore_mask(original: set[int]) -> None:
 
 
 def _environment() -> Property:
-    """The dictionary behind os.environ: to compare that takes half a microsecond, os.environ itself thirty."""
+    """The dictionary behind os.environ: comparing it takes half a microsecond, os.environ itself thirty."""
     variables: dict[bytes, bytes] = vars(os.environ)["_data"]
     found = Property("environment variables", lambda: variables, _restore_environment)
     found.original = dict(variables)
@@ -244,7 +244,7 @@ def _restore_locale(original: str) -> None:
 
 
 def _current_loop() -> list[Property]:
-    """The thread's current event loop: closed, or taken away for good as asyncio.run does it."""
+    """The thread's current event loop: closed, or unset for good as by asyncio.run."""
     local = getattr(asyncio.get_event_loop_policy(), "_local", None)
     if local is None:
         return []

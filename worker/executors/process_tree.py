@@ -1,4 +1,4 @@
-"""Which processes belong to an executor, as /proc shows them, and how all of them are ended.
+"""Finds the processes of an executor in /proc, and ends all of them.
 
 Linux only; elsewhere nothing is found. The module is also the program that `worker.executors.watchdog` starts, so it
 imports next to nothing: that process needs some megabytes less than any other of the worker.
@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 MARK = "TASK_QUEUE_EXECUTOR"
-"""A variable in the environment of an executor, and so of what its handlers start; its value is new each time."""
+"""An environment variable of an executor, inherited by what its handlers start; its value is unique."""
 
 
 class Executor(NamedTuple):
-    """What tells an executor from every other process, also from a later one with its id."""
+    """Identifies an executor among all processes, also later ones with its id."""
 
     pid: int
     started: str
@@ -28,7 +28,7 @@ class Executor(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process that has not ended, or was not waited for yet."""
+    """A process that has not ended, or was not reaped yet."""
 
     name: str
     parent: int
@@ -96,7 +96,7 @@ def _belonging(executors: Sequence[Executor]) -> list[int]:
     roots: set[int] = set()
     for pid, started, _ in executors:
         now = found.get(pid)
-        if started and (now is None or now.started == started):  # its id is no other process' id now
+        if started and (now is None or now.started == started):  # its id was not reused
             roots |= {each for each, process in found.items() if each == pid or process.session == pid}
     marks = [f"{MARK}={each.mark}".encode() for each in executors if each.mark]
     roots |= {pid for pid in found if pid not in roots and _carries(pid, marks)}
@@ -148,7 +148,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def watch(beats: int) -> None:
-    """Ends executors whose time is over, and all of them when the worker has ended.
+    """Ends executors past their deadline, and all of them when the worker has ended.
 
     Each line read from `beats` replaces the one before it: `PID:STARTED:MARK:UNTIL` for each executor, separated by
     spaces, with UNTIL in seconds of the monotonic clock.

@@ -1,4 +1,4 @@
-"""What an attempt says while it runs: its log lines and its progress."""
+"""Log lines and progress of a running attempt."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 class Recorder:
     """Keeps the last log lines of one attempt and passes on each, and its progress, until the attempt ends.
 
-    `number` tells those who are called which attempt it is. A thread that outlives its attempt still has the recorder
-    of that attempt, so what it says reaches no other task.
+    `number` identifies the attempt to the callbacks. A thread that outlives its attempt still has the recorder of that
+    attempt, so its lines reach no other task.
     """
 
     __slots__ = ("_progress_at", "_size", "ended", "limit", "lines", "number", "on_line", "on_progress", "pause")
@@ -35,7 +35,7 @@ class Recorder:
         self._progress_at = 0.0
 
     def add(self, line: str) -> None:
-        """Takes one line."""
+        """Adds one line."""
         if self.ended:
             return
         self.lines.append(line)
@@ -45,7 +45,7 @@ class Recorder:
         self.on_line(self.number, line)
 
     def progress(self, fraction: float, message: str) -> None:
-        """Passes on how far it is, unless the last time was less than `pause` seconds ago."""
+        """Passes on the progress, unless the last time was less than `pause` seconds ago."""
         now = time.monotonic()
         if self.ended or (fraction < 1 and now - self._progress_at < self.pause):
             return

@@ -1,4 +1,4 @@
-"""A span as it goes through the pipe from an executor to its worker: plain values, as marshal takes them."""
+"""Spans in the pipe from an executor to its worker: plain values for marshal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pack(span: ReadableSpan) -> tuple[Any, ...]:
-    """A frame with everything about a span but whose it is."""
+    """Returns a frame with everything about a span except its resource."""
     scope = span.instrumentation_scope
     return (
         ipc.SPAN,
@@ -32,7 +32,7 @@ def pack(span: ReadableSpan) -> tuple[Any, ...]:
 
 
 def unpack(fields: Sequence[Any], resource: Resource) -> ReadableSpan:
-    """The span again, as one of this process."""
+    """Returns the span from a frame, with the resource of this process."""
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode
@@ -66,7 +66,7 @@ def _context(ids: tuple[int, int, int]) -> SpanContext:
 
 
 def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Attributes as marshal takes them: texts, numbers, and sequences of those."""
+    """Returns attributes for marshal: texts, numbers, and sequences of those."""
     return {str(name): _value(value) for name, value in (attributes or {}).items()}
 
 
@@ -75,4 +75,4 @@ def _value(value: Any) -> Any:
         return value
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_value(each) for each in value]
-    return str(value)  # also of what is text and more than that
+    return str(value)  # also for subclasses of str

@@ -1,4 +1,4 @@
-"""Threads work for the task whose handler started them, as coroutines do by themselves."""
+"""Makes threads belong to the task whose handler started them, as coroutines do by themselves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from worker.handlers.context import CurrentTask, current
 
 
 def inherit_current_task() -> None:
-    """Makes threads, and what is submitted to thread pools, work for the task that is current where that happens.
+    """Makes new threads, and work submitted to thread pools, belong to the task that is current at that point.
 
-    Otherwise nothing tells a thread that an earlier task left behind, or a thread that it starts, from those of the
-    task that runs. Python hands no context to threads; like OpenTelemetry's own instrumentation, this replaces two
+    Otherwise a thread that an earlier task left behind, or a thread that it starts, cannot be told from those of the
+    running task. Python passes no context to threads; like OpenTelemetry's own instrumentation, this replaces two
     methods of the standard library.
     """
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
@@ -24,7 +24,7 @@ def inherit_current_task() -> None:
 
         def run_for_task() -> None:
             current.set(task)
-            del self.run  # it refers to the thread, which would keep that alive
+            del self.run  # it refers to the thread and would keep it alive
             run()
 
         self.run = run_for_task  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
-"""The spans of attempts: made in the executor, sent on by its worker.
+"""The spans of attempts: created in the executor, forwarded by its worker.
 
 An executor has no connection to a collector. It passes each span through its pipe as soon as it has ended, so a crash
-takes none with it but those that were open, and the worker, which alone sends spans, tells of the attempt that died.
+loses only open ones, and the worker, which alone sends spans, reports the attempt that died.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AttemptSpans:
         self._token: Any = None
 
     def begin(self, assignment: Assignment, meta: Mapping[str, Any], waited_us: int) -> None:
-        """The attempt begins; nothing happens unless its trace is recorded."""
+        """Begins the attempt's span; does nothing unless its trace is sampled."""
         traceparent = meta.get(TRACEPARENT)
         if not self.tracing.on or not isinstance(traceparent, str) or not is_sampled(traceparent):
             return
@@ -59,7 +59,7 @@ class AttemptSpans:
         self._token = context.attach(trace.set_span_in_context(self.span))
 
     def end(self, outcome: Outcome) -> None:
-        """The attempt has ended."""
+        """Ends the attempt's span."""
         span, self.span = self.span, None
         if span is None:
             return
@@ -68,12 +68,12 @@ class AttemptSpans:
         self.tracing.end_attempt(span, self._subject, outcome.kind, error)
 
     def id(self) -> str | None:
-        """The open span, for a line in the log."""
+        """Returns the id of the open span, for log lines."""
         return f"{self.span.get_span_context().span_id:016x}" if self.span else None
 
 
 class SpanWriter:
-    """Takes spans as they end: each goes to the worker, and a few words about it stay with the attempt's record."""
+    """Takes ended spans: each is sent to the worker, and summarized in the attempt's record."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], None], collected: bool) -> None:
         self.send = send
@@ -84,14 +84,14 @@ class SpanWriter:
         self.recorder: Recorder | None = None
 
     def start(self, recorder: Recorder) -> None:
-        """Another attempt begins."""
+        """Begins another attempt."""
         self.recorder = recorder
         self.began_ns = time.time_ns()
         if self.kept or self.left_out:
             self.kept, self.left_out = [], 0
 
     def on_start(self, span: Span, parent_context: object = None) -> None:
-        """Nothing: only what has ended is told."""
+        """Does nothing: only ended spans are reported."""
 
     def _on_ending(self, span: Span) -> None:
         pass
@@ -122,18 +122,18 @@ class SpanWriter:
 
 
 class SpanForwarder:
-    """The worker's side: sends on what executors made, and tells of attempts that ended with their executor."""
+    """The worker's side: forwards spans of executors, and reports attempts that died with their executor."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.tracing = tracing
 
     def forward(self, frame: list[Any]) -> None:
-        """A span from an executor."""
+        """Forwards a span from an executor."""
         if self.tracing.provider is not None:
             self.tracing.take(unpack(frame, self.tracing.provider.resource))
 
     def crashed(self, claimed: ClaimedTask, began_at: float, report: Report) -> None:
-        """The executor died, or was killed, while it ran this task."""
+        """Reports an attempt whose executor died or was killed."""
         if not self.tracing.on or not (traceparent := claimed.traceparent) or not is_sampled(traceparent):
             return
         subject = Subject(
@@ -146,7 +146,7 @@ class SpanForwarder:
 
 
 def _replay_link(meta: Mapping[str, Any], attempt: int) -> Link | None:
-    """What sent the task back, for the first attempt after that."""
+    """Returns the link to the span that requeued the task, for the first attempt after it."""
     if meta.get(REPLAY_AFTER) != attempt - 1:
         return None
     replay = meta.get(REPLAY)
@@ -154,7 +154,7 @@ def _replay_link(meta: Mapping[str, Any], attempt: int) -> Link | None:
 
 
 def _description(span: ReadableSpan) -> str:
-    """What a person wants to know of a span in a line; of an address not its query, which may hold secrets."""
+    """Returns a span in one line; addresses without their query, which may hold secrets."""
     about = span.attributes or {}
     url = urlsplit(str(about.get("url.full", "")))
     words = f"{span.name} {url.hostname}{url.path}" if url.hostname else span.name

@@ -1,7 +1,7 @@
 """A small process that ends the executors when their worker cannot: it was killed, or hangs past its leases.
 
-The worker tells it again and again until when each executor may live: a little before the lease of what it runs can end
-elsewhere. A worker that is stopped, swapped out or stuck tells nothing, so its executors end, with all that their
+The worker sends it repeatedly until when each executor may live: a little before the lease of its running task can end
+in Redis. A worker that is stopped, swapped out or stuck sends nothing, so its executors end, with all that their
 handlers started, before the second run begins.
 """
 
@@ -23,13 +23,13 @@ from worker.executors.process import ExecutorProcess
 log = logging.getLogger(__name__)
 
 _YOUNGEST = 0.75
-"""The share of its lease that a task has left, at least, when it is claimed: see `Link.accept`."""
+"""The share of its lease that a task has left, at least, when it is claimed: see `RedisSession.accept`."""
 _EARLY = 0.05
 """The share of a lease before its end at which the watchdog acts: after the worker, whose margin is larger."""
 
 
 _NO_ROOM = 2.0
-"""Seconds until the next try after the system gave no more files or processes."""
+"""Seconds until the next try after the system ran out of files or processes."""
 _END_WITHIN = 1.0
 
 
@@ -39,7 +39,7 @@ class Watchdog:
     def __init__(self, lease: float, margin: float) -> None:
         """`lease` is in seconds, and so is `margin`: how much of it must be left for the worker to trust it.
 
-        A lease may be extended when no more than the margin is left, and the watchdog has to hear of it in time.
+        A lease may be extended when no more than the margin is left, and the watchdog must be informed in time.
         """
         self.lease = lease
         self.interval = min(lease / 6, (margin - _EARLY * lease) / 2)
@@ -48,22 +48,22 @@ class Watchdog:
         self._next_beat = 0.0
 
     def check_soon(self) -> None:
-        """Makes the next beat due: there is an executor that the watchdog does not know."""
+        """Makes the next beat due, for an executor that the watchdog does not know."""
         self._next_beat = 0.0
 
     def beat(self, now: float, executors: Iterable[ExecutorProcess], ready: Iterable[ClaimedTask]) -> None:
-        """Tells the watchdog until when each executor may live; starts another one when it is gone."""
+        """Sends the watchdog until when each executor may live; restarts it when it has ended."""
         if now < self._next_beat or sys.platform != "linux":
             return
         self._next_beat = now + self.interval
         if self._process is not None and self._process.poll() is not None:
-            log.error("the watchdog of the executors has ended (status %d): another is started", self._process.poll())
+            log.error("watchdog ended (status %d), restarting it", self._process.poll())
             self.close()
         leases = {
             executor: [claimed.lease_until for claimed in executor.assigned.values() if executor.killed_because is None]
             for executor in executors
         }
-        # What begins next is held already, by any of them or by none yet, or will be claimed.
+        # The next task is held already, by any of them or by none yet, or will be claimed.
         next_lease = min(
             [
                 now + _YOUNGEST * self.lease,
@@ -76,7 +76,7 @@ class Watchdog:
         try:
             self._write((" ".join(words) + "\n").encode())
         except OSError as error:
-            log.error("the watchdog of the executors cannot be reached (%s): another is started", error)
+            log.error("watchdog unreachable (%s), restarting it", error)
             self.close()
             self._next_beat = now + min(_NO_ROOM, self.interval)
         told_at = time.monotonic()
@@ -107,7 +107,7 @@ class Watchdog:
             os.close(reader)
 
     def close(self) -> None:
-        """Ends the watchdog; executors that are left are the worker's business again."""
+        """Ends the watchdog; remaining executors are left to the worker."""
         if self._process is not None:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -39,9 +39,7 @@ def test_a_part_that_meets_a_newer_format_says_so_and_ends(system: System, part:
     system.redis.set(keys.FORMAT, schema_version.FORMAT + 1)
     process = system.start(*part, **PORTS)
     assert process.wait(60) == 2
-    assert (
-        f"format {schema_version.FORMAT + 1} and this version reads up to {schema_version.FORMAT}" in system.logs()
-    )
+    assert f"format {schema_version.FORMAT + 1} and this version reads up to {schema_version.FORMAT}" in system.logs()
     assert system.redis.keys() == [keys.FORMAT.encode()]
 
 

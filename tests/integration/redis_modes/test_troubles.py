@@ -208,7 +208,7 @@ def test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gatew
         assert reads <= {200, 503}
         ended = [system.ended(each).summary for each in running]
         assert [(each.state, each.attempt) for each in ended] == [(TaskState.COMPLETED, 1)] * 2, system.logs()
-        assert "record is damaged" not in system.logs()
+        assert "record corrupt" not in system.logs()
         assert worker.poll() is None
         assert {system.ended(each.task_id).summary.state for each in callers.accepted} <= {TaskState.COMPLETED}
 
