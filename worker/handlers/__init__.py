@@ -1,1 +1,1 @@
-"""Handlers: the functions behind task types, and what they may use while they run."""
+"""Handlers: the functions behind task types, and what they can use while they run."""

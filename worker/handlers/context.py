@@ -1,4 +1,4 @@
-"""What a handler can know and say while it runs."""
+"""The task context of a running handler, and its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _no_locks(owner: str) -> AbstractContextManager[Locks]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTask:
-    """The task that runs now. `attempt` counts from 1; `failures` is how often it failed before."""
+    """The running task. `attempt` counts from 1; `failures` is how often it failed before."""
 
     id: str
     type: str
@@ -31,16 +31,16 @@ class CurrentTask:
 
     @property
     def parents(self) -> list[ParentTask]:
-        """The tasks that it depended on, in the order in which it named them, each with how it ended and its result."""
+        """Returns the tasks that it depended on, in its order, each with its end and result."""
         return list(self.parent_results.parents.values())
 
     def parent(self, task_id: str) -> ParentTask:
-        """The parent of this id. Raises KeyError when the task did not depend on it."""
+        """Returns the parent of this id. Raises KeyError when the task did not depend on it."""
         return self.parent_results.parents[task_id]
 
     @property
     def batch(self) -> EndedBatch | None:
-        """The batch that this task was to follow (`then`), with its counts."""
+        """Returns the batch that this task follows (`then`), with its counts."""
         return self.parent_results.batch
 
 
@@ -48,22 +48,22 @@ current: ContextVar[CurrentTask | None] = ContextVar("current_task", default=Non
 
 
 def current_task() -> CurrentTask:
-    """The task that runs now, in threads that its handler started too. Raises RuntimeError outside of a handler."""
+    """Returns the running task, also in threads of its handler. Raises RuntimeError outside of a handler."""
     task = current.get()
     if task is None:
-        raise RuntimeError("current_task() works inside a handler only")
+        raise RuntimeError("current_task() works only inside a handler")
     if task.recorder and task.recorder.ended:
         raise RuntimeError(
-            f"current_task() works while the handler runs: task {task.id}, which started this, has ended"
+            f"current_task() works only while the handler runs: task {task.id}, which started this, has ended"
         )
     return task
 
 
 def report_progress(fraction: float, message: str = "") -> None:
-    """Says how far the handler is: a fraction from 0 to 1 and a few words, shown by GET /tasks/{id}.
+    """Reports progress: a fraction from 0 to 1 and a few words, shown by GET /tasks/{id}.
 
-    Costs little: what is sent faster than a few times a second is joined. Outside of a handler it does nothing, so
-    that the function can be called in tests.
+    Cheap: calls faster than a few times a second are merged. Does nothing outside of a handler, so that the function
+    can be called in tests.
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"report_progress needs a fraction from 0 to 1, not {fraction}")

@@ -1,7 +1,7 @@
-"""Locks for handlers: what must not run twice at once, whichever workers run it.
+"""Locks for handlers: for work that must not run twice at once on any workers.
 
-They are housekeeping's (`shared/stores/locks.py`): renewed for as long as they are held, fenced, and freed by
-themselves when their holder dies. Outside of a worker (a test that calls a handler, local mode) every lock is free.
+They are housekeeping's (`shared/stores/locks.py`): renewed while held, fenced, and freed when their holder dies.
+Outside of a worker (a test that calls a handler, local mode) every lock is free.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SHORTEST, LONGEST = 1.0, 3600.0
 def lock(
     name: str, *, at_most: float = 30.0, wait: float = 0.0, on_error: Literal["skip", "run"] = "skip"
 ) -> Iterator[HeldLock]:
-    """Holds the lock of this name, which one task at a time can have over all workers.
+    """Holds the lock of this name, which one task at a time can hold over all workers.
 
-    Raises LockTaken when it is not to be had within `wait` seconds, and LockLost at the end when it was lost meanwhile;
-    `check()` of what it gives says so sooner, and `term` is a number that grows with every holder, for stores that can
-    refuse a lower one. `at_most` is for how many seconds a holder that died keeps it. When Redis does not answer it is
-    not to be had either, unless `on_error` is "run".
+    Raises LockTaken when it is not available within `wait` seconds, and LockLost at the end when it was lost meanwhile;
+    `check()` of the lock raises it sooner, and `term` is a number that grows with every holder, for stores that can
+    refuse a lower one. `at_most` is for how many seconds a dead holder keeps it. When Redis does not answer it is not
+    available either, unless `on_error` is "run".
     """
     with _tried(name, at_most, wait, on_error) as held:
         if held is None:
@@ -47,7 +47,7 @@ def execute_with_lock(
     wait: float = 0.0,
     on_error: Literal["skip", "run"] = "skip",
 ) -> T | None:
-    """Runs an action under a lock and gives what it returned; None, at once, when the lock is not to be had."""
+    """Runs an action under a lock and returns its result; None, at once, when the lock is not available."""
     with _tried(name, at_most, wait, on_error) as held:
         return action() if held else None
 
@@ -81,7 +81,7 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
 
 @contextmanager
 def in_redis(owner: str) -> Iterator[Locks]:
-    """Locks by a connection of their own, which is there for as long as one is held: executors have none."""
+    """Yields locks on a connection of their own, open while one is held: executors have none."""
     from shared.redis.client import connect
     from shared.redis.scripts import Scripts
 

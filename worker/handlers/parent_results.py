@@ -1,4 +1,4 @@
-"""What a task can know of the tasks that it waited for."""
+"""Parents' results: how the tasks that a task waited for ended."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.errors import CorruptRecord, TaskQueueError
 
 
 class ResultUnavailable(TaskQueueError):
-    """A parent has no result that could be given to its child."""
+    """A parent has no result for its child."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentTask:
-    """A task that the one which runs now depended on.
+    """A parent of the running task.
 
-    `state` is None when its record is no more. `error` is the class and message of its failure, if it failed.
+    `state` is None when its record is removed. `error` is the class and message of its failure, if it failed.
     """
 
     id: str
@@ -31,7 +31,7 @@ class ParentTask:
 
     @property
     def result(self) -> Any:
-        """What its handler returned. Raises ResultUnavailable when it did not complete, or is too large to hand on."""
+        """Returns its result. Raises ResultUnavailable when it did not complete, or is too large to pass on."""
         if self.too_large:
             raise ResultUnavailable(
                 f"the results of the parents are too large together, and that of {self.id} was left out: "
@@ -44,7 +44,7 @@ class ParentTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedBatch:
-    """The batch that a task comes after: how many of its tasks ended how."""
+    """The batch that a task follows: its tasks by how they ended."""
 
     id: str
     name: str
@@ -57,7 +57,7 @@ class EndedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentResults:
-    """The parents by id, in the order in which the task named them, and the batch before it."""
+    """The parents by id, in the order of the task, and the batch before it."""
 
     parents: Mapping[str, ParentTask] = field(default_factory=dict)
     batch: EndedBatch | None = None
@@ -67,7 +67,7 @@ NONE = ParentResults()
 
 
 def read_parent_results(text: bytes) -> ParentResults:
-    """A family out of what `claim.lua` told. Raises CorruptRecord."""
+    """Returns the parents' results from the answer of `claim.lua`. Raises CorruptRecord."""
     if not text:
         return NONE
     try:
@@ -76,7 +76,7 @@ def read_parent_results(text: bytes) -> ParentResults:
         batch = told.get("batch")
         return ParentResults(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptRecord(f"what this task depends on cannot be read: {error}") from error
+        raise CorruptRecord(f"corrupt parents' results: {error}") from error
 
 
 def _parent(task_id: str, state: str, found: str) -> ParentTask:

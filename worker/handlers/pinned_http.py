@@ -1,7 +1,7 @@
-"""One POST to an address outside: to an address that was looked at, and never to where an answer points.
+"""One POST to an external address: to a checked IP address, without following redirects.
 
-The name is resolved here, once; every address it has must be allowed, and the connection is made to one of these, not
-to the name. So a name that means something else a moment later changes nothing. A redirect is an answer like any other.
+The name is resolved here, once; every address of it must be allowed, and the connection is made to one of these, not to
+the name. So a later change of the name (DNS rebinding) has no effect. A redirect is returned like any other answer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 from shared.http.egress_policy import EgressPolicy, NotAllowed, Target, is_public
 
 WITHIN = 10.0
-"""Seconds from asking for the name to the answer, however it comes: one that drips in must not hold us up."""
+"""Seconds from resolving the name to the end of the answer; a slow stream of bytes does not extend it."""
 CONNECT_WITHIN = 5.0
-"""Seconds that one address of several may take to be reached."""
+"""Seconds to connect to one address of several."""
 MOST_READ = 4096
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -31,9 +31,9 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back: the beginning of the body is enough to see what went wrong.
+    """The answer: the beginning of the body is enough for diagnosis.
 
-    A host inside says nothing that the sender of a task should read: its body is left out.
+    The body of an internal host is left out: the sender of a task must not read it.
     """
 
     status: int
@@ -44,12 +44,12 @@ class Answer:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Every address of a name. Raises OSError."""
+    """Returns every address of a name. Raises OSError."""
     return [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def addresses_of(target: Target, egress_policy: EgressPolicy, ask: Resolve = resolve) -> list[str]:
-    """The addresses to connect to. Raises NotAllowed when one of them must not be called, OSError if there is none."""
+    """Returns the addresses. Raises NotAllowed when one of them must not be called, OSError if there is none."""
     found = list(dict.fromkeys(ask(target.host, target.port)))
     if not found:
         raise OSError(f"{target.host} has no address")
@@ -57,13 +57,13 @@ def addresses_of(target: Target, egress_policy: EgressPolicy, ask: Resolve = res
         try:
             address = ip_address(each)
         except ValueError:
-            raise NotAllowed(f"{target.host} resolves to {each!r}, which is no address") from None
+            raise NotAllowed(f"{target.host} resolves to {each!r}, which is not an address") from None
         egress_policy.check(target.host, address)
     return found
 
 
 def in_time(ask: Resolve, end: float) -> Resolve:
-    """The same question, given up at the moment `end`: nothing else can stop a resolver that waits for its servers."""
+    """Returns the resolver with a deadline `end`: a resolver that waits for its servers cannot be stopped."""
 
     def asked(host: str, port: int) -> Sequence[str]:
         answer: Future[Sequence[str]] = Future()
@@ -71,14 +71,14 @@ def in_time(ask: Resolve, end: float) -> Resolve:
         def wait() -> None:
             try:
                 answer.set_result(ask(host, port))
-            except Exception as error:  # it belongs to who asked
+            except Exception as error:  # raised in the calling thread
                 answer.set_exception(error)
 
         threading.Thread(target=wait, name="resolver", daemon=True).start()
         try:
             return answer.result(_left(end))
         except TimeoutError:
-            raise TimeoutError(f"the address of {host} took too long to find") from None
+            raise TimeoutError(f"resolving {host} took too long") from None
 
     return asked
 
@@ -88,7 +88,7 @@ def post(
 ) -> Answer:
     """Sends a POST to the first address that takes a connection. Raises OSError or http.client.HTTPException.
 
-    A TimeoutError, too, when all of it takes longer than `within` seconds.
+    Raises TimeoutError, too, when all of it takes longer than `within` seconds.
     """
     began = time.monotonic()
     connection = _connected(target, addresses, began + within)
@@ -108,20 +108,20 @@ def post(
 
 
 class _To(http.client.HTTPConnection):
-    """A connection that is made to an address which was looked at."""
+    """A connection to a checked address."""
 
     reached = ""
 
 
 class _Hurried:
-    """A socket of which all waits together end at a moment."""
+    """A socket whose waits all end at one deadline."""
 
     def __init__(self, sock: socket.socket, end: float) -> None:
         self.sock = sock
         self.end = end
 
     def hurry(self) -> None:
-        """The next wait ends at the moment."""
+        """Limits the next wait to the deadline."""
         self.sock.settimeout(_left(self.end))
 
     def sendall(self, data: bytes) -> None:
@@ -136,7 +136,7 @@ class _Hurried:
 
 
 class _Arriving(io.RawIOBase):
-    """What a hurried socket receives."""
+    """The received bytes of a socket with a deadline."""
 
     def __init__(self, hurried: _Hurried) -> None:
         self.hurried = hurried

@@ -1,7 +1,7 @@
 """The registered handlers, and how JSON becomes their arguments.
 
-The arguments' JSON Schema comes from the function's signature, by pydantic: what the gateway checks at the door and
-what a handler receives have one source.
+The JSON Schema of the arguments comes from the function's signature, by pydantic: the gateway's validation and the
+handler's arguments have one source.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Handler:
     limit: Limit | None = None
 
     def call(self, arguments: Any) -> Any:
-        """Runs the function; a coroutine function gives its coroutine."""
+        """Runs the function; a coroutine function returns its coroutine."""
         return self.function(arguments) if self.whole else self.function(**arguments)
 
     def published(self) -> TaskType:
-        """What the gateway learns of this type."""
+        """Returns the entry of this type for the gateway."""
         return TaskType(
             name=self.name,
             schema=self.schema,
@@ -73,7 +73,7 @@ class Registry:
         self.handlers: dict[str, Handler] = {}
 
     def add(self, handler: Handler) -> None:
-        """Raises HandlerError when another function has the name already."""
+        """Adds a handler. Raises HandlerError when another function has the name already."""
         known = self.handlers.get(handler.name)
         if known and known.function is not handler.function:
             raise HandlerError(
@@ -83,7 +83,7 @@ class Registry:
 
 
 REGISTRY = Registry()
-"""Where the decorator puts handlers: the one global, because a decorator has nowhere else to put them."""
+"""The registry of the decorator: the only global, which a decorator needs."""
 
 
 def task(
@@ -143,7 +143,7 @@ def task(
 
 
 BUILT_IN = ("worker.handlers.webhook",)
-"""What every worker runs, whatever TASK_MODULES says."""
+"""Handlers of every worker, besides TASK_MODULES."""
 
 
 def load(modules: Iterable[str]) -> Registry:
@@ -160,7 +160,7 @@ def load(modules: Iterable[str]) -> Registry:
 
 def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:
     if not NAME.fullmatch(name):
-        raise HandlerError(f"{name!r} cannot name a task type: use letters, digits, `.`, `_` and `-`, at most 100")
+        raise HandlerError(f"{name!r} is not a task type name: use letters, digits, `.`, `_` and `-`, at most 100")
     try:
         adapter, whole = _adapter(name, function)
         schema = adapter.json_schema()
@@ -181,22 +181,22 @@ def _limit(name: str, given: Mapping[str, Any]) -> Limit:
     try:
         return read_limit(given)
     except ValueError as error:
-        raise HandlerError(f"the limit of {name!r} cannot be used: {error}") from error
+        raise HandlerError(f"invalid limit of {name!r}: {error}") from error
 
 
 def _rules(name: str, given: object) -> tuple[Changes, RetryRules]:
     try:
         return read_rules(given) if given is not None else ({}, RetryRules({}))
     except ValueError as error:
-        raise HandlerError(f"the retry of {name!r} cannot be used: {error}") from error
+        raise HandlerError(f"invalid retry of {name!r}: {error}") from error
 
 
 def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:
-    """What reads the data, and whether the function takes it as a whole."""
+    """Returns the parser of the data, and whether the function takes it as a whole."""
     parameters = list(inspect.signature(function).parameters.values())
     hints = typing.get_type_hints(function, include_extras=True)
     if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-        raise HandlerError(f"{_where(function)}: a handler has named parameters only, no *args, **kwargs or `/`")
+        raise HandlerError(f"{_where(function)}: use named parameters only, without *args, **kwargs or `/`")
     if [p.name for p in parameters] == ["data"]:
         return TypeAdapter(hints.get("data", Any)), True
     members: dict[str, Any] = {

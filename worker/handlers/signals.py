@@ -1,4 +1,4 @@
-"""How a handler steers its task, and how it is stopped."""
+"""Exceptions by which a handler controls its task, and by which it is stopped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import timedelta
 
 
 class RetryLater(Exception):
-    """Try again after `delay` (seconds or a timedelta) instead of the policy's delay; it counts as a retry.
+    """Requests a retry after `delay` (seconds or a timedelta) instead of the policy's delay; it counts as a retry.
 
-    No later than MAX_DELAY allows: a longer one is cut to that.
+    A longer delay than MAX_DELAY is cut to that.
     """
 
     def __init__(self, delay: float | timedelta, reason: str = "the handler asked for another try") -> None:
@@ -19,16 +19,16 @@ class RetryLater(Exception):
 
 
 class GiveUp(Exception):
-    """To the dead letters at once: no other try can succeed."""
+    """Moves the task to the dead letters at once: no retry can succeed."""
 
 
 class TimeLimitExceeded(BaseException):
     """Raised inside a handler when its time limit is over.
 
-    A BaseException, so that `except Exception` does not swallow it; `finally` blocks run. A handler that goes on all
-    the same is killed shortly after.
+    A BaseException, so that `except Exception` does not swallow it; `finally` blocks run. A handler that continues is
+    killed shortly after.
     """
 
 
 class TaskCancelled(BaseException):
-    """Raised inside a handler when somebody cancelled its task."""
+    """Raised inside a handler when its task was cancelled."""

@@ -1,9 +1,9 @@
-"""`taskqueue.webhook`: tells somebody outside that a task has ended.
+"""`taskqueue.webhook`: delivers the end of a task to an external URL.
 
-The step that ends a task makes these tasks (`_webhooks.lua`); nobody can submit one. Message and signature are
-those of the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the secret
-that it shares with us, and compares. An attempt that is answered by anything but 2xx is retried, 410 is taken at its
-word, and an address that must not be called is the end at once.
+The step that ends a task creates these tasks (`_webhooks.lua`); clients cannot submit one. Message and signature follow
+the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the shared secret,
+and compares. An attempt answered with anything but 2xx is retried; 410 ends the delivery, and so does an address that
+must not be called.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DeliveryFailed(Exception):
 
 
 class Notification(BaseModel):
-    """What `_webhooks.lua` wrote down when the task ended."""
+    """The data that `_webhooks.lua` stored when the task ended."""
 
     url: str
     event: str
@@ -57,7 +57,7 @@ class Notification(BaseModel):
 
 @task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
 def webhook(data: Notification) -> dict[str, Any]:
-    """Tells a receiver outside how a task ended. Made by Task Queue itself, see `webhook` of POST /tasks."""
+    """Reports the end of a task to its receiver. Created by Task Queue itself, see `webhook` of POST /tasks."""
     return deliver(data, *_settings())
 
 
@@ -74,7 +74,7 @@ def deliver(
     ask: Resolve = resolve,
     within: float = WITHIN,
 ) -> dict[str, Any]:
-    """One attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
+    """Makes one attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
     body, end = content(notification), time.monotonic() + within
@@ -86,7 +86,7 @@ def deliver(
     except NotAllowed as error:
         raise GiveUp(f"{notification.url} must not be called: {error}") from error
     except http.client.HTTPException as error:
-        # Its text is what the host said, and a host inside says nothing that the sender of a task should read. The
+        # The text of the error comes from the host, and the sender of a task must not read an internal host. The
         # traceback would show it, too.
         raise DeliveryFailed(
             f"{notification.url} did not answer as a web server does ({type(error).__name__})"
@@ -98,7 +98,7 @@ def deliver(
 
 
 def content(notification: Notification) -> bytes:
-    """The body; the same however often it is sent."""
+    """Returns the body, the same in every attempt."""
     said: dict[str, Any] = {
         "event": f"task.{notification.event}",
         "task_id": notification.task_id,
@@ -115,7 +115,7 @@ def content(notification: Notification) -> bytes:
 
 
 def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
-    """The headers of a message: one signature for each secret, so that receivers can change theirs one by one."""
+    """Returns the headers of a message: one signature for each secret, so that receivers can rotate theirs."""
     signed = f"{message}.{timestamp}.".encode() + body
     signatures = (base64.b64encode(hmac.new(each, signed, hashlib.sha256).digest()).decode() for each in secrets)
     return {

@@ -1,8 +1,8 @@
 """`calculate`: exact arithmetic on numbers or an expression.
 
-A number gives its properties, an expression its exact value as a fraction. It fails on purpose on a division by zero
-(`{"type": "calculate", "data": "1 / 0"}`), which is retried like any error, and gives up at once on what is no
-expression, because another try cannot help.
+A number returns its properties, an expression its exact value as a fraction. A division by zero
+(`{"type": "calculate", "data": "1 / 0"}`) fails on purpose and is retried like any error; an invalid expression is not
+retried, because a retry cannot help.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST = 10_000
 
 @task("calculate", timeout=30)
 def calculate(data: int | float | str) -> dict[str, Any]:
-    """The exact value of an expression such as "1/3 + 2 ** 10", or of a number; for whole ones also their factors."""
+    """Returns the value of an expression such as "1/3 + 2 ** 10", or of a number; for whole ones also their factors."""
     value = Fraction(str(data)) if isinstance(data, int | float) else _evaluate(data)
     result: dict[str, Any] = {"value": _text(value), "decimal": _decimal(value)}
     if value.denominator == 1 and 1 < value <= 10**12:
@@ -41,15 +41,15 @@ def calculate(data: int | float | str) -> dict[str, Any]:
 
 def _evaluate(text: str) -> Fraction:
     if len(text) > _LONGEST:
-        raise GiveUp(f"the expression has {len(text)} characters; {_LONGEST} is the most")
+        raise GiveUp(f"the expression has {len(text)} characters; at most {_LONGEST} are allowed")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise GiveUp(f"{text[:100]!r} is no expression: {getattr(error, 'msg', error)}") from error
+        raise GiveUp(f"{text[:100]!r} is not an expression: {getattr(error, 'msg', error)}") from error
 
 
 def _value(node: ast.expr) -> Fraction:
-    """The value of a parsed expression; nothing but numbers and arithmetic is looked at."""
+    """Returns the value of a parsed expression; only numbers and arithmetic are evaluated."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return Fraction(str(number))
@@ -85,7 +85,7 @@ def _text(value: Fraction) -> str:
 
 
 def _decimal(value: Fraction) -> float | None:
-    """The nearest floating-point number, or None beyond their range."""
+    """Returns the nearest floating-point number, or None outside their range."""
     try:
         return float(value)
     except OverflowError:
@@ -93,7 +93,7 @@ def _decimal(value: Fraction) -> float | None:
 
 
 def _factors(number: int) -> list[int]:
-    """Prime factors in order, by trial division: at most a million steps for 10**12."""
+    """Returns prime factors in order, by trial division: at most a million steps for 10**12."""
     factors, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:

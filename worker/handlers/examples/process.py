@@ -1,6 +1,6 @@
 """`process`: statistics of any text or JSON.
 
-It fails on purpose on data that holds no word at all, which makes it the type to try retries with:
+It fails on purpose on data without a word, which makes it the type to try retries with:
 `{"type": "process", "data": ""}` fails four times and becomes a dead letter.
 """
 
@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 
 
 class NothingToProcess(Exception):
-    """The data holds no word: give a text, or JSON with at least one text or number in it."""
+    """The data holds no word: send a text, or JSON with at least one text or number in it."""
 
 
 @task("process", timeout=60)
@@ -48,7 +48,7 @@ def process(data: Any) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, names of members included; numbers as their text."""
+    """Yields every text in a JSON value, names of members included; numbers as their text."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
