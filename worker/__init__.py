@@ -1,4 +1,4 @@
-"""The worker runs tasks; this is what a module with handlers imports.
+"""The worker; modules with handlers import this package.
 
 from worker import task
 

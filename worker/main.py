@@ -1,4 +1,4 @@
-"""Wires a worker together and runs it until it is told to stop."""
+"""Wires a worker together and runs it until it is stopped."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from worker.metrics import Holdings, WorkerMetrics
 log = logging.getLogger(__name__)
 
 RQ_VERSION = version("rq")
-"""What RQ's tools show. RQ itself is not imported for it: a worker that needs nothing else of it starts sooner."""
+"""The version for RQ's tools. RQ itself is not imported, so that the worker starts sooner."""
 MISSED_HEARTBEAT = 0.5
-"""Seconds from a heartbeat that did not reach Redis to the next one."""
+"""Seconds from a failed heartbeat to the next one."""
 PATIENCE = 4.0
-"""Seconds that an idle worker waits for the bell before it looks for tasks by itself."""
+"""Seconds that an idle worker waits for a wake-up before it claims by itself."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Tells Redis every few seconds that this worker lives and what it does."""
+    """Writes the worker's state to Redis every few seconds."""
 
     engine: Engine
     name: str
@@ -86,10 +86,10 @@ class Heartbeat:
                 self.beat()
             except (RedisError, OSError, TaskQueueError) as error:
                 away = True
-                log.debug("no heartbeat: %s", error)
+                log.debug("heartbeat failed: %s", error)
             except Exception:
-                # A worker that nobody sees any more would look dead, and its limits would not hold.
-                log.exception("a sign of life failed")
+                # A worker without heartbeats would look dead, and its limits would lapse.
+                log.exception("heartbeat failed")
             self.nudged.wait(self._pause(away))
 
     def _pause(self, away: bool) -> float:
@@ -101,11 +101,11 @@ class Heartbeat:
         return BUSY_HEARTBEAT if self.busy else HEARTBEAT
 
     def renew(self) -> None:
-        """Publishes at once what the executors know now."""
+        """Publishes the executors' current types at once."""
         self.nudged.set()
 
     def say_draining(self) -> None:
-        """Lets everybody know at once."""
+        """Publishes the draining state at once."""
         if not self.said_draining:
             self.said_draining = True
             self.nudged.set()
@@ -124,7 +124,7 @@ class Heartbeat:
             self.workers.announce(info)
             return
         if not self.workers.announce(info, names.digest):
-            # Redis is new, came back empty, or forgot a set that was gone for long.
+            # Redis is new, came back empty, or removed a set that was unused for long.
             self.types.publish_set(names, info.host)
             self.workers.announce(info, names.digest)
         self._declare(types.values(), first=self.published != names.digest)
@@ -134,21 +134,21 @@ class Heartbeat:
             self.engine.wake()
 
     def _declare(self, types: Iterable[TaskType], first: bool) -> None:
-        """The limits of our handlers and settings; what another version says since we started is told once.
+        """Declares the limits of handlers and settings; a different declaration of another version is logged once.
 
-        That a type has none is said once: ten thousand of them would say it for ever.
+        That a type has no limit is declared once: ten thousand types would repeat it for ever.
         """
-        # How many webhooks go out at a time is for housekeeping to say, which knows all workers.
+        # Housekeeping limits webhook deliveries, because it knows all workers.
         handlers = {f"type:{each.name}": each.limit for each in types if each.name != WEBHOOK_TYPE}
         if not first:
             handlers = {name: limit for name, limit in handlers.items() if limit}
         others = self.limits.declare(handlers, self.engine.settings.declared_limits(), first=first)
         for name, limit in others.items() - self.overruled:
-            log.warning("limit %s: a worker that started later declares %s, and that holds", name, limit)
+            log.warning("limit %s: overridden by %s, declared by a worker that started later", name, limit)
             self.overruled.add((name, limit))
 
     def holdings(self) -> Holdings:
-        """What this worker has right now; asked by the heartbeat, and by whoever reads the metrics."""
+        """Returns what this worker holds now; used by the heartbeat and the metrics."""
         pool = list(self.engine.pool.members)
         return Holdings(
             executors=len(pool),
@@ -190,7 +190,7 @@ class Heartbeat:
 
 
 def _first(assigned: Mapping[int, ClaimedTask]) -> ClaimedTask | None:
-    """The first of a mapping that another thread may change."""
+    """Returns the first of a mapping that another thread may change."""
     try:
         return next(iter(assigned.values()), None)
     except RuntimeError:
@@ -256,11 +256,11 @@ def _warn_of_queue_executors(settings: Settings) -> None:
 
 
 def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, tuple[Listener, ...]]:
-    """The engine and what wakes it: the bell that announces tasks, and orders to this worker."""
-    # An answer must come well within a lease, or the lease ends while we wait for it.
+    """Returns the engine and its listeners: wake-ups, and commands to this worker."""
+    # An answer must come well within a lease, or the lease ends during the wait.
     answer_within = min(max(2.0, settings.redis_timeout), settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
-    # Only connecting is waited for, and that takes less than the margin that leases have.
+    # Only connecting blocks, and that takes less than the margin of leases.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
     session = RedisSession(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
     pool = ExecutorPool(name, settings, Watchdog(settings.lease_time, session.margin))
@@ -320,4 +320,4 @@ def _shut_down(heartbeat: Heartbeat) -> None:
     try:
         heartbeat.workers.farewell(heartbeat.info())
     except (RedisError, OSError) as error:
-        log.warning("could not say goodbye to Redis: %s", error)
+        log.warning("deregistration failed: %s", error)

@@ -1,9 +1,9 @@
-"""What a worker counts, all of its executors together.
+"""Metrics of a worker, for all of its executors together.
 
-Plain numbers that are turned into Prometheus' families when somebody asks. An attempt is counted when Redis has
-accepted its report, not before: what was refused because its lease was lost is counted by whoever had the lease, so
+Plain numbers that are turned into Prometheus' families on scraping. An attempt is counted when Redis has accepted its
+report, not before: one that was refused because its lease was lost is counted by the worker that had the lease, so
 that the sum over all workers is the number of tasks. Labels are bounded: types are those that this worker registers,
-and each has so many classes of error.
+and each has a bounded number of error classes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 MOST_TYPES = 200
-"""Task types that are told apart."""
+"""Task types with a label of their own, at most."""
 MOST_ERRORS = 20
-"""Classes of error that are told apart for each type."""
+"""Error classes with a label of their own for each type, at most."""
 OTHER = "other"
 """The label of everything beyond these, and of types that are not registered here."""
 _ENDINGS = {"completed": "completed", "failed": "failed", "poisoned": "failed", "cancelled": "cancelled"}
@@ -48,7 +48,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a worker has at the moment."""
+    """What a worker holds at the moment."""
 
     executors: int = 0
     held: int = 0
@@ -62,7 +62,7 @@ class WorkerMetrics(Collector):
         self.worker = worker
         self.completions: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[tuple[str, str]] = Counter()
-        # From the beginning, so that a rate can be taken of the first.
+        # Starts at 0, so that a rate includes the first.
         self.errors: Counter[str] = Counter(dict.fromkeys(("redis", "executor_crash", "corrupt_record", "refused"), 0))
         self.durations: dict[str, Durations] = {}
         self.waits = Durations()
@@ -75,15 +75,15 @@ class WorkerMetrics(Collector):
         self._classes: Counter[str] = Counter()
 
     def know(self, types: Iterable[str]) -> None:
-        """These types are registered here; each is shown from now on, so that a rate can be taken of its first task."""
+        """Adds registered types; each is shown from now on, so that a rate includes its first task."""
         for task_type in types:
             if task_type not in self.durations and len(self.durations) < MOST_TYPES:
                 self._add(task_type)
 
     def ended(self, task_type: str, kind: str, seconds: float, error: str) -> None:
-        """One attempt ended, and Redis knows; `kind` is a word of `report.lua`."""
+        """Counts an ended attempt that Redis accepted; `kind` as in `report.lua`."""
         if kind in ("interrupted", "refused"):
-            return  # it was given back: neither the task nor the attempt ended
+            return  # it was returned: neither the task nor the attempt ended
         durations = self.durations.get(task_type)
         if durations is None:
             task_type = OTHER
@@ -127,7 +127,7 @@ class WorkerMetrics(Collector):
             failures.add_metric([task_type, error], count)
         errors = CounterMetricFamily(
             "worker_errors",
-            "Troubles of the worker itself, which are no task_failures_total.",
+            "Errors of the worker itself, not in task_failures_total.",
             labels=["worker", "type"],
         )
         for kind, count in list(self.errors.items()):
@@ -141,7 +141,7 @@ class WorkerMetrics(Collector):
         yield CounterMetricFamily("task_retries", "Attempts that will be followed by another.", self.retries)
         yield CounterMetricFamily("taskqueue_crashes", "Executors that died while running a task.", self.crashes)
         yield CounterMetricFamily("taskqueue_leases_lost", "Reports refused: lease lost.", self.leases_lost)
-        yield CounterMetricFamily("taskqueue_given_back", "Tasks given back before they began.", self.given_back)
+        yield CounterMetricFamily("taskqueue_given_back", "Tasks returned before they began.", self.given_back)
         yield from self._gauges()
 
     def _gauges(self) -> Iterable[Metric]:

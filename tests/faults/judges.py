@@ -35,7 +35,7 @@ UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
 """Outcomes that an attempt may have although no handler began."""
 BYSTANDERS = ("gateway", "housekeeper", "dashboard", "redis", "data")
 """Victims of faults that end no attempt."""
-_NEW_TICKETS = re.compile(r"(\d+) pending tasks had lost their ticket")
+_NEW_TICKETS = re.compile(r"restored (\d+) lost queue entries")
 
 
 # --- Accepted is kept ----------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def nothing_had_to_be_put_right(case: Case) -> Iterator[str]:
     given = 0
     for part in case.run.site.of("worker.housekeeping"):
         for line in part.log.read_text(errors="replace").splitlines():
-            if "tasks put right" in line:
+            if "tasks repaired" in line:
                 yield f"{part.name}: {line.strip()}"
             elif found := _NEW_TICKETS.search(line):
                 given += int(found[1])

@@ -261,7 +261,7 @@ def test_a_worker_whose_limits_do_not_hold_says_so_once(limits: Limits, caplog: 
     assert found
     assert found.limit.concurrency == 10
     assert [record.message for record in caplog.records] == [
-        "limit type:slow: a worker that started later declares concurrency 10, and that holds"
+        "limit type:slow: overridden by concurrency 10, declared by a worker that started later"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Housekeeping: what must happen although no worker does it, one file per job."""
+"""Housekeeping: regular work that no worker does, one file per job."""

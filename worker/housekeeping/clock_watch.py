@@ -1,4 +1,4 @@
-"""Notices that Redis' clock was set back, by the monotonic clock of this process."""
+"""Detects that Redis' clock was set back, by the monotonic clock of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLERANCE = 5.0
 
 
 class ClockWatch:
-    """Compares one reading of Redis' clock with the one before."""
+    """Compares successive readings of Redis' clock."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.monotonic = monotonic
@@ -21,7 +21,7 @@ class ClockWatch:
         self._behind_until = 0.0
 
     def behind(self, now_us: int) -> float:
-        """Returns for how many seconds more what was scheduled before Redis' clock was set back is late."""
+        """Returns for how many more seconds tasks scheduled before Redis' clock was set back are late."""
         now = self.monotonic()
         ahead = now_us / 1_000_000 - now
         if self._ahead is not None and abs(step := ahead - self._ahead) > TOLERANCE:

@@ -1,7 +1,7 @@
-"""Keeps webhooks' deliveries from taking every executor: receivers that do not answer would hold up all other tasks.
+"""Keeps webhook deliveries from taking every executor: slow receivers would delay all other tasks.
 
-A limit on their type: half of the executors of all workers, at least one. It is there only while deliveries are on
-record, so who uses no webhooks sees none; one that somebody sets or declares stands instead.
+Sets a limit on their type: half of the executors of all workers, at least one. The limit exists only while deliveries
+are on record; a limit that is set or declared takes precedence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.stores.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"
 EVERY = 10.0
-"""Seconds between looks at how many executors there are."""
+"""Seconds between checks of the number of executors."""
 
 
 class DeliveryShare:
@@ -29,7 +29,7 @@ class DeliveryShare:
         self.next_look = float("-inf")
 
     def keep(self) -> None:
-        """Sets the limit, now and then."""
+        """Sets the limit, at intervals."""
         if self.clock() >= self.next_look:
             self.next_look = self.clock() + EVERY
             self.limits.share(NAME, self._limit())

@@ -1,4 +1,4 @@
-"""How late due tasks were moved: a histogram of which each batch adds many at once."""
+"""Lateness of due tasks: a histogram to which each batch adds many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Lateness(Collector):
-    """Counts each task at the lateness of the latest of its batch, so that it never looks better than it was."""
+    """Counts each task with the largest lateness of its batch, so that it is never understated."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -23,7 +23,7 @@ class Lateness(Collector):
         self._lock = threading.Lock()
 
     def add(self, seconds: float, tasks: int) -> None:
-        """So many tasks were so late."""
+        """Adds a number of tasks with one lateness."""
         with self._lock:
             self._counts[bisect_left(BOUNDS, seconds)] += tasks
             self._sum += seconds * tasks

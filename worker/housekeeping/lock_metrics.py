@@ -1,4 +1,4 @@
-"""What happens to the locks of this instance, counted."""
+"""Metrics of the locks of this instance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LockMetrics(Collector):
         self.holds: Counter[str] = Counter()
         self.wait_seconds: dict[str, float] = {}
         self.hold_seconds: dict[str, float] = {}
-        # From the beginning at 0, or Prometheus would not see the first of each as an increase.
+        # Starts at 0, or Prometheus would not see the first of each as an increase.
         self.renewal_failures, self.losses, self.refusals, self.stops = (
             Counter(dict.fromkeys(LOCK_NAMES, 0)) for _ in range(4)
         )
@@ -47,12 +47,12 @@ class LockMetrics(Collector):
             self.losses[name] += 1
 
     def refused(self, name: str) -> None:
-        """A step that came too late was refused by its script."""
+        """Counts a late step that its script refused."""
         with self._lock:
             self.refusals[name] += 1
 
     def stopped(self, name: str) -> None:
-        """A holder ended its round by itself, because it did not trust its lock any more."""
+        """Counts a holder that ended its run because it no longer trusted its lock."""
         with self._lock:
             self.stops[name] += 1
 
@@ -63,8 +63,8 @@ class LockMetrics(Collector):
             yield _summary("hold", "Time for which locks were held.", self.holds, self.hold_seconds)
             yield _counter("renewal_failures", "Renewals that Redis did not answer.", self.renewal_failures)
             yield _counter("lost", "Locks that ended or were taken away while they were held.", self.losses)
-            yield _counter("refused_writes", "Steps refused because their lock was not held any more.", self.refusals)
-            yield _counter("stops", "Rounds ended by a holder that did not trust its lock any more.", self.stops)
+            yield _counter("refused_writes", "Steps refused because their lock was no longer held.", self.refusals)
+            yield _counter("stops", "Runs ended by a holder that no longer trusted its lock.", self.stops)
 
     def _tries(self) -> Metric:
         parent_results = CounterMetricFamily(

@@ -1,4 +1,4 @@
-"""Whose turn it is: most jobs take their lock for each round, the leader keeps his from round to round."""
+"""Lock strategies: most jobs take their lock for each run, the leader keeps its lock between runs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ log = logging.getLogger(__name__)
 
 
 class LockStrategy(Protocol):
-    """How a job comes by its lock."""
+    """How a job takes its lock."""
 
     def begin(self) -> HeldLock | None:
-        """The lock for one round, or None when it is another instance's turn."""
+        """Returns the lock for one run, or None when another instance holds it."""
         ...
 
     def end(self, held: HeldLock) -> None:
-        """The round is over."""
+        """Ends the run."""
         ...
 
 
 class RoundByRound:
-    """A lock that is taken for each round and given back after it."""
+    """A lock that is taken for each run and released after it."""
 
     def __init__(self, locks: Locks, lock: Lock, instance: str) -> None:
         self.locks = locks
@@ -44,7 +44,7 @@ class RoundByRound:
 
 
 class Leadership:
-    """A lock that its holder keeps until it is lost, asked back, or the process ends."""
+    """A lock that its holder keeps until it is lost, taken away, or the process ends."""
 
     def __init__(self, locks: Locks, lock: Lock, instance: str) -> None:
         self.locks = locks
@@ -71,7 +71,7 @@ class Leadership:
         pass
 
     def leads(self) -> bool:
-        """Whether this instance leads now. Redis is asked; while it does not answer the lock is trusted for a while."""
+        """Returns whether this instance leads. While Redis does not answer the lock is trusted for a while."""
         held = self._held
         if held is None or not held.trusted:
             return False
@@ -81,8 +81,8 @@ class Leadership:
             return held.trusted
 
     def resign(self) -> None:
-        """Gives the lead up; first here, then in Redis, so that there are never two."""
+        """Gives up leadership; first here, then in Redis, so that there are never two leaders."""
         held, self._held = self._held, None
         if held:
-            log.info("Instance %s is the metrics leader no longer", self.instance)
+            log.info("Instance %s is no longer the metrics leader", self.instance)
             held.release()

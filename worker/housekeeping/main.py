@@ -47,12 +47,12 @@ from worker.housekeeping.runner import Housekeeper
 log = logging.getLogger(__name__)
 
 LATE = 30.0
-"""Seconds without a sign of life after which a job counts as stuck; a job of longer intervals has three of them."""
+"""Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A housekeeper, wired."""
+    """The parts of a housekeeper."""
 
     keeper: Housekeeper
     leadership: Leadership
@@ -62,7 +62,7 @@ class Parts:
 
 
 def build(settings: Settings, scripts: Scripts) -> Parts:
-    """A housekeeper as the settings want it."""
+    """Returns a housekeeper for the settings."""
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
     schedule_store = ScheduleStore(scripts, settings.max_queue_length, tracing)
@@ -147,9 +147,9 @@ def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:
 
 
 def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
-    """A job's lock. It stays taken for most of the job's interval, so that all instances together keep to it."""
+    """Returns a job's lock. It stays taken for most of the job's interval, which holds for all instances together."""
     if job.name == LEADER:
-        # The others look once in an interval: the lock ends that much earlier, so that the gap stays below the lease.
+        # The others try once in an interval: the lock ends that much earlier, so that the gap stays below the lease.
         lease = _seconds(settings.housekeeper_leader_lease)
         return Lock(name=LEADER, at_most=max(lease - 2 * job.interval, lease / 2))
     at_most = _seconds(settings.housekeeper_distributed_execution_lock_ttl)
@@ -163,7 +163,7 @@ def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
 
 
 def retention(settings: Settings) -> dict[TaskState, timedelta]:
-    """How long an ended task is kept, by its final state."""
+    """Returns how long an ended task is kept, by its final state."""
     return {
         TaskState.COMPLETED: _seconds(settings.retention_completed),
         TaskState.FAILED: _seconds(settings.retention_failed),
@@ -173,7 +173,7 @@ def retention(settings: Settings) -> dict[TaskState, timedelta]:
 
 
 def limits(settings: Settings) -> dict[TaskState, int]:
-    """How many ended tasks are kept, by their final state."""
+    """Returns how many ended tasks are kept, by their final state."""
     return {
         TaskState.COMPLETED: settings.max_completed,
         TaskState.FAILED: settings.max_failed,
@@ -216,7 +216,7 @@ def main() -> int:
 
 
 def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: threading.Event) -> None:
-    """Makes the file's schedules come true, once, at the start: who started last has the newest file."""
+    """Applies the file's schedules, once, at the start: the last start has the newest file."""
     while not stop.is_set():
         try:
             log.info("schedules of the file: %s", schedule_store.declare(schedules))
@@ -227,7 +227,7 @@ def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: thr
 
 
 class _Info(Collector):
-    """Who this is."""
+    """The identity of this housekeeper."""
 
     def __init__(self, keeper: Housekeeper) -> None:
         self.keeper = keeper

@@ -25,19 +25,19 @@ from worker.housekeeping.registry import RunResult
 from worker.housekeeping.store_gauges import store_gauges
 
 PATIENCE = timedelta(seconds=5)
-"""How much older than its interval a measurement may be before it is shown no more."""
+"""How much older than its interval a measurement may be while it is still shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The gauges of one moment; `at` is on the monotonic clock."""
+    """The gauges of one instant; `at` is on the monotonic clock."""
 
     metrics: tuple[Metric, ...]
     at: float
 
 
 class Metrics:
-    """Looks at the whole system; what it saw is shown by `SystemGauges`."""
+    """Measures the whole system for `SystemGauges`."""
 
     name = "metrics"
 
@@ -65,19 +65,19 @@ class Metrics:
         now = instant(now_us)
         yield GaugeMetricFamily(
             "taskqueue_redis_clock_behind_seconds",
-            "For how long what was scheduled is late because Redis' clock was set back.",
+            "Lateness of scheduled tasks because Redis' clock was set back.",
             self.clock.behind(now_us),
         )
         yield from _twins(
             "tasks_in_dlq_total",
             "taskqueue_dead_letters",
-            "Dead letters: ended as failed in task_completions_total, and neither sent back nor removed since.",
+            "Dead letters: ended as failed in task_completions_total, and neither requeued nor removed since.",
             counts[TaskState.FAILED],
         )
         yield from _twins(
             "active_workers_total",
             "taskqueue_active_workers",
-            "Live workers: who task_completions_total comes from.",
+            "Live workers, the source of task_completions_total.",
             len(workers),
         )
         yield from _twins(
@@ -96,7 +96,7 @@ class Metrics:
         yield from store_gauges(self.scripts.redis)
 
     def _of_waiting(self, overview: Iterable[QueueInfo], now: datetime) -> Iterator[Metric]:
-        """For how long the first of each kind has been waiting for what should have happened to it."""
+        """Yields how overdue the first of each kind is."""
         due = [key(queue.name) for queue in overview for key in (keys.scheduled, keys.retrying)]
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.SCHEDULES)
@@ -107,11 +107,11 @@ class Metrics:
         dead_letter, lease, schedule, *tasks = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
         for name, text, value in (
             ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", dead_letter),
-            ("task_overdue_seconds", "For how long the most overdue retry or run-at task has been due.", max(tasks)),
-            ("lease_overdue_seconds", "For how long the oldest ended lease has not been looked at.", lease),
-            ("schedule_overdue_seconds", "For how long the most overdue schedule has been due.", schedule),
+            ("task_overdue_seconds", "Time since the most overdue retry or run-at task was due.", max(tasks)),
+            ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", lease),
+            ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", schedule),
             ("schedules", "Schedules stored.", schedules),
-            ("damaged_keys", "Keys set aside in the last week because they held what does not belong there.", damaged),
+            ("damaged_keys", "Keys quarantined in the last week because of a wrong type.", damaged),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
 
@@ -120,7 +120,7 @@ class Metrics:
             "taskqueue_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
         )
         age = GaugeMetricFamily(
-            "taskqueue_tasks_without_worker_age_seconds", "For how long the first of these has waited.", labels=["type"]
+            "taskqueue_tasks_without_worker_age_seconds", "Waiting time of the first of these.", labels=["type"]
         )
         for task_type, waiting, since_us in self.scripts.types_waiting():
             count.add_metric([task_type], waiting)
@@ -129,10 +129,10 @@ class Metrics:
 
 
 class SystemGauges(Collector):
-    """Who leads, and what the leader measured last.
+    """Leadership, and the leader's last measurement.
 
-    The gauges of the whole system come from the leader alone, who asks Redis whether it still leads before it shows
-    them; those that are too old are not shown: a gauge that cannot be read disappears, it does not freeze.
+    Only the leader shows the gauges of the whole system, after checking in Redis that it still leads; gauges that are
+    too old are not shown: a gauge that cannot be measured disappears instead of freezing.
     """
 
     def __init__(self, leadership: Leadership, job: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -187,9 +187,7 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
         overview,
         lambda queue: queue.foreign,
     )
-    yield _by_queue(
-        "taskqueue_queue_paused", "Whether somebody paused it.", overview, lambda queue: queue.paused is not None
-    )
+    yield _by_queue("taskqueue_queue_paused", "Whether it is paused.", overview, lambda queue: queue.paused is not None)
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:

@@ -14,7 +14,7 @@ from shared.stores.locks import HeldLock
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How many things a round, or a part of one, put right, and whether there is `more`: it ended at its bound."""
+    """Outcome of a run or a part of it: how many items were handled, and whether there is `more`."""
 
     done: int = 0
     more: bool = False
@@ -24,16 +24,15 @@ class RunResult:
 
 
 class HousekeepingJob(Protocol):
-    """One job: it does a bounded piece of work and says how much it did."""
+    """A job: does a bounded piece of work and returns how much."""
 
     name: str
     interval: timedelta
 
     def run(self, held: HeldLock) -> RunResult:
-        """One round. Bounded, so that all parts of a job have their turns; where there is more, another comes at once.
+        """Does one run, bounded, so that all parts of a job are served; with `more` the next run follows at once.
 
-        It shows the permit of its lock with every step, and asks the lock between steps whether to go on: LockLost
-        ends the round.
+        Every step carries the fencing token of the lock, and the lock is checked between steps: LockLost ends the run.
         """
         ...
 
@@ -44,7 +43,7 @@ def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -
 
 
 def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, most: int) -> RunResult:
-    """The same for a step that leaves some of what it looks at: where most is left, there is no hurry to look again."""
+    """Does the same for a step that leaves some items: where most are left, the next run can wait."""
     removed = looked = 0
     for _ in range(most):
         held.check()

@@ -1,4 +1,4 @@
-"""Runs the jobs, each at its interval, in threads of their own, so that a slow one does not hold up the rest."""
+"""Runs the jobs, each at its interval, in a thread of its own, so that a slow one does not delay the rest."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a job did so far. The last three are on the monotonic clock: its loop went round, it heard from Redis (None:
-    not yet), it did its work here."""
+    """History of a job. The last three are on the monotonic clock: last pass of its loop, last answer of Redis (or
+    None), last success here."""
 
     runs: int = 0
     skips: int = 0
@@ -40,7 +40,7 @@ class JobRecord:
 
 
 class Housekeeper(Collector):
-    """The jobs of one process, each with the way in which it comes by its lock."""
+    """The jobs of one process, each with its lock strategy."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class Housekeeper(Collector):
             thread.start()
 
     def stop(self, patience: float = 5.0) -> None:
-        """Ends after the round that is under way."""
+        """Ends after the current run."""
         self.stopped.set()
         until = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def run_once(self, job: HousekeepingJob) -> int:
-        """A round of a job, if it is its turn; under the same lock further ones, at once, while there is more to do."""
+        """Runs a job if it gets its lock; repeats under the same lock while there is more. Returns how many items."""
         record = self.records[job.name]
         record.last_pass = time.monotonic()
         held = self.turns[job].begin()
@@ -101,11 +101,11 @@ class Housekeeper(Collector):
             self.turns[job].end(held)
 
     def silent_seconds(self) -> dict[str, float | None]:
-        """Returns how long ago the loop of each job last went round."""
+        """Returns how long ago the loop of each job last passed, in seconds."""
         return self._since(lambda record: record.last_pass)
 
     def unanswered_seconds(self) -> dict[str, float | None]:
-        """Returns how long ago each job last heard from Redis; None for one that never did."""
+        """Returns how long ago each job last had an answer of Redis, in seconds; None for never."""
         return self._since(lambda record: record.last_answer)
 
     def _since(self, moment: Callable[[JobRecord], float | None]) -> dict[str, float | None]:
@@ -114,7 +114,7 @@ class Housekeeper(Collector):
         return {name: None if at is None else round(now - at, 1) for name, at in moments.items()}
 
     def _run(self, job: HousekeepingJob, held: HeldLock, record: JobRecord) -> RunResult:
-        """A round, counted and timed; an error is logged, not raised, and the next round comes."""
+        """Does one run, counted and timed; an error is logged, not raised."""
         started, started_ns = time.monotonic(), time.time_ns()
         this = RunResult()
         trouble: BaseException | None = None
@@ -128,14 +128,14 @@ class Housekeeper(Collector):
         except (RedisError, OSError, TaskQueueError) as error:
             record.failures += 1
             trouble = None if record.failing else error
-            # Said once: while Redis is away every round of every job fails.
+            # Logged as an error once: while Redis is away every run of every job fails.
             log.log(
                 logging.DEBUG if record.failing else logging.ERROR, "housekeeping job %s failed: %s", job.name, error
             )
             record.failing = True
         except Exception as error:
             trouble = error
-            # Whatever it is, it is about one job: its thread must live on, and the others know nothing of it.
+            # The error concerns one job: its thread continues, and so do the others.
             record.failures += 1
             log.exception("housekeeping job %s failed", job.name)
         self.tracing.housekeeping(job.name, started_ns, this.done, trouble)
@@ -158,21 +158,21 @@ class Housekeeper(Collector):
             try:
                 self.run_once(job)
             except Exception:
-                # Beside its rounds, which see to themselves: the lock. Its thread must live on all the same.
+                # An error outside of its runs: the lock. Its thread continues.
                 self.records[job.name].failures += 1
-                log.exception("housekeeping job %s could not have its turn", job.name)
+                log.exception("housekeeping job %s could not take its lock", job.name)
             self.stopped.wait(job.interval.total_seconds())
 
     def collect(self) -> Iterable[Metric]:
         records = self.records.items()
         for name, text in (
-            ("runs", "Rounds of a housekeeping job."),
-            ("skips", "Rounds left to another instance."),
-            ("failures", "Rounds that failed."),
-            ("items", "Tasks that a job put right."),
+            ("runs", "Runs of a housekeeping job."),
+            ("skips", "Runs left to another instance."),
+            ("failures", "Runs that failed."),
+            ("items", "Tasks that a job handled."),
             ("seconds", "Time spent in a job."),
         ):
-            # The label is not called job: Prometheus has that name for who was scraped.
+            # The label is not called job: Prometheus uses that name for the scraped target.
             parent_results = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
             for job, record in records:
                 parent_results.add_metric([job], getattr(record, name))

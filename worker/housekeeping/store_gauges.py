@@ -1,4 +1,4 @@
-"""How Redis is, as the leader sees it: memory, what it may throw away, whether it keeps a file."""
+"""State of Redis, measured by the leader: memory, eviction, persistence."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 _NUMBERS = (
     ("used_memory", "used_memory_bytes", "Memory that Redis uses."),
     ("maxmemory", "max_memory_bytes", "Memory that Redis may use; 0: any amount."),
-    ("evicted_keys", "evicted_keys", "Keys that Redis has thrown away to make room since it was started."),
+    ("evicted_keys", "evicted_keys", "Keys that Redis has evicted since it was started."),
     ("aof_enabled", "append_only", "Whether Redis keeps an append-only file, without which a restart loses tasks."),
     ("connected_clients", "clients", "Connections to Redis."),
-    ("instantaneous_ops_per_sec", "commands_per_second", "Commands that Redis carries out a second."),
+    ("instantaneous_ops_per_sec", "commands_per_second", "Commands that Redis runs per second."),
 )
 
 
 def store_gauges(redis: Redis) -> Iterator[Metric]:
-    """What INFO says; nothing when this user may not ask, which is no fault."""
+    """Yields gauges from INFO; none when this user may not read it, which is not an error."""
     try:
         info: Mapping[str, Any] = redis.info()
     except ResponseError:
@@ -30,8 +30,6 @@ def store_gauges(redis: Redis) -> Iterator[Metric]:
     for field, name, text in _NUMBERS:
         if field in info:
             yield GaugeMetricFamily(f"taskqueue_redis_{name}", text, float(info[field]))
-    policy = GaugeMetricFamily(
-        "taskqueue_redis_eviction_policy", "What Redis throws away when it is full.", labels=["policy"]
-    )
+    policy = GaugeMetricFamily("taskqueue_redis_eviction_policy", "The eviction policy of Redis.", labels=["policy"])
     policy.add_metric([str(info.get("maxmemory_policy", "unknown"))], 1)
     yield policy

@@ -1,1 +1,1 @@
-"""What housekeeping does, one file for each job."""
+"""The housekeeping jobs, one file each."""

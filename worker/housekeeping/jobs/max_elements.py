@@ -1,4 +1,4 @@
-"""max_elements: keeps history and dead letters within their limits; the oldest go first."""
+"""max_elements: bounds stored records and dead letters; removes the oldest first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 100
 
 
 class MaxElements(Collector):
-    """Only tasks that have ended are ever removed. A limit of 0 is none."""
+    """Removes only tasks that have ended. A limit of 0 means none."""
 
     name = "max_elements"
 

@@ -1,4 +1,4 @@
-"""What a list that somebody deleted or cut short led to: the tasks of a queue that have no ticket, found together."""
+"""Finds all tasks of a queue without a queue entry, after its list was deleted or cut short."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared.redis.client import text
 
 PAGE = 1000
 MOST = 200_000
-"""How far from its front a queue is looked at in one round: some 20 MB here, and 400 short reads of Redis."""
+"""How many tasks from its front a queue is checked in one run: some 20 MB here, and 400 short reads of Redis."""
 
 
 def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[list[str]]:
-    """Pages of waiting tasks that nothing in the queue's list leads to, each in order, the last page first.
+    """Yields pages of pending tasks without a queue entry, each in order, the last page first.
 
-    Nothing where the list is as long as the index, unless the `whole` is asked for. Both are in the same order, so the
-    front of one holds the tickets of the front of the other. Workers take from them meanwhile, and others add: what is
-    wrongly found gets a second ticket, which leads nowhere when its turn comes.
+    Yields nothing where the list is as long as the index, unless `whole` is set. Both are in the same order, so the
+    front of one holds the entries of the front of the other. Workers take from them meanwhile, and clients add: a task
+    found wrongly gets a second entry, which is ignored later.
     """
     index, entries = keys.pending(queue), keys.rq_queue(queue)
     with redis.pipeline(transaction=False) as pipeline:
@@ -28,7 +28,7 @@ def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[lis
         waiting, length = pipeline.execute()
     if length >= waiting and not whole:
         return
-    reach = waiting if length <= MOST else MOST // 2  # tickets that lead nowhere may have moved the others back
+    reach = waiting if length <= MOST else MOST // 2  # stale entries may have moved the others back
     listed = {each for start in _from_the_back(min(length, MOST)) for each in _entries(redis, entries, start)}
     for start in _from_the_back(min(waiting, reach, MOST)):
         page = list(map(text, redis.zrange(index, start, start + PAGE - 1)))
@@ -38,7 +38,7 @@ def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[lis
 
 
 def _from_the_back(length: int) -> Iterator[int]:
-    """Where pages begin. What is taken from the front meanwhile moves the rest into pages that are still to come."""
+    """Yields the starts of pages. Tasks taken from the front meanwhile move the rest into later pages."""
     return reversed(range(0, length, PAGE))
 
 

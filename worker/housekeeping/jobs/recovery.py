@@ -1,4 +1,4 @@
-"""recovery: gives waiting tasks that no list leads to a new ticket, and walks over all tasks to find what cannot be."""
+"""recovery: restores lost queue entries, and checks the consistency of all tasks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 BATCH = 200
 ROUNDS = 20
 STEP = 100
-"""Tasks that the walk looks at in one step: about 2 ms of Redis."""
+"""Tasks that the consistency check examines in one step: about 2 ms of Redis."""
 
 
 class Recovery:
-    """A list deleted by hand, a ticket popped by a stranger, a record without an index, an index without a record.
+    """Repairs a list deleted by hand, a lost queue entry, a record without an index, an index without a record.
 
-    Keys of another type than theirs are set aside first, or nobody could go on. Lost tickets are looked for in every
-    round; the walk goes on where the last round, of whichever instance, ended.
+    Quarantines keys of another type first, which would stop all jobs. Lost queue entries are searched for in every run;
+    the consistency check continues where the last run, of any instance, ended.
     """
 
     name = "recovery"
@@ -69,11 +69,11 @@ class Recovery:
         if many:
             found += self._make_anew(queue, held, whole=True)
         if found.done:
-            log.warning("queue %s: %d pending tasks had lost their ticket and have a new one", queue, found.done)
+            log.warning("queue %s: restored %d lost queue entries of pending tasks", queue, found.done)
         return found
 
     def _make_anew(self, queue: str, held: HeldLock, whole: bool = False) -> RunResult:
-        """Looks for all at once, where the list is shorter than it should be or, when that is no sign, in any case."""
+        """Searches for all at once, where the list is too short or, with `whole`, in any case."""
         found = RunResult()
         for lost in without_entry(self.scripts.redis, queue, whole):
             held.check()
@@ -109,5 +109,5 @@ class Recovery:
             if looked < STEP:
                 break
         if wrong:
-            log.warning("tasks put right: %s", ", ".join(f"{count} {what}" for what, count in wrong.items()))
+            log.warning("tasks repaired: %s", ", ".join(f"{count} {what}" for what, count in wrong.items()))
         return wrong.total()

@@ -15,7 +15,7 @@ from worker.housekeeping.registry import RunResult
 
 
 class Schedules(Collector):
-    """The exactness is the script's (`schedule_fire.lua`); the lock keeps instances from doing the same work."""
+    """`schedule_fire.lua` guarantees exactly one task; the lock keeps instances from doing the same work."""
 
     name = "schedules"
 
@@ -41,6 +41,6 @@ class Schedules(Collector):
             ("fired", "Tasks made from due times of schedules.", self.total.tasks),
             ("missed", "Due times of schedules that passed without a task.", self.total.missed),
             ("overlaps", "Due times skipped because the last task had not ended.", self.total.overlaps),
-            ("refused", "Schedules paused because nobody may submit tasks of their type.", self.total.refused),
+            ("refused", "Schedules paused because tasks of their type cannot be submitted.", self.total.refused),
         ):
             yield CounterMetricFamily(f"taskqueue_schedule_{name}", text, value)

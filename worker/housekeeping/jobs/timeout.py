@@ -1,4 +1,4 @@
-"""timeout: ends attempts whose lease ran out, drops workers that have fallen silent, shares out those that live."""
+"""timeout: ends attempts whose lease has ended, removes silent workers, bounds webhook deliveries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 50
 
 
 class Timeout:
-    """What a dead worker held runs again, or is dead-lettered as a poison task."""
+    """Tasks of a dead worker run again, or are dead-lettered as poison tasks."""
 
     name = "timeout"
 
@@ -38,7 +38,7 @@ class Timeout:
         lease: timedelta,
         tracing: Tracing,
     ) -> None:
-        """`lease` is that of the workers, of which a third may pass, and three intervals, until an outage is seen."""
+        """`lease` is that of the workers; a pause of a third of it and three intervals counts as an outage."""
         self.scripts = scripts
         self.workers = workers
         self.share = DeliveryShare(Limits(scripts), workers)
@@ -65,7 +65,7 @@ class Timeout:
         return len(reaped)
 
     def _tell(self, lost: Reaped, traceparent: str | None) -> None:
-        """The span of an attempt that its worker can tell nothing of any more."""
+        """Reports the span of an attempt whose worker died."""
         subject = Subject(id=lost.id, type=lost.type, queue=lost.queue, attempt=lost.attempt)
         now = time.time_ns()
         span = self.tracing.crashed_attempt(subject, traceparent, now - lost.ran_us * 1000)
@@ -78,7 +78,7 @@ _EVENTS = {"pending": (logging.WARNING, "🔄 retry at once"), "failed": (loggin
 
 
 def _log(lost: Reaped, traceparent: str | None) -> None:
-    """Logs what became of a task, as its worker would have (`worker.engine.failure_log`)."""
+    """Logs the outcome of an attempt, as its worker would have (`worker.engine.failure_log`)."""
     level, event = _EVENTS.get(lost.state, (logging.INFO, "attempt cancelled"))
     fields = {
         "task_id": lost.id,

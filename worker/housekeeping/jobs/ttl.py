@@ -1,6 +1,6 @@
-"""ttl: expires tasks too old to start, and removes what is past its retention; batches when their tasks are gone.
+"""ttl: expires tasks too old to start, removes records past their retention, and batches without tasks.
 
-Also ends tasks that no live version of their type takes, and forgets types that no worker has had for long.
+Also fails tasks that no live version of their type takes, and removes types that no worker has had for long.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BATCH = 200
 REFUSED = 50
 ROUNDS = 50
 SILENCE = timedelta(hours=1)
-"""After which a batch counts as sent, so that what follows it does not wait for a sender who died."""
+"""Silence after which a batch is closed, so that its follow-up does not wait for a dead sender."""
 BATCH_AGE = timedelta(days=1)
-"""For which a batch stays on record at least, so that sending it again adds nothing, whatever became of its tasks."""
+"""Minimum time for which a batch stays on record, so that repeating it adds nothing."""
 
 
 class Ttl:
-    """Nothing that waits longer than it may, nothing that is kept longer than it should."""
+    """Enforces expiry and retention."""
 
     name = "ttl"
 

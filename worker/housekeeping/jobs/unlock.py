@@ -1,4 +1,4 @@
-"""unlock: moves due tasks (retries, run-at) to where workers take them, and tells children how their parents ended."""
+"""unlock: moves due tasks (retries, run-at) to their queues, and runs deferred work."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from worker.housekeeping.registry import RunResult, until_done
 log = logging.getLogger(__name__)
 
 BATCH = 200
-"""Tasks moved in one step: about 2 ms of Redis. Several queues may be in line, and others wait behind them."""
+"""Tasks moved in one step: about 2 ms of Redis. Several queues may be due, and other commands wait behind them."""
 
 ROUNDS = 100
-"""Batches of one queue in a row before the others have their turn again."""
+"""Batches of one queue in a row before the others follow."""
 
 
 class Unlock:
-    """Queues are looked at side by side; an error in one does not stop the others."""
+    """Handles queues in parallel; an error in one does not stop the others."""
 
     name = "unlock"
 
@@ -41,16 +41,16 @@ class Unlock:
 
     def run(self, held: HeldLock) -> RunResult:
         held.check()
-        queues = self.scripts.due(self.queues)  # one question; most of the time the answer is none
+        queues = self.scripts.due(self.queues)  # one call; mostly there are none
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
         errors = {queue: error for queue, (_, error) in zip(queues, answers, strict=True) if error}
-        # A lost lock ends the round of all queues; an error that all queues have is the round's own.
+        # A lost lock ends the run for all queues; an error of all queues is an error of the run.
         lost = next((error for error in errors.values() if isinstance(error, LockLost)), None)
         if errors and (lost or len(errors) == len(self.queues)):
             raise lost or errors[queues[0]]
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)
-        # Claims do this too; it is for the time when nobody claims.
+        # Claims do this too; here it is for times without claims.
         settled = until_done(held, lambda: self.scripts.run_deferred(BATCH, held.fencing_token), BATCH, ROUNDS)
         return sum((moved for moved, _ in answers), settled)
 
