@@ -127,7 +127,7 @@ def without_corrupt(rows: Sequence[Any], instead: object) -> list[Any]:
 def quarantining(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
     """Wraps reading of numerous keys: one of another type is quarantined, so that the next read succeeds.
 
-    Raises DamagedKey this time, and the errors of `translated`.
+    Raises CorruptKey this time, and the errors of `translated`.
     """
     try:
         with translated():

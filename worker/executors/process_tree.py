@@ -63,7 +63,7 @@ def children(pid: int) -> list[int]:
 
 
 def started_at(pid: int) -> str:
-    """Returns when a process started, in ticks of the kernel; empty when it is gone or cannot be told."""
+    """Returns when a process started, in ticks of the kernel; empty when it is gone or unknown."""
     process = _process(pid) if _shows_our_namespace() else None
     return process.started if process else ""
 

@@ -13,7 +13,7 @@ from worker.handlers.context import CurrentTask, current
 def inherit_current_task() -> None:
     """Makes new threads, and work submitted to thread pools, belong to the task that is current at that point.
 
-    Otherwise a thread that an earlier task left behind, or a thread that it starts, cannot be told from those of the
+    Otherwise a thread that an earlier task left behind, or a thread that it starts, looks like one of the
     running task. Python passes no context to threads; like OpenTelemetry's own instrumentation, this replaces two
     methods of the standard library.
     """

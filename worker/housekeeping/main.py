@@ -1,4 +1,4 @@
-"""Wires a housekeeper together and runs it until it is told to stop."""
+"""Wires a housekeeper together and runs it until it is stopped."""
 
 from __future__ import annotations
 

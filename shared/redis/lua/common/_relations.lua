@@ -251,7 +251,7 @@ local function notify_children(parent)
   end
 end
 
--- --- what the other scripts say ---
+-- --- calls of the other scripts ---
 
 -- Handles a task's change of state; to be called after its record is updated.
 moved = function(id, from, to)
