@@ -93,13 +93,13 @@ def rq_worker(name: str) -> str:
 FORMAT = "taskqueue:format"
 """string, owner: every new connection; for ever. The schema version (schema_version.py)."""
 
-QUARANTINE = "taskqueue:damaged"
+QUARANTINE = "taskqueue:quarantine"
 """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""
 
 
 def quarantined(key: str) -> str:
     """any type, owner: as `QUARANTINE`; a week. The value of a key that held another type than it should."""
-    return f"taskqueue:damaged:{key}"
+    return f"taskqueue:quarantine:{key}"
 
 
 # --- Ours: the state of a task ---------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def children(task_id: str) -> str:
     return f"taskqueue:children:{task_id}"
 
 
-DEFERRED_WORK = "taskqueue:owed"
+DEFERRED_WORK = "taskqueue:deferred"
 """zset, owner: as `children`. Deferred work: `task:ID` with children to notify, `batch:ID` with work left; by age."""
 
 
@@ -217,29 +217,29 @@ def bucket(limit: str) -> str:
 
 def throttled(queue: str) -> str:
     """zset, owner: submit, claim, leave. Throttled tasks (in a wait queue, not the list), as in `pending`."""
-    return f"taskqueue:aside:{queue}"
+    return f"taskqueue:throttled:{queue}"
 
 
 def wait_queue(name: str) -> str:
     """zset, owner: submit, claim, leave. A wait queue (queue|limit|tenant), by when its tasks were enqueued."""
-    return f"taskqueue:line:{name}"
+    return f"taskqueue:wait-queue:{name}"
 
 
 def wait_queues(lines: str) -> str:
     """zset, owner: submit, claim. The tenants in the wait queues of queue|limit, by their last turn."""
-    return f"taskqueue:turns:{lines}"
+    return f"taskqueue:wait-queues:{lines}"
 
 
 FAIR = "taskqueue:fair"
 """set, owner: submit, claim. Queues in which tenants currently take turns."""
 
-FAILURE_GROUPS = "taskqueue:causes"
+FAILURE_GROUPS = "taskqueue:failure-groups"
 """zset, owner: every script that dead-letters a task, or undoes that. Fingerprints by number of dead letters."""
 
 
 def failure_group(fingerprint: str) -> str:
     """zset, owner: as `FAILURE_GROUPS`. The dead letters of one group by their end."""
-    return f"taskqueue:cause:{fingerprint}"
+    return f"taskqueue:failure-group:{fingerprint}"
 
 
 def first_seen(fingerprint: str) -> str:
@@ -247,7 +247,7 @@ def first_seen(fingerprint: str) -> str:
     return f"taskqueue:first-seen:{fingerprint}"
 
 
-FAILURE_GROUP_OF = "taskqueue:cause-of"
+FAILURE_GROUP_OF = "taskqueue:failure-group-of"
 """hash, owner: as `FAILURE_GROUPS`. Each dead letter's fingerprint, apart from the record, which may be corrupt."""
 
 
@@ -270,7 +270,7 @@ def batch_items(batch_id: str) -> str:
 
 def batch_line(batch_id: str) -> str:
     """zset, owner: submit, and every script that moves a task. Blocked tasks that wait for a slot of max_running."""
-    return f"taskqueue:batch-line:{batch_id}"
+    return f"taskqueue:batch-waiting:{batch_id}"
 
 
 BATCHES = "taskqueue:batches"
@@ -284,7 +284,7 @@ EMPTY_BATCHES = "taskqueue:batches:empty"
 
 # --- Ours: between the components--------------------------------------------------------------------------------
 
-WAKEUP = "taskqueue:bell"
+WAKEUP = "taskqueue:wakeup"
 """list, owner: as `DEFERRED_WORK`; at most 64 long. Wake-up list: each entry wakes one idle worker of any queue."""
 
 
@@ -293,7 +293,7 @@ def wakeup(queue: str) -> str:
 
     Workers of earlier versions do not read it: during an update they poll at the end of their four seconds.
     """
-    return f"taskqueue:bell:{queue}"
+    return f"taskqueue:wakeup:{queue}"
 
 
 def control(worker: str) -> str:
@@ -308,21 +308,21 @@ def claim(worker: str) -> str:
 
 def dispatched(worker: str) -> str:
     """string, owner: submit_one, claim; a minute. The answer of a parked claim, as `claim` records it."""
-    return f"taskqueue:handed:{worker}"
+    return f"taskqueue:dispatched:{worker}"
 
 
-PARKED_CLAIMS = "taskqueue:standing"
+PARKED_CLAIMS = "taskqueue:parked-claims"
 """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
 
 def order(worker: str) -> str:
     """string, owner: claim, submit; a minute. A parked claim: the arguments of the worker's next claim, in JSON."""
-    return f"taskqueue:order:{worker}"
+    return f"taskqueue:parked-claim:{worker}"
 
 
 def direct_dispatch(worker: str) -> str:
     """channel: submit answers a parked claim here; `[token of the claim, its reply]` in JSON."""
-    return f"taskqueue:handover:{worker}"
+    return f"taskqueue:direct-dispatch:{worker}"
 
 
 SUBMISSION_CHECK = "taskqueue:submission-check"

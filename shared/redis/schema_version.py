@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from shared.redis import keys
 
 KEY = keys.FORMAT
-FORMAT = 2
+FORMAT = 3
 """The format that this version writes."""
-OLDEST_READ = 2
+OLDEST_READ = 3
 """The oldest format that this version works with; the number is then raised to its own."""
 
 RAISE = """

@@ -150,7 +150,7 @@ def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> No
     assert len(looked_after) > 10
     for key, wanted in looked_after.items():
         wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023
-    counted = ("taskqueue_damaged_keys", ())
+    counted = ("taskqueue_quarantined_keys", ())
     wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.QUARANTINE) > 5, "they are counted", 90)
     assert (worker.poll(), housekeeper.poll(), system.executors(worker)) == (None, None, executors), system.logs()
     assert "Traceback" not in system.logs()

@@ -1,4 +1,4 @@
-"""Bugs to plant, at least one for each promise of the README: a small change of the text, and who has to find it.
+"""Bugs to plant, at least one for each guarantee: a small change of the text, and who has to find it.
 
 Judges of the laboratory find it while some of its faults go on; tests, by their names, where a fault would find it by
 chance only. A change whose place in the code is gone must be made anew: `test_mutations.py` sees that each fits.
@@ -18,7 +18,7 @@ class Mutation:
 
     name: str
     promise: str
-    """The first words of a line of the README's table of promises."""
+    """The first words of a row of docs/guarantees.md."""
     path: str
     old: str
     new: str
@@ -56,37 +56,38 @@ _UNTIDY = _laboratory("executor killed", seconds=16)
 _QUIET = _laboratory("scripts flushed", seconds=8)
 _LOAD = _tests("load/test_steady", "test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same")
 
-KEPT = "A 202 is sent when Redis has the task"
-ONCE = "Sent twice is stored once"
+KEPT = "After 202 a task is stored"
+CONFIRMED = "A killed Redis loses no acknowledged"
+ONCE = "A claim or report that is sent twice"
 LEASE = "A worker that lost its lease cannot write"
-KEYED = "A request sent again with its Idempotency-Key"
-UNIQUE = "No two tasks of a type hold one unique key"
-LIMITS = "No limit is exceeded at any moment"
-CRASHES = "A crash is recorded with its signal"
-TRACE = "One trace tells a task's whole life"
+KEYED = "A request repeated with its `Idempotency-Key`"
+UNIQUE = "No two tasks of a type hold the same"
+LIMITS = "A limit is never exceeded"
+CRASHES = "A handler that crashes its process"
+TRACE = "One trace covers a task's whole life"
 RECORDS = "Every attempt is on record"
-NOTHING_SENT_RUNS = "Nothing a caller sends is executed or unpickled"
-KEYS = "Nobody calls the API beyond loopback without a key"
-RQ_TOOLS = "RQ's tools read a running system"
-NOTHING_FAST_WAITS = "Nothing fast waits behind something slow"
-SCHEDULES = "Each due time of a schedule becomes one task"
+NOTHING_SENT_RUNS = "No input is executed or unpickled"
+KEYS = "Beyond loopback the API answers only"
+RQ_TOOLS = "RQ's tools can read"
+NOTHING_FAST_WAITS = "A quick task does not wait"
+PRIORITIES = "Higher priorities go first"
+QUEUE_SLOTS = "Long tasks leave executors free"
+SCHEDULES = "Each due time of a schedule makes one task"
 ONE_HOUSEKEEPER = "Of several housekeepers one acts at a time"
 HONEST_METRICS = "Counters over all processes add up"
-MASTERS = "A master that dies is replaced without help"
-FORMATS = "Two versions share the queues"
-REPLACED = "Workers are replaced under load"
-UPDATED = "Handlers are updated worker by worker"
-OUTAGES = "An outage of Redis is charged to no task"
-LEFTOVERS = "What a handler leaves behind"
+MASTERS = "A failed Redis master"
+FORMATS = "Two versions of the product"
+REPLACED = "Workers replaced one after the other"
+UPDATED = "No task fails because handlers are updated"
+OUTAGES = "An outage of Redis costs no task an attempt"
+LEFTOVERS = "Changes that a handler makes to its process"
 FOREIGN = "Jobs that RQ programs put into these queues"
 PARENTS = "A task runs after its parents"
-STREAMS = "What a stream was answered is true"
-DRAIN = "A drain gives back what it does not finish"
-BOUNDED = "Everything is bounded"
+STREAMS = "Every line of the answer to a streamed batch"
+DRAIN = "SIGTERM lets running tasks finish"
+BOUNDED = "Requests, queues, and what is kept"
 STEADY = "Under a steady load nothing grows"
-FLOOD = "Of a flood exactly as many wait as their queue takes"
-DAMAGE = "What somebody breaks in Redis stops nobody"
-BUSY = "A Redis that somebody's script keeps busy"
+DAMAGE = "A corrupted key or record harms no other task"
 
 MUTATIONS: Sequence[Mutation] = (
     Mutation(
@@ -369,7 +370,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "a priority that takes all",
-        NOTHING_FAST_WAITS,
+        PRIORITIES,
         "shared/redis/lua/work/claim.lua",
         "quota = tonumber(quota)",
         "quota = 500",
@@ -377,7 +378,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "a queue that may use more executors than its own",
-        NOTHING_FAST_WAITS,
+        QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
         "n = math.min(n, queue.most, want - before)",
         "n = math.min(n, want - before)",
@@ -388,7 +389,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "executors of a queue that are never counted as used",
-        NOTHING_FAST_WAITS,
+        QUEUE_SLOTS,
         "worker/engine/queue_slots.py",
         "counts = Counter(each.queue for each in claimed)",
         "counts = Counter(each.queue for each in claimed[:0])",
@@ -397,7 +398,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "one executor of a queue too many",
-        NOTHING_FAST_WAITS,
+        QUEUE_SLOTS,
         "worker/engine/queue_slots.py",
         "max(0, self.limits[queue] - used)",
         "self.limits[queue] - used + 1",
@@ -405,8 +406,8 @@ MUTATIONS: Sequence[Mutation] = (
         ("no worker exceeds its queue executors",),
     ),
     Mutation(
-        "a claim_parked order for a queue whose executors are all in use",
-        NOTHING_FAST_WAITS,
+        "a parked claim for a queue whose executors are all in use",
+        QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
         "    if queue.most > 0 then\n",
         "    if true then\n",
@@ -594,7 +595,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a gateway that remembers every task",
         STEADY,
         "gateway/tasks/task_factory.py",
-        '        """These tasks were accepted."""\n',
+        '        """Counts accepted tasks."""\n',
         '        TaskFactory.count.__dict__.setdefault("leak", []).append(tasks)\n',
         _LOAD,
     ),
@@ -612,12 +613,12 @@ MUTATIONS: Sequence[Mutation] = (
         STEADY,
         "shared/redis/lua/work/report.lua",
         "  release_unique(id, unique)\n",
-        "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:order:left-' .. id, '', 'EX', 3600)\n",
+        "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:parked-claim:left-' .. id, '', 'EX', 3600)\n",
         _LOAD,
     ),
     Mutation(
         "a batch that does not say when to try again",
-        FLOOD,
+        BOUNDED,
         "gateway/routes/batches.py",
         " if _refusals(answer) & _SOON else {}",
         " if False else {}",
@@ -636,7 +637,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "a busy Redis that counts as a wrong question",
-        BUSY,
+        OUTAGES,
         "shared/redis/connections.py",
         ', "TRYAGAIN", "BUSY")\n',
         ', "TRYAGAIN")\n',
@@ -647,7 +648,7 @@ MUTATIONS: Sequence[Mutation] = (
     ),
     Mutation(
         "an answer while Redis holds back its write",
-        KEPT,
+        CONFIRMED,
         "shared/redis/scripts.py",
         "        return name + CONFIRMING if self.confirm_writes else name\n",
         "        return name\n",

@@ -32,7 +32,7 @@ def throttled(store: Store, limits: Limits) -> str:
 
 def nowhere(store: Store, task_id: str) -> bool:
     """No line, no list and no index of ours or RQ's leads to it but that of its final state."""
-    lines = [text(key) for key in store.redis.keys("taskqueue:line:*")]
+    lines = [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")]
     indexes = [keys.throttled("normal"), keys.pending("normal"), "rq:deferred:normal", *lines]
     return not any(store.redis.zscore(key, task_id) is not None for key in indexes)
 
@@ -107,8 +107,8 @@ def test_whatever_is_lost_of_a_line_recovery_brings_its_tasks_back(
     store: Store, limits: Limits, throttled: str, damage: str
 ) -> None:
     gone = {
-        "line": [text(key) for key in store.redis.keys("taskqueue:line:*")],
-        "turns": [text(key) for key in store.redis.keys("taskqueue:turns:*")],
+        "line": [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")],
+        "turns": [text(key) for key in store.redis.keys("taskqueue:wait-queues:*")],
         "due": [keys.LIMITS_DUE],
         "aside": [keys.throttled("normal")],
         "rq": ["rq:queue:normal", "rq:deferred:normal", "rq:queues"],

@@ -10,7 +10,7 @@ from tests.harness import ROOT
 
 def test_a_process_makes_room_for_files_as_far_as_it_may() -> None:
     code = (
-        "import resource as r; from shared.http.bind import room_for_files as room; "
+        "import resource as r; from shared.http.bind import raise_file_limit as room; "
         "r.setrlimit(r.RLIMIT_NOFILE, (100, 300)); "
         "print(room(50), room(200), r.getrlimit(r.RLIMIT_NOFILE), room(400), r.getrlimit(r.RLIMIT_NOFILE))"
     )

@@ -2,7 +2,7 @@
 -- A limit (`type:NAME` or `key:NAME`) bounds how many of its tasks run at once (slots), how many start in a time
 -- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
 -- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
--- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `taskqueue:aside:QUEUE` by when
+-- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `taskqueue:throttled:QUEUE` by when
 -- they were enqueued. For RQ they are deferred.
 local LIMITS, DUE, FAIR = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair'
 
@@ -12,8 +12,8 @@ local served, known_limits = 0, {}
 
 local function slots_key(name) return 'taskqueue:slots:' .. name end
 local function bucket_key(name) return 'taskqueue:bucket:' .. name end
-local function turns_key(queue, group) return 'taskqueue:turns:' .. queue .. '|' .. group end
-local function wait_queue_key(line) return 'taskqueue:line:' .. line end
+local function turns_key(queue, group) return 'taskqueue:wait-queues:' .. queue .. '|' .. group end
+local function wait_queue_key(line) return 'taskqueue:wait-queue:' .. line end
 local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
@@ -120,7 +120,7 @@ end
 -- Moves a pending task into a wait queue. A new tenant comes after the waiting ones.
 local function enter_wait_queue(id, queue, group, tenant, score)
   local line = wait_queue_name(queue, group, tenant)
-  redis.call('ZADD', 'taskqueue:aside:' .. queue, score, id)
+  redis.call('ZADD', 'taskqueue:throttled:' .. queue, score, id)
   redis.call('ZADD', wait_queue_key(line), score, id)
   limited, served = true, served + 1
   redis.call('ZADD', turns_key(queue, group), 'NX', num(now + served), tenant)

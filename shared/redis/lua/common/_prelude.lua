@@ -4,7 +4,7 @@
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
 -- A step of one version must not touch data of another; no number means that nothing was written yet.
-local FORMAT = '2'
+local FORMAT = '3'
 local stored_format = redis.call('GET', 'taskqueue:format')
 if stored_format and stored_format ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
@@ -60,8 +60,8 @@ end
 
 local NOW = num(now)
 local TASKS, BLOCKED, LEASES = 'taskqueue:tasks', 'taskqueue:blocked', 'taskqueue:leases'
-local DEADLINES, BELL, PAUSED = 'taskqueue:deadlines', 'taskqueue:bell', 'taskqueue:paused'
-local STANDING = 'taskqueue:standing'
+local DEADLINES, BELL, PAUSED = 'taskqueue:deadlines', 'taskqueue:wakeup', 'taskqueue:paused'
+local STANDING = 'taskqueue:parked-claims'
 
 local function job_key(id) return 'rq:job:' .. id end
 
@@ -122,25 +122,25 @@ end
 local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a group
 
 local function count_cause(cause)
-  local key = 'taskqueue:cause:' .. cause
+  local key = 'taskqueue:failure-group:' .. cause
   local left = redis.call('ZCARD', key)
-  if left > 0 then redis.call('ZADD', 'taskqueue:causes', left, cause)
-  else redis.call('ZREM', 'taskqueue:causes', cause) end
+  if left > 0 then redis.call('ZADD', 'taskqueue:failure-groups', left, cause)
+  else redis.call('ZREM', 'taskqueue:failure-groups', cause) end
 end
 
 local function leave_failure_group(id)
-  local cause = redis.call('HGET', 'taskqueue:cause-of', id)
+  local cause = redis.call('HGET', 'taskqueue:failure-group-of', id)
   if not cause then return end
-  redis.call('HDEL', 'taskqueue:cause-of', id)
-  redis.call('ZREM', 'taskqueue:cause:' .. cause, id)
+  redis.call('HDEL', 'taskqueue:failure-group-of', id)
+  redis.call('ZREM', 'taskqueue:failure-group:' .. cause, id)
   count_cause(cause)
 end
 
 local function join_failure_group(id)
   leave_failure_group(id)
   local cause = fingerprint_of(id)
-  redis.call('HSET', 'taskqueue:cause-of', id, cause)
-  redis.call('ZADD', 'taskqueue:cause:' .. cause, NOW, id)
+  redis.call('HSET', 'taskqueue:failure-group-of', id, cause)
+  redis.call('ZADD', 'taskqueue:failure-group:' .. cause, NOW, id)
   count_cause(cause)
   redis.call('SET', 'taskqueue:first-seen:' .. cause, NOW, 'NX')
   redis.call('EXPIRE', 'taskqueue:first-seen:' .. cause, FIRST_SEEN_KEPT)
@@ -181,10 +181,10 @@ end
 
 -- Removes a throttled task from its wait queue (see `_limits.lua`).
 local function leave_wait_queue(id, queue)
-  if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return end
+  if redis.call('ZREM', 'taskqueue:throttled:' .. queue, id) == 0 then return end
   local v = fields(id, 'line')
   if v and v[1] then
-    redis.call('ZREM', 'taskqueue:line:' .. v[1], id)
+    redis.call('ZREM', 'taskqueue:wait-queue:' .. v[1], id)
     redis.call('HDEL', job_key(id), 'line')
   end
   redis.call('ZREM', 'rq:deferred:' .. queue, id)

@@ -1,19 +1,19 @@
 -- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch.
 -- Only a task whose record has the field `links` has relations; of all others a script reads only that field. Every
 -- script that ends a task handles them in the same step: its batch counts it, its children are notified. A step
--- notifies a hundred children; the rest is deferred work in `taskqueue:owed`, done by the next claims and by the
+-- notifies a hundred children; the rest is deferred work in `taskqueue:deferred`, done by the next claims and by the
 -- housekeeper, so that ten thousand children delay no other work and a crash in between loses nothing.
 -- In `taskqueue:children:ID` the score of a child is its status: above 0, not yet notified how this parent ended
 -- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
-local DEFERRED = 'taskqueue:owed'
+local DEFERRED = 'taskqueue:deferred'
 local SLOT = {pending = true, running = true}
 local budget, enqueued = 100, 0
 local moved
 
 local function batch_key(batch) return 'taskqueue:batch:' .. batch end
 local function children_key(id) return 'taskqueue:children:' .. id end
-local function batch_wait_queue_key(batch) return 'taskqueue:batch-line:' .. batch end
+local function batch_wait_queue_key(batch) return 'taskqueue:batch-waiting:' .. batch end
 
 local function defer(what)
   if redis.call('ZADD', DEFERRED, 'NX', NOW, what) == 1 then notify_workers(1) end

@@ -17,7 +17,7 @@ end
 local function failed_again(task, since, cause)
   local at = number_of(redis.call('ZSCORE', 'taskqueue:failed', task) or '')
   if at and at > since then
-    return redis.call('HGET', 'taskqueue:cause-of', task) == cause and 'failed_same' or 'failed_other'
+    return redis.call('HGET', 'taskqueue:failure-group-of', task) == cause and 'failed_same' or 'failed_other'
   end
   return now - since > UNDECIDED and 'never_sent' or nil
 end

@@ -4,11 +4,11 @@
 -- Returns {how many groups there are, one list per group with dead letters: its key, how many, when it was first seen
 --   and when the last failed, type and error of the last ("" where its record is corrupt)}.
 -- Every answer is read from an end or a count of an index, so it costs the same with ten dead letters or a million.
-local CAUSES = 'taskqueue:causes'
+local CAUSES = 'taskqueue:failure-groups'
 local answer = {redis.call('ZCARD', CAUSES)}
 
 local function describe(cause)
-  local key = 'taskqueue:cause:' .. cause
+  local key = 'taskqueue:failure-group:' .. cause
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
   if #first == 0 then return end

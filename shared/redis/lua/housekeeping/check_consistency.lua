@@ -71,7 +71,7 @@ end
 
 -- A pending task is in the list's index, or throttled in an existing wait queue that is served.
 local function is_throttled(id, queue)
-  local score = redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id)
+  local score = redis.call('ZSCORE', 'taskqueue:throttled:' .. queue, id)
   if not score then return nil end
   local v = fields(id, 'line')
   local line = v and v[1] or ''
@@ -179,7 +179,7 @@ for _, state in ipairs(STATES) do
   if state == 'pending' or state == 'scheduled' or state == 'retrying' then
     for _, queue in ipairs(queues) do
       sources[#sources + 1] = index_key(state, queue)
-      if state == 'pending' then sources[#sources + 1] = 'taskqueue:aside:' .. queue end
+      if state == 'pending' then sources[#sources + 1] = 'taskqueue:throttled:' .. queue end
     end
   else
     sources[#sources + 1] = index_key(state, '')

@@ -23,7 +23,7 @@ for at = 4, #ARGV, 2 do
     for _, queue in ipairs(queues) do look_at(name .. string.sub(queue, 10), wanted) end
   end
 end
-for _, old in ipairs(redis.call('ZRANGEBYSCORE', 'taskqueue:damaged', '-inf', num(now - 604800000000))) do
-  redis.call('ZREM', 'taskqueue:damaged', old)
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', 'taskqueue:quarantine', '-inf', num(now - 604800000000))) do
+  redis.call('ZREM', 'taskqueue:quarantine', old)
 end
 return found

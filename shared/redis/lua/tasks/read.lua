@@ -20,7 +20,7 @@ local function read(id)
   if record.err then return {'', '', -1, ''} end
   local state, queue = value_of(record, 'state'), value_of(record, 'origin')
   return {record, state == 'completed' and result_of(id) or '', state == 'pending' and position(id, queue) or -1,
-    redis.call('HGET', 'taskqueue:cause-of', id) or ''}
+    redis.call('HGET', 'taskqueue:failure-group-of', id) or ''}
 end
 
 local answer = {}

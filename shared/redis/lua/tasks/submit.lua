@@ -28,7 +28,7 @@ end
 local function has_room(queue)
   if limit == 0 then return true end
   if not room[queue] then
-    room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) - redis.call('ZCARD', 'taskqueue:aside:' .. queue)
+    room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) - redis.call('ZCARD', 'taskqueue:throttled:' .. queue)
   end
   return room[queue] > 0
 end

@@ -15,7 +15,7 @@ local known = redis.call('HGET', job_key(id), 'state')
 local stopped = known and redis.quarantining and (known == 'pending' or known == 'scheduled') and
   not redis.call('ZSCORE', index_key(known, queue), id)
 if known and not stopped then return known end
-if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) + redis.call('ZCARD', 'taskqueue:aside:' .. queue) >= limit then
+if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) + redis.call('ZCARD', 'taskqueue:throttled:' .. queue) >= limit then
   return 'full'
 end
 
@@ -52,10 +52,10 @@ end
 -- answered as if that had arrived: a worker that misses the answer gets the same task when it claims, and recognizes a
 -- repetition.
 local function parked_claim_for_it()
-  if redis.call('EXISTS', PAUSED, 'taskqueue:owed', 'rq:queue:' .. queue) > 0 then return nil end
+  if redis.call('EXISTS', PAUSED, 'taskqueue:deferred', 'rq:queue:' .. queue) > 0 then return nil end
   for _, worker in ipairs(redis.call('ZRANGE', STANDING, 0, 15)) do
-    local order = readable(redis.pcall('GET', 'taskqueue:order:' .. worker))
-    if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:handover:' .. worker)[2] == 0 then
+    local order = readable(redis.pcall('GET', 'taskqueue:parked-claim:' .. worker))
+    if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:direct-dispatch:' .. worker)[2] == 0 then
       redis.call('ZREM', STANDING, worker)
     elseif serves(order) and has_type(worker) then
       redis.call('ZREM', STANDING, worker)
@@ -104,8 +104,8 @@ for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
 redis.call('HSET', job_key(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', 'rq:wip:' .. queue, '+inf', id .. ':' .. token)
-redis.call('SET', 'taskqueue:handed:' .. worker, token .. ' ' .. id, 'EX', 60)
-redis.call('DEL', 'taskqueue:order:' .. worker)
+redis.call('SET', 'taskqueue:dispatched:' .. worker, token .. ' ' .. id, 'EX', 60)
+redis.call('DEL', 'taskqueue:parked-claim:' .. worker)
 local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, ''}
-redis.call('PUBLISH', 'taskqueue:handover:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
+redis.call('PUBLISH', 'taskqueue:direct-dispatch:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
 return 'pending'

@@ -64,7 +64,7 @@ end
 local claim_key = 'taskqueue:claim:' .. worker
 redis.call('ZREM', STANDING, worker)
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
-for _, key in ipairs({claim_key, 'taskqueue:handed:' .. worker}) do
+for _, key in ipairs({claim_key, 'taskqueue:dispatched:' .. worker}) do
   local last = redis.call('GET', key)
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
@@ -334,7 +334,7 @@ end
 -- An entry of a wait queue is a hint, as a queue entry is: the index of throttled tasks decides whether it may be taken.
 local function leave_throttled(id, queue, line, group, tenant)
   redis.call('ZREM', wait_queue_key(line), id)
-  if redis.call('ZREM', 'taskqueue:aside:' .. queue, id) == 0 then return false end
+  if redis.call('ZREM', 'taskqueue:throttled:' .. queue, id) == 0 then return false end
   redis.call('ZREM', 'rq:deferred:' .. queue, id)
   redis.call('HDEL', job_key(id), 'line')
   turn_taken(queue, group, tenant)
@@ -472,7 +472,7 @@ if next_token and #tasks < want and not more then
       order[#order + 1] = queue.quota
     end
   end
-  redis.call('SET', 'taskqueue:order:' .. worker, cjson.encode(order), 'EX', 60)
+  redis.call('SET', 'taskqueue:parked-claim:' .. worker, cjson.encode(order), 'EX', 60)
   redis.call('ZADD', STANDING, NOW, worker)
 end
 return {NOW, unreadable, more and 1 or 0, tasks, again_in}

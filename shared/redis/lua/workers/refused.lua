@@ -46,7 +46,7 @@ local function end_line(queue, group)
     local id, tenant = first_of(queue, group)
     if not id then return end
     redis.call('ZREM', wait_queue_key(wait_queue_name(queue, group, tenant)), id)
-    if redis.call('ZSCORE', 'taskqueue:aside:' .. queue, id) then fail(id, queue) end
+    if redis.call('ZSCORE', 'taskqueue:throttled:' .. queue, id) then fail(id, queue) end
   end
 end
 
