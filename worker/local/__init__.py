@@ -1,4 +1,4 @@
-"""Local mode: tasks run in the caller's process, without Redis, gateway or worker; for tests and small jobs.
+"""Local mode: handlers run in the caller's process at submission, without Redis, gateway or worker; for tests.
 
 from worker.local import LocalClient
 
@@ -8,6 +8,5 @@ assert queue.result(task.task_id) == "invoice 7, 1 copies"
 """
 
 from worker.local.client import LocalClient
-from worker.local.time import SteppedTime, Time, WallTime
 
-__all__ = ["LocalClient", "SteppedTime", "Time", "WallTime"]
+__all__ = ["LocalClient"]

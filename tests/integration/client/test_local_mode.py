@@ -1,4 +1,4 @@
-"""Local mode gives what a gateway and a worker give: the same results, the same errors, the same retries."""
+"""Local mode gives the same results, errors and retries as a gateway and a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from shared.client import (
     ClientError,
     Conflict,
     NotFound,
-    NotInTime,
     Problem,
     Progress,
     Refused,
@@ -23,7 +22,7 @@ from shared.client import (
 from shared.client.interface import TaskClient
 from shared.config.settings import Settings
 from tests.integration.client.conftest import Running
-from worker.local import LocalClient, SteppedTime, WallTime
+from worker.local import LocalClient
 
 MODULES = ["worker.handlers.examples", "tests.handlers"]
 SETTINGS = Settings(initial_retry_delay=0.05)
@@ -62,36 +61,11 @@ def refused(client: TaskClient, task_type: str, data: Any, **options: Any) -> An
     return why.value.type, why.value.status, why.value.title, [each["field"] for each in why.value.errors]
 
 
-def family(client: TaskClient) -> Any:
-    first = client.submit("echo", {"n": 1}).task_id
-    bad = client.submit("fail", {"message": "m"}, max_retries=0).task_id
-    child = client.submit("gather", depends_on=[first]).task_id
-    anyway = client.submit("gather", depends_on=[{"task_id": bad, "on": "end"}, first]).task_id
-    orphan = client.submit("gather", depends_on=[bad]).task_id
-    released = client.submit("gather", depends_on=[bad], on_parent_failure="release").task_id
-    names = {first: "first", bad: "bad"}
-    said = []
-    for each in (child, anyway, orphan, released):
-        ended = client.wait(each, 60)
-        result = {names[key]: value for key, value in ended.result.items()} if ended.result else None
-        said.append((ended.status, result))
-    return said
-
-
 def whole_batch(client: TaskClient) -> Any:
-    tasks = [
-        new_task("echo", 0, item="a"),
-        new_task("nonsense", 1),
-        new_task("gather", depends_on=[{"item": "a"}]),
-        new_task("fail", {"message": "x"}, max_retries=0),
-    ]
-    feed = client.batch(tasks, name="all", then=new_task("gather", tags=["follower"]))
+    feed = client.batch([new_task("echo", 0), new_task("nonsense", 1), new_task("fail", {}, max_retries=0)], name="all")
     items = list(feed)
-    kept = [each.task_id for each in items if each.task_id]
-    ends = [client.wait(each, 60).status for each in kept]
-    [follower] = [each.task_id for each in client.tasks(tag="follower")]
-    refused = [each.problem["type"] for each in items if each.problem]
-    return feed.accepted, feed.refused, ends, refused, client.result(follower, 60)
+    ends = [client.wait(each.task_id, 60).status for each in items if each.task_id]
+    return feed.accepted, feed.refused, ends, [each.problem["type"] for each in items if each.problem]
 
 
 def raised(kind: type[ClientError], act: Callable[[], object]) -> Any:
@@ -100,19 +74,15 @@ def raised(kind: type[ClientError], act: Callable[[], object]) -> Any:
     return (why.value.type, why.value.status) if isinstance(why.value, Problem) else None
 
 
-def cancelled(client: TaskClient) -> Any:
-    task = client.submit("echo", 1, delay=600).task_id
-    first = client.cancel(task, "why not").status
-    failed = raised(TaskFailed, lambda: client.result(task, 5))
+def failed(client: TaskClient) -> Any:
+    task = client.submit("fail", {}, max_retries=0).task_id
+    return raised(TaskFailed, lambda: client.result(task, 60))
+
+
+def too_late_to_cancel(client: TaskClient) -> Any:
     done = client.submit("echo", 1).task_id
     client.wait(done, 60)
-    conflict = raised(Conflict, lambda: client.cancel(done))
-    return first, client.wait(task, 5), failed, client.cancel(task).status, conflict
-
-
-def _without_id(value: Any) -> Any:
-    first, ended, *rest = value
-    return first, ended.status, ended.result, ended.error, *rest
+    return raised(Conflict, lambda: client.cancel(done))
 
 
 CASES: dict[str, Case] = {
@@ -134,18 +104,15 @@ CASES: dict[str, Case] = {
     "a result that is too large": lambda c: story(c, "odd_result", "large"),
     "a deep result": lambda c: story(c, "misbehave", "deep"),
     "a name that is too long": lambda c: story(c, "misbehave", "long name", max_retries=0),
-    "past its time": lambda c: story(c, "hang", {"how": "python"}, max_retries=0),
     "an unknown type": lambda c: refused(c, "nonsense", 1),
     "an unknown priority": lambda c: refused(c, "echo", 1, priority="urgent"),
     "data of another kind": lambda c: refused(c, "fail", {"message": 5}),
     "data with a field too many": lambda c: refused(c, "slowly", {"seconds": 1, "hours": 2}),
     "data that lacks a field": lambda c: refused(c, "slowly", {}),
-    "a parent that is not there": lambda c: refused(c, "gather", None, depends_on=["0" * 26]),
-    "parents and children": family,
     "a batch": whole_batch,
-    "a cancelled task": lambda c: _without_id(cancelled(c)),
+    "a result of a failed task": failed,
+    "a task that has ended is cancelled": too_late_to_cancel,
     "an unknown id": lambda c: raised(NotFound, lambda: c.get("0" * 26)),
-    "waiting too short": lambda c: raised(NotInTime, lambda: c.wait(c.submit("echo", 1, delay=60).task_id, 0.05)),
 }
 
 
@@ -159,57 +126,46 @@ def test_both_ways_give_the_same(name: str, running: Running, local: LocalClient
 # --- what only local mode has ---
 
 
-def test_retries_take_no_time_and_the_clock_knows_of_them() -> None:
-    clock = SteppedTime(1_800_000_000.0)
-    client = LocalClient(MODULES, settings=Settings(), time=clock)
-    task = client.submit("fail", {"message": "m"}).task_id
+def test_a_task_ran_when_submit_returns(local: LocalClient) -> None:
+    task = local.submit("echo", 7)
+    assert task.status == "completed"
+    assert local.result(task.task_id, timeout=1) == 7
+
+
+def test_retries_and_due_times_are_not_waited_for() -> None:
+    client = LocalClient(MODULES, settings=Settings())
+    due = datetime.now(UTC) + timedelta(days=1)
+    task = client.submit("fail", {"message": "m"}, run_at=due).task_id
     assert client.wait(task).status == "failed"
-    assert clock.now() == 1_800_000_000 + 5 + 10 + 20
     starts = [each.started_at for each in client.get(task).attempts]
-    assert [each.timestamp() - 1_800_000_000 for each in starts if each] == [0, 5, 15, 35]
+    assert [(each - due).total_seconds() for each in starts if each] == [0, 5, 15, 35]
 
 
-def test_a_time_that_is_everybodys_passes(local: LocalClient) -> None:
-    client = LocalClient(MODULES, settings=SETTINGS, time=WallTime())
-    begun = datetime.now(UTC)
-    assert client.result(client.submit("stubborn", "later").task_id) is None
-    assert datetime.now(UTC) - begun >= timedelta(seconds=0.3)
-
-
-def test_what_is_due_runs_by_priority_then_by_age(local: LocalClient, tmp_path: Any) -> None:
-    file = tmp_path / "runs"
-    for priority, text in (("low", "d"), ("normal", "b"), ("critical", "a"), ("normal", "c")):
-        local.submit("note", {"file": str(file), "text": text}, priority=priority)
-    local.submit("note", {"file": str(file), "text": "e"}, priority="critical", delay=3600)
-    local.run()
-    assert [line.split()[1] for line in file.read_text().splitlines()] == ["a", "b", "c", "d", "e"]
-
-
-def test_a_task_that_is_too_old_expires(local: LocalClient) -> None:
-    task = local.submit("echo", 1, expires_in=10).task_id
-    local.time.sleep(11)
-    assert local.wait(task).status == "expired"
-
-
-def test_an_idempotency_key_holds_here_too(local: LocalClient) -> None:
+def test_a_repeated_idempotency_key_returns_the_first_task(local: LocalClient) -> None:
     first = local.submit("echo", 1, idempotency_key="k")
     assert local.submit("echo", 1, idempotency_key="k") == first
-    with pytest.raises(Refused, match="Idempotency-Key"):
-        local.submit("echo", 2, idempotency_key="k")
+    assert len(list(local.tasks())) == 1
 
 
-def test_progress_and_log_lines_are_kept(local: LocalClient, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+def test_progress_is_kept(local: LocalClient) -> None:
     task = local.submit("talk", {"lines": 2}, max_retries=0).task_id
-    local.wait(task)
-    shown = local.get(task)
-    assert shown.progress == Progress(fraction=0.4, message="reading")
-    assert [each.split(" ", 2)[2] for each in shown.attempts[0].logs] == ["line 1 of 2", "line 2 of 2"]
+    assert local.get(task).progress == Progress(fraction=0.4, message="reading")
 
 
-def test_what_it_does_not_know_it_says(local: LocalClient) -> None:
-    with pytest.raises(ValueError, match="local mode knows no unique_key"):
-        local.submit("echo", 1, unique_key="k")
+@pytest.mark.parametrize(
+    "options", [{"unique_key": "k"}, {"depends_on": ["0" * 26]}, {"limit_key": "k"}, {"expires_in": 5}, {"webhook": {}}]
+)
+def test_unsupported_options_are_errors(local: LocalClient, options: Any) -> None:
+    with pytest.raises(ValueError, match=f"LocalClient does not support {next(iter(options))}: test this with"):
+        local.submit("echo", 1, **options)
+    with pytest.raises(ValueError, match="LocalClient does not support"):
+        local.batch([new_task("echo", 1, **options)])
+    assert not list(local.tasks())
+
+
+def test_a_task_after_a_batch_is_not_supported(local: LocalClient) -> None:
+    with pytest.raises(ValueError, match="LocalClient does not support then"):
+        local.batch([new_task("echo", 1)], then=new_task("echo", 2))
 
 
 def test_both_are_task_clients(local: LocalClient) -> None:
