@@ -44,7 +44,7 @@ test: $(VENV)/.dev ## run all tests, or some: make test ARGS="tests/unit -k lock
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
 
 test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
-	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/model tests/integration/test_scripts.py -m "not alone" $(ARGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/integration/model tests/integration/stores/test_scripts.py -m "not alone" $(ARGS)
 
 # FUZZ_EXAMPLES is the number of generated requests per endpoint, beside those derived from its schema.
 fuzz: export FUZZ_EXAMPLES ?= 500
@@ -55,15 +55,15 @@ fuzz: $(VENV)/.dev ## fuzz every endpoint with valid and invalid requests, for s
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 MINUTES ?= 5
 chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1
-	$(PY) -m tests.faults --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
+	$(PY) -m tests.labs.faults --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
 
 chaos-selftest: $(VENV)/.dev ## plant a bug for each guarantee and check that it is found
-	$(PY) -m tests.faults.selftest $(ARGS)
+	$(PY) -m tests.labs.faults.selftest $(ARGS)
 
 # MINUTES is the duration of the measurement; startup, finding the capacity and warm-up take four more.
 load: export MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),60)
 load: $(VENV)/.dev ## run at half of the capacity for an hour and report growth and slowdown: make load MINUTES=10
-	$(PY) -m tests.load --minutes $(MINUTES) $(ARGS)
+	$(PY) -m tests.labs.load --minutes $(MINUTES) $(ARGS)
 
 check: $(VENV)/.dev ## check formatting, lint, types, import rules, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
@@ -83,7 +83,7 @@ format: $(VENV)/.dev ## format the code and apply automatic fixes
 	$(PY) -m ruff check --fix $(SOURCES)
 
 bench: $(VENV)/.dev ## run the benchmarks, side by side with other queues
-	$(PY) -m tests.bench $(ARGS)
+	$(PY) -m tests.labs.bench $(ARGS)
 
 lock: $(VENV)/.dev ## update requirements.lock, from which the image is built
 	$(PIP) 'uv>=0.9,<1'

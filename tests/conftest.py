@@ -14,9 +14,9 @@ from hypothesis import settings
 
 from shared.errors import SettingsError
 from shared.local.embedded_redis import EmbeddedRedis
-from tests import harness
-from tests.fork_server import ForkServers
-from tests.least_privilege import guarded_server, url_of_user
+from tests.support import harness
+from tests.support.fork_server import ForkServers
+from tests.support.least_privilege import guarded_server, url_of_user
 
 # How long one example takes is the machine's affair; the time-out of the whole test bounds it.
 settings.register_profile("patient", deadline=None)

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from shared.local.ports import free_port
-from tests.harness import ROOT, wait_until
+from tests.support.harness import ROOT, wait_until
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.acceptance.exercise import exercise
 from tests.acceptance.running import Product, product
-from tests.documents import DOCUMENTS, PAGES
-from tests.harness import ROOT
+from tests.support.documents import DOCUMENTS, PAGES
+from tests.support.harness import ROOT
 from tools import reference
 
 TEN = (

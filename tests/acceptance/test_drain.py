@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from tests.acceptance.running import Product, product
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 
 def workers(running: Product) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.acceptance.running import product
-from tests.harness import ROOT, wait_until
+from tests.support.harness import ROOT, wait_until
 
 EXAMPLE = "examples.distributed_queue"
 README = (ROOT / "examples" / "distributed_queue" / "README.md").read_text()

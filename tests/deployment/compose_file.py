@@ -12,7 +12,7 @@ from typing import Any
 
 import compose
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 COMPOSE = Path(str(compose.__file__)).parent / "docker-compose"
 """The program itself: the package's own way to start it hides how it ended."""

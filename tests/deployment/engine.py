@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 PORTS = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 K8S = ROOT / "k8s"
 SINGLE_FILE = K8S / "deployment.yaml"

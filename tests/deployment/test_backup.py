@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import DOCUMENTS
-from tests.harness import ROOT
+from tests.support.documents import DOCUMENTS
+from tests.support.harness import ROOT
 
 COMPOSE = """#!/bin/sh
 # docker compose for one container, whose /data is a folder here.

@@ -23,8 +23,8 @@ from shared.errors import SettingsError
 from shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
-from tests.documents import DOCUMENTS
-from tests.harness import ROOT
+from tests.support.documents import DOCUMENTS
+from tests.support.harness import ROOT
 
 ALL = sorted(services())
 IMAGE = dict(re.findall(r"^    (?:ENV )?([A-Z_]+)=(\S+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))

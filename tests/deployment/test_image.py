@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from shared.http import healthcheck
 from shared.http.metrics_server import Check, MetricsServer
 from shared.local.ports import free_port
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 FINAL = DOCKERFILE.rpartition("\nFROM ")[2]

@@ -32,8 +32,8 @@ from tests.deployment.manifests import (
 )
 from tests.deployment.network import CLIENTS, DNS, OUTSIDE, edges, isolated
 from tests.deployment.rendering import normalised, render
-from tests.documents import DOCUMENTS
-from tests.harness import ROOT
+from tests.support.documents import DOCUMENTS
+from tests.support.harness import ROOT
 
 K8S_README = (K8S / "README.md").read_text()
 OLDEST, NEWEST = "1.27", "1.37"

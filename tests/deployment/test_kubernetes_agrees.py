@@ -9,8 +9,8 @@ import yaml
 
 from tests.deployment import compose_file
 from tests.deployment.manifests import K8S, NAME, OURS, of_kind, workloads
-from tests.documents import DOCUMENTS
-from tests.harness import ROOT
+from tests.support.documents import DOCUMENTS
+from tests.support.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 

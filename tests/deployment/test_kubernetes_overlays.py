@@ -18,8 +18,8 @@ from shared.config.settings import Settings, load
 from shared.redis.client import connect
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
-from tests.documents import DOCUMENTS
 from tests.monitoring.promql import metrics_of
+from tests.support.documents import DOCUMENTS
 
 OVERLAYS = ("ingress", "managed-redis")
 KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, RedisError
 from shared.local.ports import free_port
 from shared.local.server_binary import choose_server
 from tests.deployment.manifests import config_map, workloads
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 MANIFEST = workloads()["redis"].container
 

@@ -15,9 +15,9 @@ from shared.local.ports import free_port
 from shared.local.server_binary import ServerBinary
 from tests.deployment import compose_file
 from tests.deployment.manifests import config_map, workloads
-from tests.documents import DOCUMENTS
-from tests.harness import ROOT, wait_until
-from tests.redis_servers import redis_cli, servers
+from tests.support.documents import DOCUMENTS
+from tests.support.harness import ROOT, wait_until
+from tests.support.redis_servers import redis_cli, servers
 
 PASSWORD = "0123abcdef"
 README = DOCUMENTS

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deployment.engine import Engine
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 ADDED_MEGABYTES = 80
 """What our part of the image may weigh, on top of the Python image; 60 when this was written."""

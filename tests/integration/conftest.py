@@ -9,8 +9,8 @@ import pytest
 from redis import Redis
 
 from shared.stores.limits import Limits
-from tests.harness import System, running_system
-from tests.integration.store import Store, store_on
+from tests.support.harness import System, running_system
+from tests.support.store import Store, store_on
 
 
 @pytest.fixture

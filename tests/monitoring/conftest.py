@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from shared.local.embedded_redis import EmbeddedRedis
-from tests.harness import System, running_system
+from tests.support.harness import System, running_system
 
 
 @pytest.fixture(scope="module")

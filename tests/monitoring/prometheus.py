@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.harness import ROOT, free_port, wait_until
 from tests.monitoring.promtool import FOLDER, program
+from tests.support.harness import ROOT, free_port, wait_until
 
 Series = dict[tuple[tuple[str, str], ...], list[tuple[float, float]]]
 """Samples (time, value) by labels."""

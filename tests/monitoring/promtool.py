@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 FOLDER = ROOT / "k8s" / "monitoring"
 

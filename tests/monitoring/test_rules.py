@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from tests.harness import ROOT
 from tests.monitoring.promtool import FOLDER, promtool
+from tests.support.harness import ROOT
 
 ALERTS = FOLDER / "alerts.yml"
 RUNBOOK = FOLDER / "RUNBOOK.md"

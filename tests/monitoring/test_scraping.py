@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 from shared.domain.task import TaskState
-from tests.harness import System, free_port, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member
 from tests.monitoring.prometheus import Prometheus, running_prometheus
 from tests.monitoring.test_names import panels
+from tests.support.harness import System, free_port, wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(400)]
 

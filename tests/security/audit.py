@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 LOCK = ROOT / "requirements.lock"
 FIRST = 15.0

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 FORMS = {
     "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
@@ -71,7 +71,7 @@ ALLOWED = (
     Allowed("shared/redis/keys.py", "^taskqueue:dashboard:secret$", "the name of a key in Redis"),
     Allowed("tests/", "^[a-z]+(?:-[a-z]+)*$", "words that a test made up; no server outside of it has them"),
     Allowed("tests/", "^se?%40cret$", "words that a test made up; no server outside of it has them"),
-    Allowed("tests/integration/test_", "^0af7[0-9a-f]{24}319c$", "the trace id of the W3C's example"),
+    Allowed("tests/integration/", "^0af7[0-9a-f]{24}319c$", "the trace id of the W3C's example"),
 )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import ROOT
 from tests.security.audit import LOCK, first_of, judge
+from tests.support.harness import ROOT
 
 GOOD = {"name": "flask", "version": "3.1.2", "vulns": []}
 HOLE = {"name": "flask", "version": "0.1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.1.3"]}]}

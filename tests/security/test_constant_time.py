@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 SECRET = re.compile(r"(?i)(?:^|_)(?:secret|password|passwd|signature|csrf|digest|hash|hashed|api_?key|mark)s?$")
 SOURCES = [

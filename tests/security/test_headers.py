@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.dashboard.conftest import Browser, open_browser, system
+from tests.integration.dashboard.conftest import Browser, open_browser, system
 from tests.integration.gateway.conftest import MakeGateway, make_gateway
 
 __all__ = ["make_gateway", "open_browser", "system"]  # fixtures

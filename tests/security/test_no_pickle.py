@@ -19,7 +19,7 @@ from redis import Redis
 
 from shared.domain.task import TaskState
 from shared.redis import keys
-from tests.harness import System, free_port, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 
 GUARD = '''
 """Imported by every Python that is started with it: unpickling raises, and is written down."""

@@ -15,8 +15,8 @@ from shared.domain import payload
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from tests.dashboard.conftest import Browser, open_browser, system
-from tests.harness import System, wait_until
+from tests.integration.dashboard.conftest import Browser, open_browser, system
+from tests.support.harness import System, wait_until
 
 __all__ = ["open_browser", "system"]  # fixtures
 

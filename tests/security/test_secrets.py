@@ -16,9 +16,9 @@ from werkzeug.security import generate_password_hash
 
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stores.api_keys import Scope, new_key
-from tests.collector import Collector
-from tests.harness import System, free_port, running_system, wait_until
-from tests.least_privilege import url_of_user
+from tests.support.collector import Collector
+from tests.support.harness import System, free_port, running_system, wait_until
+from tests.support.least_privilege import url_of_user
 
 CARD = "4929 0000 1111 2222"
 WEBHOOK = "whsec_" + base64.b64encode(b"planted-webhook-secret-0").decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 PAGE = ROOT / "shared" / "THREATS.md"
 LINES = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and "| he tries |" not in line]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 PARTS = ("gateway", "worker", "dashboard", "shared")
 RETIRED = frozenset(

@@ -11,7 +11,7 @@ from redis import Redis
 
 from shared.client import Client, Unreachable
 from shared.local.embedded_redis import EmbeddedRedis
-from tests.harness import System, free_port, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 
 
 @dataclass(slots=True)

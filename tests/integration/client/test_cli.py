@@ -17,8 +17,8 @@ from shared.cli.main import main
 from shared.cli.output import Output
 from shared.client import Progress, Task, TaskState
 from shared.redis import keys
-from tests.harness import ROOT, free_port
 from tests.integration.client.conftest import Running
+from tests.support.harness import ROOT, free_port
 
 
 class Command:

@@ -13,8 +13,8 @@ from redis import Redis
 
 from gateway.events.broadcaster import Broadcaster, Snapshot, Stream
 from shared.client import Client, TaskState, new_task
-from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
+from tests.support.harness import free_port, wait_until
 
 
 def open_stream(url: str, path: str, **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:

@@ -16,8 +16,8 @@ from shared.cli.files import change_file
 from shared.cli.main import main
 from shared.client import Client, NotAllowed, new_task
 from shared.stores.api_keys import Scope, new_key
-from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
+from tests.support.harness import free_port, wait_until
 
 
 class Guarded:

@@ -24,7 +24,7 @@ from shared.config.settings import Settings
 from tests.integration.client.conftest import Running
 from worker.local import LocalClient
 
-MODULES = ["worker.handlers.examples", "tests.handlers"]
+MODULES = ["worker.handlers.examples", "tests.support.handlers"]
 SETTINGS = Settings(initial_retry_delay=0.05)
 """As the tests' workers have them."""
 

@@ -26,9 +26,9 @@ from shared.client import feed as feeding
 from shared.client.answers import BatchItem
 from shared.client.interface import TaskClient
 from shared.client.transport import Answer, Transport
-from tests.harness import free_port, wait_until
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
+from tests.support.harness import free_port, wait_until
 from worker.local import LocalClient
 
 
@@ -104,7 +104,7 @@ def test_a_list_that_cannot_be_sent_is_an_error_that_says_how_to_send_the_rest()
 
 @pytest.mark.parametrize("local", [False, True], ids=["gateway", "local"])
 def test_a_batch_that_is_made_on_the_way_and_never_sent_is_warned_of(client: Client, local: bool) -> None:
-    queue: TaskClient = LocalClient(["tests.handlers"]) if local else client
+    queue: TaskClient = LocalClient(["tests.support.handlers"]) if local else client
     with pytest.warns(RuntimeWarning, match="a batch was never sent: iterate over it"):
         queue.batch(new_task("noop", n, tags=["dropped"]) for n in range(5))
     with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import pytest
 
 from shared.cli.main import main
 from shared.client import Client, ClientError, NoGateway, Problem, new_task
-from tests.harness import free_port
+from tests.support.harness import free_port
 
 KEY = "tq_0123456789_verysecret"
 EVENT = b"event: end\nid: 1\ndata: <html>\n\n"

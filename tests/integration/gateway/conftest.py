@@ -14,9 +14,9 @@ from shared.config.settings import Settings
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis.client import connect
 from shared.stores.task_types import TaskType, TaskTypes
-from tests.harness import running_system
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start
+from tests.support.harness import running_system
 
 TYPES = (
     TaskType(name="process", schema={}, description="Takes anything."),

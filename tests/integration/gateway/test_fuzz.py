@@ -30,9 +30,9 @@ from shared.config.settings import Settings
 from shared.domain.task import Webhook
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis.client import connect
-from tests.harness import System, free_port, running_system, wait_until
-from tests.least_privilege import url_of_user
-from tests.receiver import SECRET
+from tests.support.harness import System, free_port, running_system, wait_until
+from tests.support.least_privilege import url_of_user
+from tests.support.receiver import SECRET
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "20"))
 EXCLUDED: list[CheckFunction] = [positive_data_acceptance]

@@ -24,11 +24,11 @@ from shared.redis.linker import source
 from shared.redis.scripts import Scripts, digest
 from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
 from shared.stores.queues import CHUNK, Queues
-from tests.harness import System, wait_until
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, free_port, serves
-from tests.relay import SpanForwarder
+from tests.support.harness import System, wait_until
+from tests.support.relay import SpanForwarder
 
 NEW = {"type": "process", "data": {"a": 1, "b": 2}}
 KEY = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'

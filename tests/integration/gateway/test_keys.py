@@ -26,7 +26,7 @@ from shared.stores.api_keys import ApiKey, Scope, new_key
 from shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
-from tests.least_privilege import url_of_user
+from tests.support.least_privilege import url_of_user
 
 SCOPES = (None, *Scope)
 KEYS = {scope: new_key(f"{scope}-client", [scope]) for scope in Scope}

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.app import create_app
 from shared.redis import keys
-from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.harness import wait_until
 
 
 def test_a_completed_task_shows_its_result_and_its_attempt(gateway: Gateway) -> None:

@@ -29,7 +29,7 @@ from gateway.http.server import Parser, Server
 from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
 from shared.stores.task_types import TaskType, TaskTypes
-from tests.harness import ROOT, System, alive, wait_until
+from tests.support.harness import ROOT, System, alive, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
 HEAD = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

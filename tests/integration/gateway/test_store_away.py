@@ -15,8 +15,8 @@ from gateway.circuit_breaker import PAUSE, CircuitBreaker
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.stores.queues import Queues
-from tests.harness import wait_until
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.harness import wait_until
 
 NEW = {"type": "process", "data": 1}
 LIMIT = 2.0

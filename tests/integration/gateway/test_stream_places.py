@@ -17,9 +17,9 @@ from gateway.http.errors import Refusal
 from gateway.http.ndjson import PATIENCE, Lines
 from gateway.http.streams import Body, Connection, Streams
 from shared.stores.api_keys import Scope, new_key
-from tests.harness import wait_until
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
+from tests.support.harness import wait_until
 
 Open = Callable[[], "Caller"]
 

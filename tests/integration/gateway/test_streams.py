@@ -21,9 +21,9 @@ from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
-from tests.harness import System, wait_until
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, refuses, start
+from tests.support.harness import System, wait_until
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")

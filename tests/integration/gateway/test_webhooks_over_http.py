@@ -13,7 +13,7 @@ from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
-from tests.receiver import SECRET
+from tests.support.receiver import SECRET
 
 URL = "https://shop.example/hooks"
 

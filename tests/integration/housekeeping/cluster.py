@@ -6,8 +6,8 @@ import signal
 import subprocess
 from dataclasses import dataclass, field
 
-from tests.harness import Samples, System, free_port, scrape
-from tests.relay import SpanForwarder
+from tests.support.harness import Samples, System, free_port, scrape
+from tests.support.relay import SpanForwarder
 
 QUICK = {
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",

@@ -12,8 +12,8 @@ from redis import Redis
 from shared.domain.clock import FakeClock
 from shared.redis.scripts import Scripts
 from shared.stores.locks import RedisLocks
-from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster
+from tests.support.harness import System, wait_until
 
 
 @dataclass

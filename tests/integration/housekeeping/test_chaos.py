@@ -23,8 +23,8 @@ from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.locks import LockAdmin
 from shared.stores.schedules import ScheduleStore
-from tests.harness import WEIGHTS, System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
+from tests.support.harness import WEIGHTS, System, wait_until
 
 LONG = os.environ.get("TEST_LONG") == "1"
 STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")

@@ -8,8 +8,8 @@ import time
 from shared.config.settings import Settings
 from shared.domain.task import TaskState
 from shared.stores.locks import LockAdmin
-from tests.harness import System, wait_until
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
+from tests.support.harness import System, wait_until
 
 LONG = os.environ.get("TEST_LONG") == "1"
 STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")

@@ -22,8 +22,8 @@ from shared.stores.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Take
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
-from tests.harness import WEIGHTS, wait_until
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.harness import WEIGHTS, wait_until
 from worker.housekeeping.jobs import max_elements, ttl
 from worker.housekeeping.jobs.max_elements import MaxElements
 from worker.housekeeping.jobs.ttl import Ttl

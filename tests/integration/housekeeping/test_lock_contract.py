@@ -16,8 +16,8 @@ from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
 from shared.stores.locks import LEADER, FreeLock, Lock, LockAdmin, Locks, NoLocks, OnError, RedisLocks
-from tests.harness import wait_until
 from tests.integration.housekeeping.conftest import Machine, Ticker
+from tests.support.harness import wait_until
 
 LIFE = timedelta(seconds=30)
 LOCK = Lock(name="unlock", at_most=LIFE)

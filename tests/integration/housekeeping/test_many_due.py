@@ -1,4 +1,4 @@
-"""100,000 tasks in 50 queues fall due in the same second; the figures are those of `tests.bench.housekeeping`."""
+"""100,000 tasks in 50 queues fall due in the same second; the figures are those of `tests.labs.bench.housekeeping`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tests.bench.housekeeping import measure_due
+from tests.labs.bench.housekeeping import measure_due
 
 
 @pytest.mark.alone

@@ -10,8 +10,8 @@ import yaml
 
 from shared.config.settings import Settings
 from shared.domain.schedule import read_declared
-from tests.harness import ROOT, WEIGHTS, System, free_port, wait_until
 from tests.integration.housekeeping.cluster import Cluster
+from tests.support.harness import ROOT, WEIGHTS, System, free_port, wait_until
 
 TEXT = (ROOT / "worker/housekeeping/README.md").read_text()
 

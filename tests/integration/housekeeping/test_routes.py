@@ -19,7 +19,7 @@ from shared.redis.scripts import Scripts
 from shared.stores.locks import Lock, RedisLocks
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
-from tests.harness import WEIGHTS, wait_until
+from tests.support.harness import WEIGHTS, wait_until
 
 LIFE = timedelta(seconds=30)
 EVERY_MINUTE = {"type": "noop", "interval": 60}

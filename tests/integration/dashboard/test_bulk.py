@@ -1,0 +1,262 @@
+"""Acting on many dead letters: told first, done at a rate, paused, aborted, and carried on by whoever is there."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from dashboard.background import Background
+from shared.domain.task import BatchPlace, TaskState
+from shared.redis import keys
+from shared.redis.client import text
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.harness import System, wait_until
+
+
+def _bulks(system: System) -> BulkActions:
+    return BulkActions(system.scripts, system.dead_letters)
+
+
+def _failed(system: System) -> int:
+    return int(system.redis.zcard(keys.ended(TaskState.FAILED)))
+
+
+def _group(browser: Browser) -> str:
+    found = re.search(r"/dead-letters/(\w+)", browser.text("/dead-letters"))
+    assert found
+    return found[1]
+
+
+def test_it_is_told_first_how_many_and_which(browser: Browser, system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(30)])
+    page = browser.post("/bulk/review", scope="group", cause=_group(browser), verb="retry").text
+    assert "Retry 30 dead letters?" in page
+    assert sum(each[-8:] in page for each in ids) == 20
+    assert _failed(system) == 30
+
+
+def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(10)])
+    page = browser.post("/bulk/review", scope="picked", id=ids[:3], verb="delete").text
+    assert "Delete 3 dead letters?" in page
+    browser.post("/bulk", scope="picked", id=ids[:3], verb="delete", rate="1000")
+    background: Background = browser.app.extensions["background"]
+    for _ in range(50):
+        background.carry_out()
+    assert _failed(system) == 7
+    [action] = _bulks(system).all()[0]
+    assert (action.state, action.done, action.total) == ("finished", 3, 3)
+
+
+def test_an_address_does_not_lead_to_what_is_stored_beside_an_action(browser: Browser, system: System) -> None:
+    ids = bury(system, ["no", "no"])
+    browser.post("/bulk", scope="picked", id=ids, verb="retry", rate="1")
+    [action] = _bulks(system).all()[0]
+    assert browser.get(f"/bulk/{action.id}:ids").status_code == 404
+    assert system.redis.type(keys.bulk_ids(action.id)) == b"zset"
+
+
+def test_a_group_without_a_name_is_not_all_dead_letters(browser: Browser, system: System) -> None:
+    bury(system, ["no"])
+    for path in ("/bulk/review", "/bulk"):
+        assert browser.post(path, scope="group", verb="delete", rate="10").status_code == 400
+        assert browser.post(path, scope="group", verb="delete", rate="10", cause="").status_code == 400
+    assert _bulks(system).all() == ([], [])
+
+
+def test_nothing_selected_is_refused(browser: Browser) -> None:
+    assert browser.post("/bulk/review", scope="picked", verb="retry").status_code == 400
+    assert browser.post("/bulk", scope="all", verb="retry", rate="10").status_code == 400
+    assert browser.post("/bulk/review", scope="all", verb="explode").status_code == 400
+
+
+def test_the_rate_is_kept_through_a_pause(system: System) -> None:
+    bury(system, [f"{n} no" for n in range(300)])
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=100)
+    background = Background(None, bulks)  # type: ignore[arg-type]  # only the bulk actions are looked at
+    started = time.monotonic()
+    while time.monotonic() - started < 1.0:
+        background.carry_out()
+        time.sleep(0.02)
+    done = 300 - _failed(system)
+    assert 80 <= done <= 100 * (time.monotonic() - started) + 25
+    bulks.change(action, "paused")
+    background.carry_out()
+    paused_at = _failed(system)
+    time.sleep(0.5)
+    background.carry_out()
+    assert _failed(system) == paused_at
+    bulks.change(action, "running")
+    time.sleep(0.3)
+    background.carry_out()
+    assert paused_at - _failed(system) <= 110, "no burst for the time it was paused"
+
+    def all_done() -> bool:
+        background.carry_out()
+        return _failed(system) == 0
+
+    wait_until(all_done, "all are done")
+
+
+def test_another_process_goes_on_when_one_dies(system: System) -> None:
+    bury(system, [f"{n} no" for n in range(50)])
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    assert bulks.step(action, "first", 10) == 10
+    assert bulks.step(action, "second", 10) == 0, "the first is at it"
+    system.redis.hset(keys.bulk(action.id), "held_until", 1)
+    assert bulks.step(action, "second", 100) == 40
+    assert bulks.step(action, "second", 100) == 0
+    assert bulks.unfinished() == []
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done) == ("finished", 50)
+
+
+def test_what_fails_again_is_not_retried_by_the_same_action(system: System) -> None:
+    bury(system, ["no"] * 5)
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    late = bury(system, ["no"] * 2)
+    [action] = bulks.unfinished()
+    bulks.step(action, "me", 100)
+    bulks.step(action, "me", 100)
+    assert _failed(system) == len(late)
+
+
+def test_picked_ones_that_failed_again_before_they_were_counted_are_not_retried_twice(system: System) -> None:
+    ids = bury(system, [f"{n} no" for n in range(5)])
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.RETRY, Selection(ids=tuple(ids)), what="five", by="eve", rate=100)
+    # Whoever did this died before it could write it down, and they have failed again since, with another.
+    system.dead_letters.requeue_many(ids)
+    bury(system, ["no"])
+    found = bulks.get(action)
+    while found and found.open:
+        bulks.step(found, "another", 100)
+        found = bulks.get(action)
+    assert found
+    assert (found.done, found.passed) == (0, 5)
+    assert _failed(system) == 6
+
+
+def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) -> None:
+    ids = bury(system, ["no"] * 6)
+    system.redis.hdel(keys.rq_job(ids[0]), "data")
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    for _ in range(5):
+        bulks.step(action, "me", 2)
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
+
+
+def test_nobody_is_left_out_when_others_leave_the_list_while_it_goes_on(system: System) -> None:
+    ids = bury(system, ["no"] * 8)
+    stuck = [text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, 1)]
+    for each in stuck:
+        system.redis.hdel(keys.rq_job(each), "data")
+    bulks = _bulks(system)
+    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    bulks.step(action, "me", 3)
+    for each in stuck:
+        system.dead_letters.purge(each)
+    for _ in range(4):
+        bulks.step(action, "me", 3)
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done, ended.passed) == ("finished", len(ids) - 2, 2)
+    assert _failed(system) == 0
+
+
+def _bury_in_a_stopped_batch(system: System) -> str:
+    Batches(system.scripts).open("batch", BatchTerms(stop_on_error=1))
+    [dead] = bury(system, ["no"], batch=BatchPlace(batch_id="batch", index=0))
+    return dead
+
+
+@pytest.mark.parametrize("picked", [False, True], ids=["all", "picked"])
+def test_those_of_a_stopped_batch_stay_and_it_is_told_why(browser: Browser, system: System, picked: bool) -> None:
+    stays = _bury_in_a_stopped_batch(system)
+    ids = bury(system, ["no"] * 3)
+    system.redis.hdel(keys.rq_job(ids[0]), "data")  # this one cannot be retried either
+    bulks = _bulks(system)
+    selection = Selection(ids=(stays, *ids)) if picked else Selection()
+    bulks.begin(Verb.RETRY, selection, what="these", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    for _ in range(5):
+        bulks.step(action, "me", 2)
+    [ended] = bulks.all()[0]
+    assert (ended.state, ended.done, ended.passed, ended.stopped) == ("finished", 2, 2, 1)
+    assert system.records.state(stays) is TaskState.FAILED
+    shown = re.sub("<[^>]+>", "", browser.text("/bulk"))
+    assert "1 no longer dead letters, 1 still dead letters, because their batches were stopped" in shown
+
+
+def test_one_of_a_stopped_batch_is_retried_neither_as_it_is_nor_with_other_data(
+    browser: Browser, system: System
+) -> None:
+    dead = _bury_in_a_stopped_batch(system)
+    for answer in (browser.post(f"/tasks/{dead}/retry"), browser.post(f"/tasks/{dead}/retry-with", data="{}")):
+        assert answer.status_code == 409
+        assert "retry the batch" in answer.text
+    assert system.records.get(dead).data == {"amount": 3}
+    assert _failed(system) == 1
+
+
+def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
+    ids = bury(system, ["no", "no"])
+    bulks = _bulks(system)
+    for selection in (Selection(ids=tuple(ids[:1])), Selection()):
+        action_id = bulks.begin(Verb.RETRY, selection, what="some", by="eve", rate=100)
+        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else selection.source, {b"\xff\xfe": 0})
+        action = bulks.get(action_id)
+        assert action
+        for _ in range(10):
+            bulks.step(action, "a process", 1)
+        ended = bulks.get(action_id)
+        assert ended
+        assert (ended.state, ended.done, ended.passed) == ("finished", 1, 1)
+    assert _failed(system) == 1, "the one that is none"
+
+
+def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
+    bury(system, ["no"] * 5)
+    bulks = _bulks(system)
+    action = bulks.begin(Verb.DELETE, Selection(), what="all", by="eve", rate=1)
+    assert "aborted" in browser.post(f"/bulk/{action}/abort").text
+    assert browser.post(f"/bulk/{action}/resume").status_code == 400
+    found = bulks.get(action)
+    assert found
+    assert bulks.step(found, "me", 10) == 0
+    assert _failed(system) == 5
+
+
+def test_a_pause_beside_the_last_step_opens_nothing_that_nobody_goes_on_with(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(system, ["no"])
+    bulks = _bulks(system)
+    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    ask: Any = bulks.redis.execute_command
+
+    def ask_and_be_slow(*command: Any, **options: Any) -> Any:
+        answer = ask(*command, **options)
+        monkeypatch.undo()
+        for _ in range(2):
+            bulks.step(action, "another", 100)
+        return answer
+
+    monkeypatch.setattr(bulks.redis, "execute_command", ask_and_be_slow)
+    bulks.change(action_id, "paused")
+    found = bulks.get(action_id)
+    assert found
+    assert [each.id for each in bulks.unfinished()] == ([action_id] if found.open else [])

@@ -1,0 +1,175 @@
+"""What becomes of dead letters that a bulk action sent back, followed to the end of each."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dashboard.follow_up import AT_ONCE, CALLS, FollowUp
+from shared.domain.task import TaskState
+from shared.local.ports import free_port
+from shared.redis import keys
+from shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
+from shared.stores.limits import Limit, Limits
+from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.harness import System, wait_until
+
+
+@pytest.fixture
+def bulks(system: System) -> BulkActions:
+    return BulkActions(system.scripts, system.dead_letters)
+
+
+def _get(bulks: BulkActions, action_id: str) -> BulkAction:
+    found = bulks.get(action_id)
+    assert found
+    return found
+
+
+def _send_back(bulks: BulkActions, selection: Selection | None = None) -> BulkAction:
+    """An action that has sent everything back."""
+    action_id = bulks.begin(Verb.RETRY, selection or Selection(), what="all", by="eve", rate=1000)
+    while (found := _get(bulks, action_id)).open:
+        bulks.step(found, "me", 200)
+    return found
+
+
+def _texts(page: str) -> Iterator[str]:
+    for each in re.findall(r"<li(?: [^>]*)?>(.*?)</li>", page, re.DOTALL):
+        yield " ".join(re.sub("<[^>]+>", "", each).split())
+
+
+def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, browser: Browser) -> None:
+    worker = system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
+    for each in system.submit_many([("fail", '{"message": "no luck"}')] * 3):
+        assert system.ended(each).summary.state is TaskState.FAILED
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(30)
+    bury(system, ["yes"] * 4, task_type="echo", data='{"data": 1}')
+    bury(system, ["no"] * 2, task_type="fail", data='{"message": "another"}')
+    bury(system, ["no"] * 3, task_type="slowly", data='{"seconds": 300}')
+    Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
+    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
+    system.start("dashboard", DASHBOARD_PORT=str(free_port()))
+    waiting = {"running": 1, "limit type:slowly": 2}
+    wait_until(lambda: _get(bulks, action_id).waiting_for == waiting, "it says what the rest waits for")
+    found = _get(bulks, action_id)
+    assert found.outcomes == {"completed": 4, "failed_same": 3, "failed_other": 2}
+    assert (found.status, found.waiting, found.done) == ("following", 3, 12)
+    page = browser.text(f"/bulk/{action_id}")
+    assert {
+        "4 completed",
+        "3 failed again with the same cause",
+        "2 failed again with another cause: see dead letters",
+        "3 not ended: 2 throttled by the limit type:slowly, 1 running",
+    } <= set(_texts(page))
+    assert 's-following">following' in page
+
+
+def test_what_failed_again_does_not_end_green(system: System, bulks: BulkActions, browser: Browser) -> None:
+    bury(system, ["no"] * 3)
+    action = _send_back(bulks)
+    follow_up = FollowUp(bulks)
+    follow_up.step()
+    assert _get(bulks, action.id).waiting_for == {"pending": 3}
+    _claim_and_fail(system)
+    FollowUp(bulks).step()
+    found = _get(bulks, action.id)
+    assert (found.status, found.failed_again, found.waiting) == ("failed again", 3, 0)
+    assert 's-failed-again">failed again' in browser.text("/bulk")
+    assert bulks.followed() == []
+    assert not system.redis.exists(keys.bulk_followed(action.id))
+
+
+def _claim_and_fail(system: System) -> None:
+    for row in system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3]:
+        about = '{"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"}'
+        system.scripts.call("report", "digger", row[0], "again", "failed", "0", "{}", about, b"")
+    system.redis.delete("taskqueue:claim:digger")
+
+
+def test_two_that_follow_count_each_task_once(system: System, bulks: BulkActions) -> None:
+    bury(system, ["no"] * 50)
+    action = _send_back(bulks)
+    first, second = FollowUp(bulks), FollowUp(bulks)
+    first.step()
+    _claim_and_fail(system)
+    second.step()
+    first.passes.clear()
+    first.step()
+    assert _get(bulks, action.id).outcomes == {"failed_same": 50}
+
+
+@pytest.mark.parametrize("picked", [False, True], ids=["all", "picked"])
+def test_those_that_were_sent_back_by_one_that_died_are_followed_too(
+    system: System, bulks: BulkActions, monkeypatch: pytest.MonkeyPatch, picked: bool
+) -> None:
+    ids = bury(system, ["no"] * 5)
+    selection = Selection(ids=tuple(ids)) if picked else Selection()
+    action_id = bulks.begin(Verb.RETRY, selection, what="all", by="eve", rate=1000)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bulks, "_note", dies)
+        with pytest.raises(KeyboardInterrupt):
+            bulks.step(_get(bulks, action_id), "me", 3)
+    system.redis.hset(keys.bulk(action_id), "held_until", 1)
+    while _get(bulks, action_id).open:
+        bulks.step(_get(bulks, action_id), "another", 3)
+    assert set(system.redis.hkeys(keys.bulk_followed(action_id))) == {each.encode() for each in ids}
+    _claim_and_fail(system)
+    FollowUp(bulks).step()
+    assert _get(bulks, action_id).outcomes == {"failed_same": 5}
+
+
+def test_one_that_was_noted_and_never_sent_back_is_not_counted(system: System, bulks: BulkActions) -> None:
+    [dead] = bury(system, ["no"])
+    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    now = system.scripts.now_us()
+    system.redis.sadd(keys.FOLLOWED_BULKS, action_id)
+    system.redis.hset(keys.bulk_followed(action_id), dead, f"{now}:cause")
+    assert bulks.follow(action_id, "0", 10)[1:] == (0, {"pending": 1}), "it may be sent back in a moment"
+    system.redis.hset(keys.bulk_followed(action_id), dead, f"{now - 61_000_000}:cause")
+    system.redis.zadd(keys.ended(TaskState.FAILED), {dead: now - 62_000_000})
+    assert bulks.follow(action_id, "0", 10)[1] == 1
+    assert _get(bulks, action_id).outcomes == {}
+    assert bulks.followed() == []
+
+
+def test_a_hundred_thousand_are_followed_in_bounded_steps(system: System, bulks: BulkActions) -> None:
+    bury(system, ["no"])
+    action = _send_back(bulks)
+    value = system.redis.hvals(keys.bulk_followed(action.id))[0]
+    [task] = system.redis.hkeys(keys.bulk_followed(action.id))
+    for first in range(0, 100_000, 10_000):
+        many = {f"gone-{number}": value for number in range(first, first + 10_000)}
+        system.redis.hset(keys.bulk_followed(action.id), mapping=many)  # type: ignore[arg-type]  # bytes are fine
+    assert int(system.redis.memory_usage(keys.bulk_followed(action.id)) or 0) < 20 << 20
+    follow_up = FollowUp(bulks)
+    system.redis.config_resetstat()
+    began = time.monotonic()
+    follow_up.step()
+    assert time.monotonic() - began < 2
+    calls = system.redis.info("commandstats")
+    assert calls["cmdstat_hscan"]["calls"] == CALLS
+    assert calls["cmdstat_hmget"]["calls"] < 2 * CALLS * AT_ONCE
+    for _ in range(100):
+        follow_up.step()
+    assert system.redis.hkeys(keys.bulk_followed(action.id)) == [task]
+    assert _get(bulks, action.id).outcomes == {"removed": 100_000}
+
+
+def test_an_action_that_is_forgotten_is_followed_no_more(system: System, bulks: BulkActions) -> None:
+    bury(system, ["no"])
+    action = _send_back(bulks)
+    system.redis.delete(keys.bulk(action.id))
+    FollowUp(bulks).step()
+    assert bulks.followed() == []
+    assert not system.redis.exists(keys.bulk(action.id), keys.bulk_followed(action.id))

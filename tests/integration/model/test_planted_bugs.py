@@ -1,0 +1,121 @@
+"""The model is worth what it notices: each of these slips, put into a script, makes it fall.
+
+Too long for every day: TEST_LONG=1 runs them. That each has its place in the scripts is seen every day.
+"""
+
+# ruff: noqa: E501  # a slip is easier to see on one line
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from shared.redis import linker, scripts
+from tests.integration.model.test_life import Life, chosen
+from tests.support.planting import plant
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A slip: in this file this text is that one instead."""
+
+    file: str
+    old: str
+    new: str = ""
+
+
+BUGS = {
+    "a report is taken from who lost the lease": Bug("report", "not v or v[1] ~= token", "not v"),
+    "a lease is extended for who lost it": Bug("extend", "not v or v[1] ~= token or", "not v or"),
+    "who lost the lease gives the task back": Bug("release", "v[1] ~= token or", "false or"),
+    "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', job_key(id), 'token', '')"),
+    "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', LEASES, unpack(leases)) end"),
+    "a wish to cancel is forgotten": Bug("report", "v[5] and OVERRULED[kind]", "false"),
+    "an interrupted task never expires": Bug(
+        "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
+    ),
+    "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
+    "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
+    "an ended task keeps its unique key": Bug("_prelude", "if v then release_unique(id, v[1]) end"),
+    "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', UNIQUE", "redis.call('HSET', UNIQUE"),
+    "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id)", "local _ = tag"),
+    "a started task is still watched for its expiry": Bug("claim", "if v[11] then redis.call('ZREM', DEADLINES, id) end"),
+    "a started task has no lease": Bug("claim", "if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end"),
+    "a started task stays pending": Bug(
+        "claim", "if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end"
+    ),
+    "what is too old is started": Bug(
+        "claim",
+        "if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end\n  if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
+        "if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
+    ),
+    "a stopped batch goes on": Bug("claim", "return not why", "return true"),
+    "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
+    "the newest goes first": Bug(
+        "claim",
+        "    local ids = redis.call('LRANGE', list, 0, (stale > 0 and 200 or n - got) - 1)\n",
+        "    local ids = redis.call('LRANGE', list, -(stale > 0 and 200 or n - got), -1)\n"
+        "    redis.call('LTRIM', list, 0, -#ids - 1)\n"
+        "    if #ids > 0 then redis.call('LPUSH', list, unpack(ids)) end\n",
+    ),
+    "a limit stops nobody": Bug("_limits", "if not lets_start(limit_of(name)) then return name end"),
+    "who ends keeps its slot": Bug("report", "if limited then free_slots(id) end"),
+    "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
+    "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
+    "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))"),
+    "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
+    "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),
+    "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(v[6]) or 1, -1)"),
+    "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
+    "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),
+    "anything can be purged": Bug("purge", "(state == wanted or not v or not v[1])", "true"),
+    "a lost ticket is not put back": Bug("recover", "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end"),
+    "a full queue takes more": Bug("submit_one", "if limit > 0 and", "if false and"),
+    "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', job_key(id), 'failures',", "redis.call('HDEL', job_key(id), 'nothing',"),
+    "a child waits for success although any end would do": Bug("_relations", "or on == 'end' or", "or"),
+    "a child is kept on the list that it left": Bug("_relations", "if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
+    "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', children_key(id)) == 1 then defer", "false then defer"),
+    "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
+    "a batch that is through is not done": Bug("_relations", "if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end"),
+    "room in a batch is left empty": Bug("_relations", "if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end"),
+    "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    bug, texts = BUGS[request.param], dict(linker.sources())
+    texts[bug.file] = plant(texts[bug.file], bug.old, bug.new)
+    monkeypatch.setattr(linker, "sources", lambda: texts)
+    _forget()
+    yield
+    monkeypatch.undo()
+    _forget()
+
+
+def _forget() -> None:
+    linker.source.cache_clear()
+    scripts.digest.cache_clear()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_each_slip_has_its_place_in_a_script(name: str) -> None:
+    bug = BUGS[name]
+    assert plant(linker.sources()[bug.file], bug.old, bug.new)
+
+
+@pytest.mark.skipif(not os.environ.get("TEST_LONG"), reason="it takes minutes: TEST_LONG=1")
+@pytest.mark.parametrize("planted", BUGS, indirect=True)
+@pytest.mark.usefixtures("planted")
+def test_the_model_notices(redis_client: Redis) -> None:
+    Life.redis = redis_client
+    once = settings(chosen(800), phases=(Phase.generate,), derandomize=True)
+    with pytest.raises((AssertionError, ResponseError, KeyError)):
+        run_state_machine_as_test(Life, settings=once)

@@ -1,0 +1,98 @@
+"""Whatever is at a key where something else belongs: nobody stops, it is set aside, and honest tasks are completed.
+
+The cases are made of the map of keys (`shared/redis/keys.py`), so a new kind of key is among them from its first day.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+import pytest
+from redis import Redis
+
+from shared.redis import keys, quarantine
+from tests.integration.quarantine.scene import Kind, Scene, kinds
+
+LONG = bool(os.environ.get("TEST_LONG"))
+TYPES = ("string", "list", "set", "zset", "hash", "stream")
+KINDS = {kind.name: kind for kind in kinds()}
+NOT_OURS_TO_MEND = {"FORMAT"}
+"""What nobody can tell the format of, nobody is to work with."""
+
+
+def put(client: Redis, key: str, kind: str) -> None:
+    """Something of this type at a key."""
+    client.delete(key)
+    match kind:
+        case "string":
+            client.set(key, b"\xff not what belongs here")
+        case "list":
+            client.rpush(key, b"\xff", "x", "x")
+        case "set":
+            client.sadd(key, b"\xff", "x")
+        case "zset":
+            client.zadd(key, {"ÿ": 1, "x": float("inf")})
+        case "hash":
+            client.hset(key, b"\xff", "x")
+        case "stream":
+            client.xadd(key, {"x": b"\xff"})
+
+
+def wrong_types(kind: Kind) -> list[str]:
+    wrong = [each for each in TYPES if each != kind.type]
+    return wrong if LONG else wrong[len(kind.name) % len(wrong) :][:1]
+
+
+TRUE_REFUSALS = ("/problems/corrupt-record", "no worker has registered its task types yet")
+"""What is answered once housekeeping has been by: the second while no live worker writes its types anew."""
+
+
+def endure(scene: Scene, caplog: pytest.LogCaptureFixture, damaged: Sequence[str] = ()) -> None:
+    """Everybody meets the damage before housekeeping does, and again after it; `damaged` tasks are shown too."""
+    caplog.clear()
+    for path, status, said in scene.refusals(damaged):
+        assert status == 503 or "/problems/corrupt-record" in said, (path, said)
+    scene.work()
+    for _ in range(10):
+        scene.keep()
+        scene.work()
+        if not scene.unfinished():
+            break
+    assert not scene.unfinished()
+    scene.dashboard.extensions["queries"].forget()
+    assert not [each for each in scene.refusals(damaged) if not any(why in each[2] for why in TRUE_REFUSALS)]
+    thrown = [record for record in caplog.records if record.exc_info]
+    assert not thrown, (thrown[0].getMessage(), thrown[0].exc_text)
+
+
+def test_the_scene_is_sound(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.put_back()
+    assert not list(scene.refusals())
+    endure(scene, caplog)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
+    single = {getattr(keys, kind.name): kind.type for kind in KINDS.values() if kind.parameter is None}
+    del single[keys.FORMAT]
+    ended = dict.fromkeys(map(keys.ended, ("completed", "failed", "cancelled", "expired")), "zset")
+    assert single | ended == quarantine.SINGLE
+    of_queue = {getattr(keys, each.name)(""): each.type for each in KINDS.values() if each.parameter == "queue"}
+    assert of_queue == quarantine.OF_QUEUE
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [(name, wrong) for name in KINDS for wrong in wrong_types(KINDS[name]) if name not in NOT_OURS_TO_MEND],
+)
+def test_a_key_of_another_type_stops_nobody(
+    scene: Scene, caplog: pytest.LogCaptureFixture, name: str, wrong: str
+) -> None:
+    for key in scene.keys_of(KINDS[name]):
+        scene.put_back()
+        if key in map(keys.rq_job, scene.honest):
+            continue
+        put(scene.redis, key, wrong)
+        endure(scene, caplog)

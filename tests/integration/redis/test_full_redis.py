@@ -1,0 +1,243 @@
+"""A Redis that is full takes nothing new; what ends or frees something is written, whatever ties a task has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from redis import Redis
+
+from shared.domain.schedule import Schedule
+from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
+from shared.errors import StoreRefused
+from shared.redis import keys
+from shared.redis.client import translated
+from shared.redis.linker import sources
+from shared.redis.scripts import Pruned
+from shared.stores.batches import Batches, BatchTerms
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.locks import FencingToken
+from shared.stores.schedules import ScheduleStore
+from tests.support.store import WEIGHTS, Store
+
+S = TaskState
+BATCH = "b1"
+NEW = {
+    "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once",
+    "submit_one", "submit_one_once",
+}  # fmt: skip
+"""Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
+
+READS = {
+    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "SCARD", "SMEMBERS", "XREVRANGE", "ZCARD",
+    "ZCOUNT", "ZRANGE", "ZRANK", "ZREVRANGE", "ZREVRANGEBYSCORE", "ZSCORE",
+}  # fmt: skip
+"""Commands that change nothing."""
+
+
+@contextmanager
+def full(redis: Redis) -> Iterator[None]:
+    """Redis takes no command that could need memory."""
+    redis.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory", 0)
+
+
+@dataclass
+class Family:
+    """A task that has every tie, in the state that a test wants, and the child that waits for it."""
+
+    store: Store
+    task: str
+    child: str
+
+    def removed(self) -> bool:
+        return not self.store.redis.exists(keys.rq_job(self.task))
+
+
+def new(**options: object) -> NewTask:
+    return NewTask(id=new_task_id(), type="noop", data="null", queue="normal", **options)  # type: ignore[arg-type]  # of several kinds
+
+
+@pytest.fixture
+def family(store: Store) -> Family:
+    """Its parent has completed, and a worker has it."""
+    batches = Batches(store.scripts)
+    batches.open(BATCH, BatchTerms(max_running=5))
+    [parent] = store.submit()
+    task = new(
+        parents=(Parent(task_id=parent, on=On.END),),
+        batch=BatchPlace(batch_id=BATCH, index=1),
+        tags=("red",),
+        unique=Unique(key="only"),
+        webhook=Webhook(url="https://hooks.example/x", events=("completed",)),
+        limit_key="shop",
+        fair_key="alice",
+        expires_in=timedelta(hours=1),
+    )
+    child = new(parents=(Parent(task_id=task.id, on=On.SUCCESS),), on_parent_failure=OnParentFailure.WAIT)
+    store.queues.submit([task, child])
+    batches.close(BATCH)
+    assert store.claim() == [parent]
+    store.report(parent, "completed")
+    assert store.claim(token="t2") == [task.id]
+    return Family(store, task.id, child.id)
+
+
+@pytest.fixture
+def dead(family: Family) -> Family:
+    """It is a dead letter."""
+    assert family.store.report(family.task, "failed", "t2") == 1
+    assert family.store.state(family.child) is S.BLOCKED
+    return family
+
+
+def commands(text: str) -> set[str]:
+    """What a script asks of Redis."""
+    return set(re.findall(r"redis\.p?call\('([A-Z]+)'", text))
+
+
+def test_every_script_that_writes_begins_with_a_write_that_is_never_refused_unless_it_brings_something_new() -> None:
+    texts = sources()
+    assert texts.keys() > NEW
+    for name, text in texts.items():
+        if name.startswith("_") or name in NEW:
+            continue
+        head, begins, _ = text.partition("write_even_when_full()")
+        assert commands(head) <= READS, name
+        reads_only = "changes nothing" in text.partition("\n")[0]
+        assert begins or reads_only, f"{name} is refused by a full Redis when its first write could need memory"
+
+
+def test_a_full_redis_takes_no_task(store: Store) -> None:
+    with full(store.redis), pytest.raises(StoreRefused):
+        store.submit()
+
+
+def test_who_asks_a_full_redis_whether_it_takes_tasks_is_told_no(store: Store) -> None:
+    store.scripts.submission_check()
+    with full(store.redis), pytest.raises(StoreRefused), translated():
+        store.scripts.submission_check()
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda dead: dead.store.scripts.prune("failed", 0, 10),
+        lambda dead: dead.store.scripts.trim("failed", 0, 10),
+        lambda dead: DeadLetters(dead.store.scripts, dead.store.records).purge(dead.task),
+    ],
+    ids=["past its retention", "over the limit", "by hand"],
+)
+def test_an_ended_task_that_has_every_tie_is_removed(dead: Family, remove: Callable[[Family], object]) -> None:
+    with full(dead.store.redis):
+        remove(dead)
+    assert dead.removed()
+    assert dead.store.redis.hget(keys.batch(BATCH), "removed") == b"1"
+    assert dead.store.redis.zscore(keys.DEFERRED_WORK, f"task:{dead.task}") is not None, "its child is told"
+
+
+def test_a_completed_task_of_a_batch_is_removed_when_nobody_needs_its_result(family: Family) -> None:
+    family.store.report(family.task, "completed", "t2")
+    family.store.queues.cancel(family.child, "not needed")
+    with full(family.store.redis):
+        assert family.store.scripts.trim("completed", 0, 10) == Pruned(removed=2, looked=2)
+    assert family.removed()
+
+
+def test_a_record_that_nobody_can_read_is_removed(dead: Family) -> None:
+    dead.store.redis.hdel(keys.rq_job(dead.task), "description")
+    with full(dead.store.redis):
+        assert dead.store.scripts.discard(dead.task, list(WEIGHTS))
+    assert dead.removed()
+
+
+def test_a_dead_letter_is_sent_back_as_it_is_or_with_other_data(dead: Family) -> None:
+    store = dead.store
+    with full(store.redis):
+        [sent_back] = store.scripts.requeue([dead.task])
+    assert sent_back.done
+    assert store.state(dead.task) is S.PENDING
+    assert store.claim(token="t3") == [dead.task]
+    store.report(dead.task, "failed", "t3")
+    with full(store.redis):
+        assert store.scripts.amend(dead.task, "[]").done
+    assert store.state(dead.task) is S.PENDING
+
+
+def test_a_wait_is_ended_and_what_lost_its_ticket_or_its_place_has_it_again(family: Family) -> None:
+    store = family.store
+    store.report(family.task, "retrying", "t2", 60_000_000)
+    with full(store.redis):
+        assert store.scripts.run_now(family.task) == ("retrying", True)
+        store.redis.delete(keys.rq_queue("normal"))
+        store.clock.advance(timedelta(seconds=60))
+        assert store.scripts.recover("normal", 0, 10) == 1
+        store.redis.delete(keys.pending("normal"))
+        _, found = store.scripts.check_consistency(list(WEIGHTS), 10_000_000, 1000, FencingToken())
+    assert found["nowhere"] == 1
+    assert store.claim(token="t3") == [family.task]
+
+
+def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
+    store = family.store
+    store.report(family.task, "completed", "t2")
+    delivery = f"{family.task}-hook-1"
+    assert delivery in store.claim(5, token="t3")
+    store.report(delivery, "completed", "t3")
+    with full(store.redis):
+        assert store.scripts.redeliver(delivery) == ("completed", f"{family.task}-hook-2")
+
+
+def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
+    with full(store.redis):
+        store.queues.pause("normal", "Redis is full", "ops")
+        [paused] = [each.paused for each in store.queues.overview() if each.name == "normal"]
+        assert paused == {"reason": "Redis is full", "by": "ops", "at": "2027-01-15T08:00:00+00:00"}
+        for _ in range(100):
+            store.queues.resume("normal")
+    assert not store.redis.exists(keys.PAUSED)
+    assert store.redis.llen(keys.wakeup("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
+
+
+def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:
+    schedule_store = ScheduleStore(store.scripts)
+    schedule_store.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
+    with full(store.redis):
+        assert schedule_store.pause("tick", "Redis is full").paused == {"reason": "Redis is full"}
+        assert schedule_store.resume("tick").paused is None
+        schedule_store.delete("tick")
+    assert not store.redis.exists(keys.schedule("tick"))
+
+
+def test_limits_are_set_and_removed(store: Store) -> None:
+    stored = json.dumps({"concurrency": 1, "source": "api", "at": 0})
+    with full(store.redis):
+        assert store.scripts.limit_declare({"type:noop": stored}, first=True) == {}
+        assert store.scripts.limit_put("key:shop", stored)
+        assert store.scripts.limit_delete("key:shop")
+
+
+def test_the_answer_of_a_request_that_was_carried_out_is_kept(store: Store) -> None:
+    store.scripts.request_begin("digest", "same", "me", timedelta(seconds=5), timedelta(hours=1), "seed")
+    with full(store.redis):
+        assert store.scripts.request_end("digest", "me", b"done")
+    again = store.scripts.request_begin("digest", "same", "you", timedelta(), timedelta(hours=1), "")
+    assert again == ("again", b"done")
+
+
+def test_a_batch_is_closed_and_removed_when_its_tasks_are_gone(dead: Family) -> None:
+    store = dead.store
+    store.queues.cancel(dead.child, "not needed")
+    Batches(store.scripts).open("silent", BatchTerms())
+    with full(store.redis):
+        store.scripts.trim("failed", 0, 10)
+        assert store.scripts.batch_prune(0, 0, 10) == 3
+    assert not store.redis.exists(keys.batch(BATCH))

@@ -1,0 +1,69 @@
+# mypy: ignore-errors
+# (As its neighbours: it runs in this adapter's own environment, from the checkout.)
+"""This product: one worker with two executor processes, submission by the code behind the gateway's batch endpoint.
+
+The record of a completed task is part of the product and is always kept for its retention; without results the
+handlers return None, so only the value itself is spared.
+"""
+
+import functools
+import inspect
+import json
+import sys
+
+from shared.domain.task import NewTask, new_task_id
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.scripts import Scripts
+from shared.stores.queues import Queues
+from tests.labs.bench import adapter, handlers
+from worker.handlers.registry import task
+
+TITLE = "Task Queue"
+PACKAGES = ("rq", "redis")
+QUEUE = "normal"
+
+redis = connect(adapter.REDIS_URL)
+queues = Queues(Scripts(redis), {QUEUE: 1})
+
+
+def without_result(function):
+    @functools.wraps(function)
+    def call(**arguments):
+        function(**arguments)
+
+    return call
+
+
+for kind, function in handlers.BLOCKING.items():
+    task(kind)(function if adapter.RESULTS_KEPT else without_result(function))
+parameters = {kind: list(inspect.signature(function).parameters) for kind, function in handlers.BLOCKING.items()}
+
+
+def workers():
+    settings = {
+        "REDIS_URL": adapter.REDIS_URL,
+        "TASK_MODULES": "tests.labs.bench.systems.taskqueue",
+        "WORKER_EXECUTORS": adapter.PROCESSES,
+        "WORKER_METRICS_PORT": 0,
+        "LOG_LEVEL": "WARNING",
+    }
+    return [["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable, "-m", "worker"]]
+
+
+def new_task(kind, args):
+    data = json.dumps(dict(zip(parameters[kind], args, strict=True)))
+    return NewTask(id=new_task_id(), type=kind, data=data, queue=QUEUE)
+
+
+def enqueue(kind, calls):
+    queues.submit([new_task(kind, args) for args in calls])
+
+
+def submit(kind, args):
+    enqueue(kind, [args])
+
+
+def unfinished(enqueued):
+    """The step that stores a result also enters the task here."""
+    return enqueued - redis.zcard(keys.ended("completed"))

@@ -1,0 +1,18 @@
+"""The application of the laboratory before an update: one type is about to change, another to go."""
+
+from __future__ import annotations
+
+from tests.labs.faults.handlers import run
+from worker import task
+
+
+@task("lab-changed")
+def changed(n: int, kind: str) -> int:
+    """Before it asks for a name."""
+    return run(n, kind)
+
+
+@task("lab-old")
+def old(n: int, kind: str) -> int:
+    """Nobody runs it after the update."""
+    return run(n, kind)

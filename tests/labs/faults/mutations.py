@@ -1,0 +1,775 @@
+"""Bugs to plant, at least one for each guarantee: a small change of the text, and who has to find it.
+
+Judges of the laboratory find it while some of its faults go on; tests, by their names, where a fault would find it by
+chance only. A change whose place in the code is gone must be made anew: `test_mutations.py` sees that each fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.labs.faults.checks import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A planted bug."""
+
+    name: str
+    promise: str
+    """The first words of a row of docs/guarantees.md."""
+    path: str
+    old: str
+    new: str
+    check: Check
+    judges: tuple[str, ...] = ()
+    """Of the laboratory: one of them must have something to complain of."""
+
+
+def _laboratory(*faults: str, seconds: float) -> Check:
+    return Check(faults, seconds)
+
+
+def _tests(file: str, *names: str) -> Check:
+    return Check(tests=tuple(f"tests/{file}.py::{name}" for name in names))
+
+
+def _scripts(*names: str) -> Check:
+    return _tests("integration/stores/test_scripts", *names)
+
+
+def _locks(*names: str) -> Check:
+    return _tests("integration/housekeeping/test_lock_contract", *names)
+
+
+_FROZEN = _laboratory("worker frozen", "worker and executors frozen", seconds=24)
+_KILLS = _laboratory("worker killed", "executor killed", seconds=10)
+_UNANSWERED = _laboratory("answers to gateway lost", "redis frozen", "redis paused", seconds=22)
+_CLOCKS = _laboratory("clock moved", seconds=24)
+_AWAY = _laboratory("redis killed", "redis refusing connections", seconds=10)
+_SLOW_DISK = _laboratory("redis killed in a slow fsync", seconds=24)
+_UPDATES = _laboratory("application updated", seconds=16)
+_AWAY_LONG = _laboratory("redis frozen", seconds=24)
+_RQ_PROGRAMS = _laboratory("jobs of RQ programs", seconds=6)
+_UNTIDY = _laboratory("executor killed", seconds=16)
+_QUIET = _laboratory("scripts flushed", seconds=8)
+_LOAD = _tests("labs/load/test_steady", "test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same")
+
+KEPT = "After 202 a task is stored"
+CONFIRMED = "A killed Redis loses no acknowledged"
+ONCE = "A claim or report that is sent twice"
+LEASE = "A worker that lost its lease cannot write"
+KEYED = "A request repeated with its `Idempotency-Key`"
+UNIQUE = "No two tasks of a type hold the same"
+LIMITS = "A limit is never exceeded"
+CRASHES = "A handler that crashes its process"
+TRACE = "One trace covers a task's whole life"
+RECORDS = "Every attempt is on record"
+NOTHING_SENT_RUNS = "No input is executed or unpickled"
+KEYS = "Beyond loopback the API answers only"
+RQ_TOOLS = "RQ's tools can read"
+NOTHING_FAST_WAITS = "A quick task does not wait"
+PRIORITIES = "Higher priorities go first"
+QUEUE_SLOTS = "Long tasks leave executors free"
+SCHEDULES = "Each due time of a schedule makes one task"
+ONE_HOUSEKEEPER = "Of several housekeepers one acts at a time"
+HONEST_METRICS = "Counters over all processes add up"
+MASTERS = "A failed Redis master"
+FORMATS = "Two versions of the product"
+REPLACED = "Workers replaced one after the other"
+UPDATED = "No task fails because handlers are updated"
+OUTAGES = "An outage of Redis costs no task an attempt"
+LEFTOVERS = "Changes that a handler makes to its process"
+FOREIGN = "Jobs that RQ programs put into these queues"
+PARENTS = "A task runs after its parents"
+STREAMS = "Every line of the answer to a streamed batch"
+DRAIN = "SIGTERM lets running tasks finish"
+BOUNDED = "Requests, queues, and what is kept"
+STEADY = "Under a steady load nothing grows"
+DAMAGE = "A corrupted key or record harms no other task"
+
+MUTATIONS: Sequence[Mutation] = (
+    Mutation(
+        "an answer before Redis has the task",
+        KEPT,
+        "shared/stores/queues.py",
+        "            state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n",
+        "            try:\n"
+        "                state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n"
+        "            except Exception:\n"
+        "                state = b'pending'\n",
+        _AWAY,
+        ("nothing is lost",),
+    ),
+    Mutation(
+        "pop without lease",
+        KEPT,
+        "shared/redis/lua/work/claim.lua",
+        "  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end",
+        "",
+        _KILLS,
+        ("nothing is lost", "nothing had to be put right"),
+    ),
+    Mutation(
+        "reap that drops",
+        KEPT,
+        "shared/redis/lua/housekeeping/reap.lua",
+        "  redis.call('LPUSH', 'rq:queue:' .. queue, id)\n"
+        "  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)\n",
+        "",
+        _KILLS,
+        ("nothing is lost", "nothing had to be put right"),
+    ),
+    Mutation(
+        "a task that does not wait for its time",
+        KEPT,
+        "shared/redis/lua/housekeeping/promote.lua",
+        "'-inf', NOW, 'WITHSCORES'",
+        "'-inf', num(now + 2000000), 'WITHSCORES'",
+        _QUIET,
+        ("nothing starts early",),
+    ),
+    Mutation(
+        "a task that expires before its time",
+        KEPT,
+        "shared/redis/lua/housekeeping/expire.lua",
+        "DEADLINES, '-inf', NOW,",
+        "DEADLINES, '-inf', num(now + 2000000),",
+        _QUIET,
+        ("nothing expires early",),
+    ),
+    Mutation(
+        "a task whose record goes when it completes",
+        KEPT,
+        "shared/redis/lua/work/report.lua",
+        "  release_unique(id, unique)\n  finished[queue] = finished[queue] or {}\n",
+        "  redis.call('DEL', job_key(id))\n  finished[queue] = finished[queue] or {}\n",
+        _QUIET,
+        ("what was run is stored",),
+    ),
+    Mutation(
+        "recovery that drops",
+        KEPT,
+        "shared/redis/lua/housekeeping/recover.lua",
+        "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
+        "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
+        _scripts("test_recovery_puts_back_exactly_the_tickets_that_are_missing"),
+    ),
+    Mutation(
+        "a dead letter that is not written",
+        KEPT,
+        "shared/redis/lua/common/_prelude.lua",
+        "  redis.call('ZADD', 'taskqueue:' .. state, NOW, id)\n",
+        "  if state ~= 'failed' then redis.call('ZADD', 'taskqueue:' .. state, NOW, id) end\n",
+        _QUIET,
+        ("the right ones are dead", "everything adds up"),
+    ),
+    Mutation(
+        "a cancel that is ignored",
+        KEPT,
+        "shared/redis/lua/common/_relations.lua",
+        "  cancel_waiting(id, state, v[2], reason)\n  return {state, 'cancelled'}",
+        "  return {state, 'cancelled'}",
+        _QUIET,
+        ("who is cancelled stops",),
+    ),
+    Mutation(
+        "promote twice",
+        ONE_HOUSEKEEPER,
+        "shared/redis/lua/housekeeping/promote.lua",
+        "  redis.call('ZREM', key, unpack(ids))\n",
+        "",
+        _QUIET,
+        ("everything adds up", "no attempt is begun twice", "no end comes before the last", "nothing is lost"),
+    ),
+    Mutation(
+        "a submission that is stored again when it is sent again",
+        ONCE,
+        "shared/redis/lua/tasks/submit_one.lua",
+        "if known and not stopped then return known end\n",
+        "",
+        _scripts("test_a_task_sent_twice_is_stored_once"),
+    ),
+    Mutation(
+        "a claim that takes more when it is sent again",
+        ONCE,
+        "shared/redis/lua/work/claim.lua",
+        "  if last and string.sub(last, 1, #token) == token then\n",
+        "  if false then\n",
+        _scripts("test_a_claim_sent_again_with_its_token_gives_the_same_tasks"),
+    ),
+    Mutation(
+        "report without lease check",
+        LEASE,
+        "shared/redis/lua/work/report.lua",
+        "  if not v or v[1] ~= token then return 0 end\n  if v[2] ~= 'running' then return 1 end",
+        "  if not v then return 0 end",
+        _FROZEN,
+        (
+            "what completed was run",
+            "every attempt is on record",
+            "records say what was done",
+            "no end comes before the last",
+            "failures are counted exactly",
+        ),
+    ),
+    Mutation(
+        "release without owner check",
+        LEASE,
+        "shared/redis/lua/work/release.lua",
+        "  if not v or v[1] ~= token or v[2] ~= 'running' then return end",
+        "  if not v or v[2] ~= 'running' then return end",
+        _scripts("test_what_was_lost_can_neither_be_given_back_nor_extended"),
+    ),
+    Mutation(
+        "a lease that ends while its task runs",
+        LEASE,
+        "shared/redis/lua/work/claim.lua",
+        "num(now + tonumber(lease))",
+        "num(now + tonumber(lease) / 10)",
+        _QUIET,
+        ("no two attempts run together",),
+    ),
+    Mutation(
+        "extend without token",
+        LEASE,
+        "shared/redis/lua/work/extend.lua",
+        "  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end",
+        "  if not v or v[2] ~= 'running' then return 1 end",
+        _scripts("test_a_lease_is_extended_for_its_holder_only"),
+    ),
+    Mutation(
+        "an idempotency key that nobody looks at",
+        KEYED,
+        "shared/redis/lua/tasks/submit_one_once.lua",
+        "if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], stored_answer(v[2], v[3])} end\n",
+        "",
+        _UNANSWERED,
+        ("nothing is invented",),
+    ),
+    Mutation(
+        "a unique key that is not claimed",
+        UNIQUE,
+        "shared/redis/lua/tasks/submit.lua",
+        "  hold_unique(id, terms.unique, terms['until'])\n",
+        "",
+        _laboratory("scripts flushed", seconds=24),  # in less, no two of them may have met
+        ("unique is unique",),
+    ),
+    Mutation(
+        "a limit that is not counted",
+        LIMITS,
+        "shared/redis/lua/common/_limits.lua",
+        "    if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end\n",
+        "",
+        _tests("integration/stores/test_limits", "test_no_more_than_the_limit_run_at_once_and_others_pass_them"),
+    ),
+    Mutation(
+        "a crash that is counted twice",
+        CRASHES,
+        "shared/redis/lua/work/report.lua",
+        "  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end\n",
+        "  if CRASHES[kind] then bump(id, 'crashes', v[8], 2) end\n",
+        _QUIET,
+        ("failures are counted exactly",),
+    ),
+    Mutation(
+        "a retry that does not wait",
+        CRASHES,
+        "shared/redis/lua/work/report.lua",
+        "  local due = now + delay\n",
+        "  local due = now\n",
+        _QUIET,
+        ("nothing is retried early",),
+    ),
+    Mutation(
+        "a worker that ends when Redis is away",
+        CRASHES,
+        "worker/engine/loop.py",
+        '        self._next_try = now + PAUSE\n        self.metrics.errors["redis"] += 1\n',
+        "        raise error\n",
+        _AWAY,
+        ("nobody died by itself",),
+    ),
+    Mutation(
+        "a killer that lives once more",
+        CRASHES,
+        "worker/executors/crash_reports.py",
+        "        if crashes >= self.max_crashes:\n",
+        "        if crashes > self.max_crashes:\n",
+        _QUIET,
+        ("failures are counted exactly",),
+    ),
+    Mutation(
+        "a retry that does not name the attempt before it",
+        TRACE,
+        "shared/observability/tracing.py",
+        "    if subject.attempt < 2:\n        return None\n",
+        "    return None\n",
+        _tests("integration/observability/test_one_trace", "test_a_task_that_fails_twice_and_completes_is_one_trace"),
+    ),
+    Mutation(
+        "a retry that loses its attempt's record",
+        RECORDS,
+        "shared/redis/lua/work/report.lua",
+        "  remember(id, attempt, record)\n  enter_due",
+        "  enter_due",
+        _QUIET,
+        ("every attempt is on record",),
+    ),
+    Mutation(
+        "a lost attempt without a record",
+        RECORDS,
+        "shared/redis/lua/housekeeping/reap.lua",
+        "  remember(id, number_of(v[5]) or 1, record(v, why))\n",
+        "",
+        _KILLS,
+        ("every attempt is on record",),
+    ),
+    Mutation(
+        "a record by the executor's own clock",
+        RECORDS,
+        "worker/executors/child.py",
+        "self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
+        "self._record(assignment, recorder, time.time_ns() // 1000, time.time_ns() // 1000)",
+        _CLOCKS,
+        ("records tell the time",),
+    ),
+    Mutation(
+        "a record that is unpickled",
+        NOTHING_SENT_RUNS,
+        "shared/domain/payload.py",
+        "        function, _, (_, data), _ = json.loads(_inflated(call))\n",
+        "        import pickle\n\n        function, _, (_, data), _ = pickle.loads(_inflated(call))\n",
+        _tests("security/test_no_pickle", "test_planted_pickles_are_never_opened_by_any_part_and_work_goes_on"),
+    ),
+    Mutation(
+        "a record that may name any function",
+        NOTHING_SENT_RUNS,
+        "shared/domain/payload.py",
+        "        if function != _FUNCTION:\n",
+        "        if False:\n",
+        _tests("unit/shared/domain/test_task", "test_another_function_in_the_record_is_refused"),
+    ),
+    Mutation(
+        "a scope that nobody looks at",
+        KEYS,
+        "gateway/auth/authenticator.py",
+        "        if not key.may(scope):\n",
+        "        if False:\n",
+        _tests("integration/gateway/test_keys", "test_a_route_lets_in_whoever_has_its_scope_and_nobody_else"),
+    ),
+    Mutation(
+        "a status for RQ that is not the task's",
+        RQ_TOOLS,
+        "shared/redis/lua/work/report.lua",
+        "'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,",
+        "'state', state, 'status', 'started', 'ended_at', stamp,",
+        _tests("integration/worker/test_rq_tools", "test_jobs_fetched_by_rq_show_the_state_of_the_api"),
+    ),
+    Mutation(
+        "a priority that takes all",
+        PRIORITIES,
+        "shared/redis/lua/work/claim.lua",
+        "quota = tonumber(quota)",
+        "quota = 500",
+        _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
+    ),
+    Mutation(
+        "a queue that may use more executors than its own",
+        QUEUE_SLOTS,
+        "shared/redis/lua/work/claim.lua",
+        "n = math.min(n, queue.most, want - before)",
+        "n = math.min(n, want - before)",
+        _tests(
+            "integration/worker/test_queue_executors",
+            "test_a_claim_takes_no_more_of_a_queue_than_it_may_and_fills_up_from_the_others",
+        ),
+    ),
+    Mutation(
+        "executors of a queue that are never counted as used",
+        QUEUE_SLOTS,
+        "worker/engine/queue_slots.py",
+        "counts = Counter(each.queue for each in claimed)",
+        "counts = Counter(each.queue for each in claimed[:0])",
+        _QUIET,
+        ("no worker exceeds its queue executors",),
+    ),
+    Mutation(
+        "one executor of a queue too many",
+        QUEUE_SLOTS,
+        "worker/engine/queue_slots.py",
+        "max(0, self.limits[queue] - used)",
+        "self.limits[queue] - used + 1",
+        _QUIET,
+        ("no worker exceeds its queue executors",),
+    ),
+    Mutation(
+        "a parked claim for a queue whose executors are all in use",
+        QUEUE_SLOTS,
+        "shared/redis/lua/work/claim.lua",
+        "    if queue.most > 0 then\n",
+        "    if true then\n",
+        _tests(
+            "integration/worker/test_queue_executors",
+            "test_a_parked_claim_is_answered_with_as_many_as_its_queue_has_executors_for",
+        ),
+    ),
+    Mutation(
+        "a slow task that keeps what is behind it",
+        NOTHING_FAST_WAITS,
+        "worker/executors/monitor.py",
+        "        if ran > SLOW:\n",
+        "        if False:\n",
+        _tests("integration/worker/test_worker", "test_a_fast_task_behind_a_slow_one_goes_elsewhere"),
+    ),
+    Mutation(
+        "a worker that keeps what it cannot begin",
+        NOTHING_FAST_WAITS,
+        "worker/executors/monitor.py",
+        "        self._reassign_waiting(now)\n",
+        "",
+        _tests("integration/worker/test_worker", "test_what_waits_behind_a_slow_suspect_goes_elsewhere"),
+    ),
+    Mutation(
+        "a due time that is fired twice",
+        SCHEDULES,
+        "shared/redis/lua/schedules/schedule_fire.lua",
+        "v[1] ~= ARGV[5] or v[2] ~= due or v[3]",
+        "v[1] ~= ARGV[5] or v[3]",
+        _tests("integration/housekeeping/test_schedules", "test_a_step_sent_twice_after_a_lost_answer_changes_nothing"),
+    ),
+    Mutation(
+        "unlock that lets two lead",
+        ONE_HOUSEKEEPER,
+        "shared/redis/lua/locks/lock_acquire.lua",
+        "  if token ~= '' then return {'busy', v[3] or ''} end\n",
+        "",
+        _locks("test_only_one_instance_gets_a_lock"),
+    ),
+    Mutation(
+        "a lock that is released without its token",
+        ONE_HOUSEKEEPER,
+        "shared/redis/lua/locks/lock_release.lua",
+        "if lock_ended(ARGV[2], ARGV[3]) then return 0 end\n",
+        "",
+        _locks("test_a_late_holder_who_knows_nothing_cannot_release_anothers_lock"),
+    ),
+    Mutation(
+        "a housekeeping step without its lock",
+        ONE_HOUSEKEEPER,
+        "shared/redis/lua/common/_prelude.lua",
+        "  return v[1] ~= token or (number_of(v[2]) or 0) <= now\n",
+        "  return false\n",
+        _locks("test_a_late_holders_steps_are_refused_where_data_changes"),
+    ),
+    Mutation(
+        "a holder that trusts its lock beyond its end",
+        ONE_HOUSEKEEPER,
+        "shared/stores/locks.py",
+        "TRUST = 0.8\n",
+        "TRUST = 1.2\n",
+        _locks("test_a_holder_stops_trusting_its_lock_before_it_can_end"),
+    ),
+    Mutation(
+        "gauges of one who leads no more",
+        HONEST_METRICS,
+        "worker/housekeeping/metrics.py",
+        "        if leads and measured and ",
+        "        if measured and ",
+        _tests("integration/housekeeping/test_jobs", "test_gauges_are_the_leaders_alone"),
+    ),
+    Mutation(
+        "gauges that freeze",
+        HONEST_METRICS,
+        "worker/housekeeping/metrics.py",
+        " and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():\n",
+        ":\n",
+        _tests("integration/housekeeping/test_jobs", "test_gauges_that_are_too_old_disappear"),
+    ),
+    Mutation(
+        "an answer before the replicas have the task",
+        MASTERS,
+        "shared/redis/scripts.py",
+        "        if copies < self.replicas:\n",
+        "        if False:\n",
+        _tests("integration/redis/test_troubles", "test_a_task_that_too_few_replicas_have_does_not_count_as_accepted"),
+    ),
+    Mutation(
+        "a format that nobody looks at",
+        FORMATS,
+        "shared/redis/lua/common/_prelude.lua",
+        "if stored_format and stored_format ~= FORMAT then\n",
+        "if false then\n",
+        _tests("integration/redis/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
+    ),
+    Mutation(
+        "a drain that waits for nobody",
+        REPLACED,
+        "worker/engine/loop.py",
+        "        until = time.monotonic() + grace\n",
+        "        until = time.monotonic()\n",
+        _tests("integration/worker/test_worker", "test_sigterm_lets_running_tasks_end_and_gives_the_rest_back"),
+    ),
+    Mutation(
+        "a drain that charges what it stops with a crash",
+        DRAIN,
+        "worker/executors/monitor.py",
+        "            return self.crash_reports.stopped(claimed, began_at, self.drain_began_at)\n",
+        "            return self.crash_reports.crashed(claimed, began_at, because)\n",
+        _tests("integration/worker/test_worker", "test_a_second_sigterm_stops_at_once_and_loses_nothing"),
+    ),
+    Mutation(
+        "a child that does not wait",
+        PARENTS,
+        "shared/redis/lua/common/_relations.lua",
+        "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
+        "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
+        _QUIET,
+        ("children wait for parents",),
+    ),
+    Mutation(
+        "a batch that miscounts",
+        PARENTS,
+        "shared/redis/lua/common/_relations.lua",
+        "  redis.call('HINCRBY', key, from, -1)\n",
+        "",
+        _QUIET,
+        ("everything adds up",),
+    ),
+    Mutation(
+        "a batch that is over when it was sent",
+        PARENTS,
+        "shared/redis/lua/common/_relations.lua",
+        "  if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end\n  note_empty(batch)\n",
+        "  finish_batch(batch)\n  note_empty(batch)\n",
+        _QUIET,
+        ("batches add up",),
+    ),
+    Mutation(
+        "a batch that nobody closes",
+        PARENTS,
+        "shared/stores/batches.py",
+        "            self.scripts.batch_close(batch_id)\n",
+        "            pass\n",
+        _QUIET,
+        ("batches are closed",),
+    ),
+    Mutation(
+        "a stream whose tasks are stored again when it is sent again",
+        STREAMS,
+        "shared/redis/lua/tasks/submit.lua",
+        "    if known and known[1] then return (known[2]",
+        "    if false then return (known[2]",
+        _tests("integration/gateway/test_batches", "test_a_stream_sent_again_with_its_key_adds_nothing_twice"),
+    ),
+    Mutation(
+        "an outage that is told as a fault of ours",
+        BOUNDED,
+        "gateway/http/errors.py",
+        "        case StoreUnavailable():\n            return _of_store(error)\n",
+        "        case StoreUnavailable():\n            return Refusal(INTERNAL, str(error))\n",
+        _AWAY,
+        ("nobody was told nonsense",),
+    ),
+    Mutation(
+        "a queue that takes any number of tasks",
+        BOUNDED,
+        "shared/redis/lua/tasks/submit_one.lua",
+        "  return 'full'\n",
+        "",
+        _scripts("test_a_full_queue_takes_no_task_that_comes_alone_either"),
+    ),
+    Mutation(
+        "a history without an end",
+        BOUNDED,
+        "shared/redis/lua/common/_prelude.lua",
+        "  if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end\n",
+        "",
+        _scripts("test_only_the_last_fifty_attempts_are_kept"),
+    ),
+    Mutation(
+        "a gateway that remembers every task",
+        STEADY,
+        "gateway/tasks/task_factory.py",
+        '        """Counts accepted tasks."""\n',
+        '        TaskFactory.count.__dict__.setdefault("leak", []).append(tasks)\n',
+        _LOAD,
+    ),
+    Mutation(
+        "a worker that remembers every task",
+        STEADY,
+        "worker/engine/claimed_task.py",
+        "    offset = int(reply[0]) - received_us\n",
+        "    offset = int(reply[0]) - received_us\n"
+        "    read_claim.__dict__.setdefault('leak', []).extend(map(list, reply[3] * 2))\n",
+        _LOAD,
+    ),
+    Mutation(
+        "a key that every task leaves behind for an hour",
+        STEADY,
+        "shared/redis/lua/work/report.lua",
+        "  release_unique(id, unique)\n",
+        "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:parked-claim:left-' .. id, '', 'EX', 3600)\n",
+        _LOAD,
+    ),
+    Mutation(
+        "a batch that does not say when to try again",
+        BOUNDED,
+        "gateway/routes/batches.py",
+        " if _refusals(answer) & _SOON else {}",
+        " if False else {}",
+        _tests(
+            "labs/load/test_flood",
+            "test_of_a_flood_exactly_the_limit_waits_and_is_run_the_rest_is_told_when_to_try_again_and_nobody_else_is_refused",
+        ),
+    ),
+    Mutation(
+        "damage that is not told from a refusal",
+        DAMAGE,
+        "shared/redis/quarantine.py",
+        "    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)\n",
+        "    return False\n",
+        _tests("integration/quarantine/test_keys", "test_a_key_of_another_type_stops_nobody"),
+    ),
+    Mutation(
+        "a busy Redis that counts as a wrong question",
+        OUTAGES,
+        "shared/redis/connections.py",
+        ', "TRYAGAIN", "BUSY")\n',
+        ', "TRYAGAIN")\n',
+        _tests(
+            "integration/redis/test_troubles",
+            "test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again",
+        ),
+    ),
+    Mutation(
+        "an answer while Redis holds back its write",
+        CONFIRMED,
+        "shared/redis/scripts.py",
+        "        return name + CONFIRMING if self.confirm_writes else name\n",
+        "        return name\n",
+        _SLOW_DISK,
+        ("nothing is lost",),
+    ),
+    Mutation(
+        "a refusal that is final although another version takes the data",
+        UPDATED,
+        "shared/redis/lua/work/report.lua",
+        "  if is_served(worker_queue(task_type, refused), recent_sets()) then\n",
+        "  if false then\n",
+        _UPDATES,
+        ("the right ones are dead", "failures are counted exactly"),
+    ),
+    Mutation(
+        "a claim that takes what its worker cannot run",
+        UPDATED,
+        "shared/redis/lua/work/claim.lua",
+        "  if not lacks(v[2], v[18]) then return false end\n",
+        "  if true then return false end\n",
+        _tests(
+            "integration/worker/test_type_versions",
+            "test_a_thousand_groups_that_nobody_serves_hide_none_that_somebody_does",
+        ),
+    ),
+    Mutation(
+        "a foreign job that is dropped",
+        FOREIGN,
+        "shared/redis/lua/work/claim.lua",
+        "  spend(park_foreign(queue, strange))\n",
+        "",
+        _RQ_PROGRAMS,
+        ("jobs of rq programs are kept",),
+    ),
+    Mutation(
+        "leases that end while Redis is away",
+        OUTAGES,
+        "shared/redis/lua/housekeeping/reap.lua",
+        "local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))\n",
+        "local over = NOW\n",
+        _AWAY_LONG,
+        ("an outage is nobodys crash",),
+    ),
+    Mutation(
+        "an executor that is kept although a coroutine holds its loop",
+        LEFTOVERS,
+        "worker/executors/child.py",
+        '            self.left.append(f"coroutines that ignore being cancelled ({names})")\n',
+        "",
+        _tests("integration/worker/test_leftovers", "test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing"),
+    ),
+    Mutation(
+        "async handlers on the loop that any handler can close",
+        LEFTOVERS,
+        "worker/executors/child.py",
+        "        if self.loop is None or self.loop.is_closed():\n            self.loop = asyncio.new_event_loop()\n",
+        "        if self.loop is None:\n"
+        "            self.loop = asyncio.new_event_loop()\n"
+        "            asyncio.set_event_loop(self.loop)\n",
+        _tests("integration/worker/test_leftovers", "test_an_event_loop_that_a_handler_closed_breaks_no_task_after_it"),
+    ),
+    Mutation(
+        "a process that is not put right after an attempt",
+        LEFTOVERS,
+        "worker/executors/leftovers.py",
+        "        changes = self._state.quick.restore()\n",
+        "        changes: list[Change] = []\n",
+        _UNTIDY,
+        ("nobody finds what another left",),
+    ),
+    Mutation(
+        "stray bytes that are taken for the length of a frame",
+        LEFTOVERS,
+        "worker/executors/ipc.py",
+        "            if mark != _MARK or length > self.most:\n",
+        "            if False:\n",
+        _tests("unit/worker/executors/test_ipc", "test_a_frame_over_the_bound_is_an_error_before_it_is_complete"),
+    ),
+    Mutation(
+        "lines that are recorded on whichever task runs",
+        LEFTOVERS,
+        "worker/executors/child.py",
+        "addHandler(LogCapture())",
+        "addHandler(LogCapture(lambda: executor.task.recorder if executor.task else None))",
+        _UNTIDY,
+        ("log lines are their own tasks",),
+    ),
+    Mutation(
+        "processes that outlive their attempt",
+        LEFTOVERS,
+        "worker/executors/leftovers.py",
+        "        self._end_children(handlers)\n",
+        "",
+        _UNTIDY,
+        ("nothing outlives its attempt",),
+    ),
+    Mutation(
+        "processes that outlive their executor",
+        LEFTOVERS,
+        "worker/executors/process.py",
+        "        names = process_tree.end([self.identity])\n",
+        "        names: list[str] = []\n",
+        _tests("integration/worker/test_process_trees", "test_what_an_executor_leaves_behind_when_it_dies_is_ended"),
+    ),
+    Mutation(
+        "executors that outlive the trust in their worker",
+        LEASE,
+        "worker/executors/process_tree.py",
+        "            end(overdue)\n",
+        "",
+        _FROZEN,
+        ("no two attempts run together",),
+    ),
+    Mutation(
+        "lines of the log that go uncounted",
+        BOUNDED,
+        "shared/observability/background_log.py",
+        "            self.dropped += 1\n",
+        "",
+        _tests(
+            "unit/shared/observability/test_logs",
+            "test_the_last_lines_of_a_process_are_written_in_order_and_dropped_ones_are_counted",
+        ),
+    ),
+)

@@ -1,0 +1,93 @@
+"""The port of metrics and health asks nobody who he is: whoever holds connections to it must not cost much."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPException
+from http.server import ThreadingHTTPServer
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.http import metrics_server as probes
+from shared.http.metrics_server import CONNECTIONS, Check, MetricsServer
+from tests.support.harness import wait_until
+
+
+@pytest.fixture
+def probe() -> Iterator[MetricsServer]:
+    running = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(True, {})
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+def answers(probe: MetricsServer) -> bool:
+    with suppress(OSError, HTTPException):
+        url = f"http://127.0.0.1:{probe.port}/health/live"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return bool(answer.status == 200)
+    return False
+
+
+def threads() -> int:
+    return sum("process_request_thread" in each.name for each in threading.enumerate())
+
+
+def test_connections_that_are_only_held_keep_nobody_from_asking(probe: MetricsServer) -> None:
+    most = 0
+    with ExitStack() as held:
+        for _ in range(4 * CONNECTIONS):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", probe.port), timeout=60))
+            with suppress(ConnectionError):
+                one.sendall(b"G")
+            most = max(most, threads())
+        wait_until(lambda: answers(probe), "it answers")
+        # One that makes room is gone a moment after its place is.
+        assert 0 < max(most, threads()) < 2 * CONNECTIONS
+    wait_until(lambda: threads() == 0, "all threads are gone")
+    assert answers(probe)
+
+
+def test_a_connection_ends_in_time_however_busily_its_bytes_trickle_in(
+    probe: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "WITHIN", 0.5)
+    with socket.create_connection(("127.0.0.1", probe.port), timeout=60) as one:
+        one.sendall(b"GET /health/live HTTP/1.0\r\nX: ")
+        one.settimeout(0.05)
+        for _ in range(600):
+            try:
+                one.sendall(b"x")
+                assert one.recv(100) == b""
+                return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+    pytest.fail("it was never cut")
+
+
+def test_a_system_without_files_is_not_asked_for_one_all_the_time(
+    probe: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float] = []
+
+    def full() -> None:
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadingHTTPServer, "get_request", lambda server: full())
+        with socket.create_connection(("127.0.0.1", probe.port), timeout=60):
+            wait_until(lambda: len(tries) == 5, "it was tried five times")
+    assert tries[4] - tries[0] > 0.3
+    assert answers(probe)

@@ -1,0 +1,50 @@
+"""Processes that outlive an attempt are ended, and only those."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.harness import ROOT
+
+CODE = """
+import os, subprocess, sys, time
+from worker.executors.children import Children
+
+stays = subprocess.Popen(["sleep", "600"])
+children = Children()
+assert children.end_new() == []
+direct = subprocess.Popen(["sleep", "601"], start_new_session=True)
+reader, writer = os.pipe()
+if os.fork() == 0:  # a daemon: its parent ends at once, and it has a session of its own
+    os.setsid()
+    if os.fork() == 0:
+        os.write(writer, str(os.getpid()).encode())
+        time.sleep(602)
+    os._exit(0)
+daemon = int(os.read(reader, 20))
+ended = children.end_new()
+assert sorted(ended)[-1] == "sleep" and len(ended) >= 2, ended
+assert children.end_new() == []
+itself = subprocess.Popen(["true"])
+os.waitid(os.P_PID, itself.pid, os.WEXITED | os.WNOWAIT)
+assert children.end_new() == [], "it was not ended by us"
+for pid in (direct.pid, daemon):
+    try:
+        os.kill(pid, 0)
+        sys.exit(f"{pid} lives")
+    except ProcessLookupError:
+        pass
+assert stays.poll() is None
+stays.kill()
+"""
+
+
+def test_children_and_daemons_of_an_attempt_are_ended_and_what_was_there_before_stays() -> None:
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, timeout=30, check=True)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
