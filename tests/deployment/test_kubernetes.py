@@ -370,7 +370,7 @@ def test_three_housekeepers_share_the_work_under_their_own_names() -> None:
 
 def test_an_apply_leaves_as_many_workers_as_there_are() -> None:
     assert "replicas" not in workloads()["worker"].manifest["spec"], "every apply would undo kubectl scale and KEDA"
-    assert "kubectl scale deployment worker -n task-queue --replicas=3" in DOCUMENTS
+    assert "kubectl scale deployment worker -n task-queue --replicas=" in DOCUMENTS
 
 
 def test_what_is_requested_fits_beside_others_on_a_node_of_two_processors() -> None:
