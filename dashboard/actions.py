@@ -12,6 +12,7 @@ from dashboard.auth.users import Person
 from dashboard.present import Redaction
 from dashboard.queries import Queries
 from shared.domain import payload, strict_json
+from shared.domain.limit import read_limit
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED, read_declared, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from shared.errors import IllegalTransition, InvalidJSON, TaskNotFound, TaskQueueError
@@ -22,7 +23,6 @@ from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from shared.stores.dead_letters import DeadLetters, demand_going_on
-from shared.stores.limits import read_limit
 from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.workers import Workers

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
+from shared.domain.limit import Limit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import TaskQueueError
 from shared.http.bind import raise_file_limit
@@ -30,7 +31,7 @@ from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from worker.engine.claimed_task import ClaimedTask

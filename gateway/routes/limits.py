@@ -12,8 +12,9 @@ from gateway.http import errors
 from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.http.errors import Refusal
 from gateway.schemas.values import Body, NextCursor, View
+from shared.domain.limit import read_limit
 from shared.stores.api_keys import Scope
-from shared.stores.limits import Limits, LimitState, read_limit
+from shared.stores.limits import Limits, LimitState
 
 
 class LimitBody(Body):

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shared.config.redis_address import completed, read_address
 from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
 from shared.config.yaml_file import read_tree
+from shared.domain.limit import Limit, check_name, read_limit
+from shared.domain.lock import OnError
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
 from shared.http.egress_policy import EgressPolicy
-from shared.redis.address import completed, read_address
-from shared.stores.limits import Limit, check_name, read_limit
-from shared.stores.locks import OnError
 
 if TYPE_CHECKING:
     from shared.domain.schedule import Schedule

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from shared.config.redis_address import without_password
 from shared.doctor import store, surroundings, system
 from shared.doctor.findings import Finding, fine, wrong
 from shared.errors import StoreUnavailable, TaskQueueError
-from shared.redis.address import without_password
 from shared.redis.client import translated
 from shared.redis.startup_check import info, refuse_old
 

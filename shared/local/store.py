@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from shared.config.redis_address import without_password
 from shared.config.settings import Settings
 from shared.errors import SettingsError, TaskQueueError
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.local.ports import LOOPBACK, port_problem
 from shared.local.server_binary import choose_server
-from shared.redis.address import without_password
 from shared.redis.client import connect, translated
 
 _PATIENCE = timedelta(seconds=2.5)

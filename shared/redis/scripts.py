@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
+from shared.domain.lock import FencingToken, Taken
 from shared.errors import IncompatibleSchema, StepRefused, StoreRefused
 from shared.redis import append_only_file, keys, quarantine
 from shared.redis.client import text
 from shared.redis.linker import CONFIRMING, source, with_quarantine
-from shared.stores.locks import FencingToken, Taken
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import NoPermissionError
 
+from shared.config.redis_address import without_password
 from shared.config.settings import exit_with
 from shared.errors import IncompatibleSchema, StoreMisfit, StoreUnavailable
-from shared.redis.address import without_password
 from shared.redis.client import connect, translated
 from shared.redis.errors import NO_CERTIFICATE
 

@@ -275,7 +275,7 @@ def _options(parts: Iterable[str]) -> Mapping[str, str]:
 
 def _rate(text: str) -> Rate:
     # Imported here, because it imports the Redis client, which the command `taskqueue` starts without.
-    from shared.stores.limits import read_rate
+    from shared.domain.limit import read_rate
 
     count, per = read_rate(text)
     if count < 1:

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from shared.domain.clock import instant
 from shared.domain.decode import whole_or_none
+from shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
 from shared.errors import LockChanged, LockLost, StoreUnavailable
 from shared.redis.client import translated
 
@@ -48,51 +48,6 @@ def unanswered() -> tuple[type[Exception], ...]:
     from redis.exceptions import RedisError  # on first use: see `shared/redis/client.py`
 
     return RedisError, OSError, StoreUnavailable
-
-
-class OnError(StrEnum):
-    """What happens when Redis does not answer a request for a lock."""
-
-    SKIP = "skip"
-    RUN = "run"
-
-
-class Taken(StrEnum):
-    """Outcome of a try to take a lock.
-
-    Resting: in its cooldown; barred: it was taken from this owner; full: there are too many names.
-    """
-
-    ACQUIRED = "acquired"
-    BUSY = "busy"
-    RESTING = "resting"
-    BARRED = "barred"
-    FULL = "full"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """What is locked, and for how long.
-
-    `at_most` is its life without a renewal: the cost of a dead holder. `at_least` is its cooldown: how long it stays
-    taken even when its holder is done sooner, so that three instances do not do every second's work three times a
-    second. `wait` is how long to try; 0 means that a run is skipped.
-    """
-
-    name: str
-    at_most: timedelta
-    at_least: timedelta = timedelta()
-    wait: timedelta = timedelta()
-    on_error: OnError = OnError.SKIP
-
-
-@dataclass(frozen=True, slots=True)
-class FencingToken:
-    """The proof of a lock that a step that changes data carries. The empty one is for work without locks."""
-
-    lock: str = ""
-    token: str = ""
 
 
 class LockEvents(Protocol):
@@ -171,7 +126,7 @@ class FreeLock:
 
     name: str
     term: int = 0
-    fencing_token: FencingToken = FencingToken()
+    fencing_token: FencingToken = NO_LOCK
     trusted: bool = True
 
     def check(self) -> None:

@@ -24,11 +24,11 @@ from shared.stores.queues import submit_arguments
 from shared.stores.tasks import encode_cursor, member_of
 
 if TYPE_CHECKING:
+    from shared.domain.lock import FencingToken
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
     from shared.observability.tracing import Tracing
     from shared.redis.scripts import Argument, Scripts
-    from shared.stores.locks import FencingToken
 
 log = logging.getLogger(__name__)
 

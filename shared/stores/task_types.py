@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shared.domain.clock import instant
 from shared.domain.decode import UNREADABLE, as_declared
+from shared.domain.limit import Limit
 from shared.domain.retry import Changes, RetryPolicy
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
 from shared.redis.quarantine import without_corrupt
-from shared.stores.limits import Limit
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -13,8 +13,9 @@ from datetime import timedelta
 from functools import cache
 from typing import Literal, TypeVar
 
+from shared.domain.lock import Lock, OnError
 from shared.errors import LockLost, LockTaken
-from shared.stores.locks import HANDLERS, HeldLock, Lock, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
 from worker.handlers.context import current
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
+from shared.domain.limit import Limit, read_limit
 from shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from shared.errors import TaskQueueError
-from shared.stores.limits import Limit, read_limit
 from shared.stores.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from shared.domain.limit import Limit
 from shared.domain.task import WEBHOOK_TYPE
 from shared.redis import keys
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from shared.domain.lock import Lock
 from shared.failpoints import stop_point
-from shared.stores.locks import HeldLock, Lock, Locks, unanswered
+from shared.stores.locks import HeldLock, Locks, unanswered
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
+from shared.domain.lock import Lock, OnError
 from shared.domain.schedule import Schedule
 from shared.domain.task import TaskState
 from shared.errors import StoreUnavailable
@@ -26,7 +27,7 @@ from shared.observability.tracing import Tracing
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
-from shared.stores.locks import LEADER, Lock, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
 from shared.stores.queues import Queues
 from shared.stores.schedules import ScheduleStore
 from shared.stores.tasks import Records

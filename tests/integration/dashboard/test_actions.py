@@ -269,7 +269,8 @@ def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dic
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
-    from shared.stores.locks import Lock, LockAdmin, RedisLocks
+    from shared.domain.lock import Lock
+    from shared.stores.locks import LockAdmin, RedisLocks
 
     held = RedisLocks(system.scripts, "hk-1").acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
     assert held
@@ -310,7 +311,8 @@ def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> No
 
 
 def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, system: System) -> None:
-    from shared.stores.limits import Limits, read_limit
+    from shared.domain.limit import read_limit
+    from shared.stores.limits import Limits
 
     Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
     system.submit("echo")
@@ -320,7 +322,8 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
 
 
 def test_the_leader_steps_down(browser: Browser, system: System) -> None:
-    from shared.stores.locks import LEADER, Lock, RedisLocks
+    from shared.domain.lock import Lock
+    from shared.stores.locks import LEADER, RedisLocks
 
     RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
     assert "hk-1" in browser.text("/locks")

@@ -17,11 +17,11 @@ import httpx
 import pytest
 from werkzeug.security import generate_password_hash
 
+from shared.domain.lock import FencingToken
 from shared.domain.task import TaskState
 from shared.errors import StepRefused
 from shared.local.ports import free_port
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.locks import FencingToken
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until
 

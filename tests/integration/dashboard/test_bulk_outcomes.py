@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from dashboard.follow_up import AT_ONCE, CALLS, FollowUp
+from shared.domain.limit import Limit
 from shared.domain.task import TaskState
 from shared.local.ports import free_port
 from shared.redis import keys
 from shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 

@@ -10,11 +10,12 @@ import pytest
 from redis import Redis
 
 from shared.domain.clock import to_us
+from shared.domain.lock import FencingToken, Lock
 from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.locks import FencingToken, HeldLock, Lock, NoLocks
+from shared.stores.locks import HeldLock, NoLocks
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine

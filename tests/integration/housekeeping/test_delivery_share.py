@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from shared.domain.limit import Limit
 from shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
 from shared.redis import keys
 from shared.redis.scripts import Argument, Scripts
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine

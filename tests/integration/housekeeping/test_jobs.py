@@ -12,13 +12,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
 from shared.config.settings import Settings
+from shared.domain.lock import Lock, Taken
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import LockLost
 from shared.observability.tracing import Tracing
 from shared.redis import keys, schema_version
 from shared.redis.client import text
 from shared.redis.scripts import Pruned, Scripts
-from shared.stores.locks import FreeLock, Lock, Locks, NoLocks, RedisLocks, Taken
+from shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers

@@ -11,11 +11,12 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from shared.domain.clock import FakeClock
+from shared.domain.lock import Lock, OnError
 from shared.errors import LockChanged, LockLost, StepRefused
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.audit import Audit
-from shared.stores.locks import LEADER, FreeLock, Lock, LockAdmin, Locks, NoLocks, OnError, RedisLocks
+from shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
 

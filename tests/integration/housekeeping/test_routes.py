@@ -14,9 +14,10 @@ from redis import Redis
 
 from gateway.app import create_app
 from shared.config.settings import Settings
+from shared.domain.lock import Lock
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
-from shared.stores.locks import Lock, RedisLocks
+from shared.stores.locks import RedisLocks
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from tests.support.harness import WEIGHTS, wait_until

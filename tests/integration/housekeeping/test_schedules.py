@@ -12,12 +12,13 @@ from rq_scheduler import Scheduler
 
 from shared.config.settings import Settings
 from shared.domain.clock import instant
+from shared.domain.lock import FencingToken, Lock
 from shared.domain.schedule import Missed, Overlap, Schedule, task_now
 from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from shared.errors import ScheduleNotFound, StepRefused
 from shared.observability.tracing import Tracing
 from shared.redis import keys
-from shared.stores.locks import FencingToken, Lock, NoLocks
+from shared.stores.locks import NoLocks
 from shared.stores.queues import Queues
 from shared.stores.rq_schedules import ScheduleEntries
 from shared.stores.schedules import Fired, ScheduleStore

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared.config.redis_address import without_password
 from shared.errors import SettingsError
 from shared.local.store import reach
-from shared.redis.address import without_password
 
 
 @pytest.fixture

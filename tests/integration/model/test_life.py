@@ -20,12 +20,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from redis import Redis
 
 from shared.domain.clock import MICROSECONDS, FakeClock, to_us
+from shared.domain.limit import Limit
+from shared.domain.lock import FencingToken
 from shared.domain.task import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.limits import Limit, Limits
-from shared.stores.locks import FencingToken
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues, Submitted
 from tests.integration.model.recount import QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task

@@ -21,6 +21,7 @@ from dashboard.app import create_app as create_dashboard
 from dashboard.auth.users import Users
 from gateway.app import create_app as create_gateway
 from shared.config.settings import Settings
+from shared.domain.limit import Limit
 from shared.domain.schedule import Missed, Overlap, Schedule
 from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
@@ -31,7 +32,7 @@ from shared.stores.batches import Batches, BatchTerms
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from shared.stores.dead_letters import DeadLetters
 from shared.stores.idempotency import Idempotency, Request
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType, TaskTypes

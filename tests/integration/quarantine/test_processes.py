@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from shared.domain.limit import Limit
 from shared.domain.schedule import Schedule
 from shared.domain.task import Unique
 from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.quarantine import SINGLE
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Kind
 from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types

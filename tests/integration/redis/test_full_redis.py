@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
+from shared.domain.lock import FencingToken
 from shared.domain.schedule import Schedule
 from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.errors import StoreRefused
@@ -21,7 +22,6 @@ from shared.redis.linker import sources
 from shared.redis.scripts import Pruned
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.dead_letters import DeadLetters
-from shared.stores.locks import FencingToken
 from shared.stores.schedules import ScheduleStore
 from tests.support.store import WEIGHTS, Store
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from shared.domain.limit import Limit
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.scripts import UNLOCKED
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from tests.support.store import LEASE, Store
 
 # --- damaged records ---

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from shared.domain.limit import Limit
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
 from shared.redis.linker import with_quarantine
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues, submit_arguments
 from tests.support.store import LEASE, Store
 from tests.unit.shared.redis.test_linker import SCRIPTS

@@ -9,12 +9,12 @@ import pytest
 from redis import Redis
 
 from shared.domain.clock import FakeClock
+from shared.domain.lock import FencingToken
 from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from shared.errors import TaskNotFound
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.dead_letters import DeadLetters
-from shared.stores.locks import FencingToken
 from shared.stores.queues import Queues, Submitted
 from shared.stores.tasks import Records
 from tests.support.harness import System

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from shared.config.settings import Settings
+from shared.domain.limit import Limit, read_limit
 from shared.domain.task import Webhook
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.limits import Limit, Limits, read_limit
+from shared.stores.limits import Limits
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
 from worker.main import Heartbeat

@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 
+from shared.domain.limit import read_limit
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.limits import Limits, read_limit
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Filter
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
@@ -92,7 +93,7 @@ def test_recovery_leaves_it_where_it_is(store: Store, throttled: str) -> None:
 
 
 def check_consistency(store: Store) -> dict[str, int]:
-    from shared.stores.locks import FencingToken
+    from shared.domain.lock import FencingToken
 
     wrong: Counter[str] = Counter()
     for _ in range(20):

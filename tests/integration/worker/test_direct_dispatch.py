@@ -9,12 +9,13 @@ import pytest
 from redis import Redis
 from redis.client import PubSub
 
+from shared.domain.limit import Limit
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreRefused
 from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.idempotency import Idempotency, Request
-from shared.stores.limits import Limit, Limits
+from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from tests.support.harness import System, wait_until

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from shared.domain.lock import Lock, Taken
 from shared.domain.task import TaskState
 from shared.errors import LockTaken
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.stores.locks import Lock, LockAdmin, LockInfo, RedisLocks, Taken
+from shared.stores.locks import LockAdmin, LockInfo, RedisLocks
 from tests.support.handlers import skipped_if_locked, under_lock
 from tests.support.harness import System, free_port, wait_until
 from worker import execute_with_lock, lock

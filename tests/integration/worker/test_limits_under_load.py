@@ -10,11 +10,12 @@ from datetime import datetime
 
 import pytest
 
+from shared.domain.limit import read_limit
+from shared.domain.lock import FencingToken
 from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.limits import Limits, read_limit
-from shared.stores.locks import FencingToken
+from shared.stores.limits import Limits
 from tests.support.harness import WEIGHTS, System, wait_until
 
 

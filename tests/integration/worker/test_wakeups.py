@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from shared.domain.limit import Limit
+from shared.domain.lock import FencingToken
 from shared.domain.task import Conflict, TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.limits import Limit, Limits
-from shared.stores.locks import FencingToken
+from shared.stores.limits import Limits
 from tests.integration.stores.test_unique import new
 from tests.support.harness import System, wait_until
 from tests.support.store import Store

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from shared.domain.lock import FencingToken
 from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.http.egress_policy import EgressPolicy
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
-from shared.stores.locks import FencingToken
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.receiver import SECRET, Receiver, genuine, receiving
 from worker.handlers.pinned_http import post

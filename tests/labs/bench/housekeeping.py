@@ -31,11 +31,12 @@ from rq import Queue
 from rq.scheduler import RQScheduler
 
 from shared.domain.clock import instant, instant_us
+from shared.domain.lock import Lock
 from shared.domain.task import NewTask, new_task_id
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
-from shared.stores.locks import Lock, RedisLocks
+from shared.stores.locks import RedisLocks
 from shared.stores.queues import Queues
 from tests.labs.bench import server
 

@@ -1,0 +1,56 @@
+"""A lock: what is locked and for how long, what a try to take it led to, and the proof that it is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+
+class OnError(StrEnum):
+    """What happens when Redis does not answer a request for a lock."""
+
+    SKIP = "skip"
+    RUN = "run"
+
+
+class Taken(StrEnum):
+    """Outcome of a try to take a lock.
+
+    Resting: in its cooldown; barred: it was taken from this owner; full: there are too many names.
+    """
+
+    ACQUIRED = "acquired"
+    BUSY = "busy"
+    RESTING = "resting"
+    BARRED = "barred"
+    FULL = "full"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """What is locked, and for how long.
+
+    `at_most` is its life without a renewal: the cost of a dead holder. `at_least` is its cooldown: how long it stays
+    taken even when its holder is done sooner, so that three instances do not do every second's work three times a
+    second. `wait` is how long to try; 0 means that a run is skipped.
+    """
+
+    name: str
+    at_most: timedelta
+    at_least: timedelta = timedelta()
+    wait: timedelta = timedelta()
+    on_error: OnError = OnError.SKIP
+
+
+@dataclass(frozen=True, slots=True)
+class FencingToken:
+    """The proof of a lock that a step that changes data carries. The empty one is for work without locks."""
+
+    lock: str = ""
+    token: str = ""
+
+
+NO_LOCK = FencingToken()
+"""The token of work without locks."""
