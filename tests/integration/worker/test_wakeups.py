@@ -20,8 +20,10 @@ from tests.support.store import Store
 
 def rings(store: Store) -> dict[str, int]:
     """What has rung since the last look."""
-    found = {text(key).removeprefix(keys.WAKEUP): int(store.redis.llen(key)) for key in store.redis.keys("*:bell*")}
-    store.redis.delete("nothing", *store.redis.keys("*:bell*"))
+    found = {
+        text(key).removeprefix(keys.WAKEUP): int(store.redis.llen(key)) for key in store.redis.keys(f"{keys.WAKEUP}*")
+    }
+    store.redis.delete("nothing", *store.redis.keys(f"{keys.WAKEUP}*"))
     return found
 
 
