@@ -27,7 +27,7 @@ from shared.redis.scripts import Scripts
 from tools.markdown import Row, joined, table
 from tools.openapi_reference import endpoints, objects
 from worker.housekeeping.main import build
-from worker.metrics import WorkerMetrics
+from worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 BEGIN, END = "<!-- generated: python -m tools.reference -->", "<!-- end of generated -->"
@@ -62,7 +62,7 @@ def metrics() -> str:
         requests.labels("/", "GET", "2xx").observe(0.01)
     parts = {
         "Gateway": counted.registry.collect(),
-        "Worker": WorkerMetrics("w").collect(),
+        "Worker": [*WorkerMetrics("w").collect(), *HoldingsMetrics(Holdings).collect()],
         **_of_housekeeping(),
         "Dashboard": seen.registry.collect(),
     }

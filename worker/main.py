@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import selectors
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +27,6 @@ from shared.http.metrics_server import Check, MetricsServer
 from shared.observability import logs
 from shared.observability.collector import announce
 from shared.observability.tracing import Tracing
-from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import exit_if_unusable
@@ -35,15 +34,15 @@ from shared.stores.limits import Limits
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.loop import Engine, Hooks, forward_signals
-from worker.engine.notifications import BlockingPopListener, Listener, PubSubListener
+from worker.engine.loop import Engine, forward_signals
+from worker.engine.notifications import Notifications
 from worker.engine.redis_session import RedisSession
 from worker.executors.crash_reports import CrashReports
 from worker.executors.monitor import ExecutorMonitor
 from worker.executors.pool import CannotStart, ExecutorPool
 from worker.executors.tracing import SpanForwarder
 from worker.executors.watchdog import Watchdog
-from worker.metrics import Holdings, WorkerMetrics
+from worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +50,14 @@ RQ_VERSION = version("rq")
 """The version for RQ's tools. RQ itself is not imported, so that the worker starts sooner."""
 MISSED_HEARTBEAT = 0.5
 """Seconds from a failed heartbeat to the next one."""
-PATIENCE = 4.0
-"""Seconds that an idle worker waits for a wake-up before it claims by itself."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes the worker's state to Redis every few seconds."""
+    """Writes the worker's state to Redis every few seconds, and when `due` is set."""
 
     engine: Engine
+    due: threading.Event
     name: str
     workers: Workers
     types: TaskTypes
@@ -68,10 +66,8 @@ class Heartbeat:
     published: str = ""
     busy: bool = False
     completed: int = 0
-    said_draining: bool = False
     stopped: bool = False
     overruled: set[tuple[str, Limit]] = field(default_factory=set)
-    nudged: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> threading.Thread:
         thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -80,7 +76,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self.stopped:
-            self.nudged.clear()
+            self.due.clear()
             self.engine.liveness.announced_at = time.monotonic()
             away = False
             try:
@@ -91,7 +87,7 @@ class Heartbeat:
             except Exception:
                 # A worker without heartbeats would look dead, and its limits would lapse.
                 log.exception("heartbeat failed")
-            self.nudged.wait(self._pause(away))
+            self.due.wait(self._pause(away))
 
     def _pause(self, away: bool) -> float:
         """Returns the seconds until the next heartbeat: after an outage, before the grace for silent workers ends."""
@@ -101,19 +97,9 @@ class Heartbeat:
             return MISSED_HEARTBEAT
         return BUSY_HEARTBEAT if self.busy else HEARTBEAT
 
-    def renew(self) -> None:
-        """Publishes the executors' current types at once."""
-        self.nudged.set()
-
-    def say_draining(self) -> None:
-        """Publishes the draining state at once."""
-        if not self.said_draining:
-            self.said_draining = True
-            self.nudged.set()
-
     def stop(self) -> None:
         self.stopped = True
-        self.nudged.set()
+        self.due.set()
 
     def beat(self) -> None:
         info = self.info()
@@ -130,9 +116,7 @@ class Heartbeat:
             self.workers.announce(info, names.digest)
         self._declare(types.values(), first=self.published != names.digest)
         self.published = names.digest
-        if not self.engine.types_known:
-            self.engine.types_known = True
-            self.engine.wake()
+        self.engine.on_types_published()
 
     def _declare(self, types: Iterable[TaskType], first: bool) -> None:
         """Declares the limits of handlers and settings; a different declaration of another version is logged once.
@@ -209,20 +193,17 @@ def main() -> int:
     exit_if_unusable(settings.store_url)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
-    engine, ears = _build(settings, name, metrics)
-    relay = SpanForwarder(tracing)
-    engine.monitor.on_span, engine.monitor.on_death = relay.forward, relay.crashed
+    heartbeat_due = threading.Event()
+    engine = _build(settings, name, metrics, SpanForwarder(tracing), heartbeat_due)
     heartbeat = Heartbeat(
         engine=engine,
+        due=heartbeat_due,
         name=name,
         workers=Workers(connect(settings.store_url, name=f"heartbeat-{name}")),
         types=TaskTypes(connect(settings.store_url, name=f"types-{name}")),
         limits=Limits(Scripts(connect(settings.store_url, name=f"limits-{name}"))),
         started_at=datetime.now(UTC),
     )
-    engine.hooks.draining = heartbeat.say_draining
-    engine.pool.on_types = heartbeat.renew
-    metrics.holdings = heartbeat.holdings
     metrics_server = _metrics_server(settings, engine, heartbeat, metrics)
     forward_signals(engine, settings.drain_grace)
     metrics_server.start()
@@ -234,8 +215,7 @@ def main() -> int:
     except CannotStart as error:
         exit_with(str(error))
     finally:
-        for ear in ears:
-            ear.close()
+        engine.notifications.close()
         _shut_down(heartbeat)
         tracing.stop()
     log.info("worker %s ended in order", name)
@@ -256,45 +236,34 @@ def _warn_of_queue_executors(settings: Settings) -> None:
         )
 
 
-def _build(settings: Settings, name: str, metrics: WorkerMetrics) -> tuple[Engine, tuple[Listener, ...]]:
-    """Returns the engine and its listeners: wake-ups, and commands to this worker."""
+def _build(
+    settings: Settings, name: str, metrics: WorkerMetrics, spans: SpanForwarder, heartbeat_due: threading.Event
+) -> Engine:
     # An answer must come well within a lease, or the lease ends during the wait.
     answer_within = min(max(2.0, settings.redis_timeout), settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
     # Only connecting blocks, and that takes less than the margin of leases.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
+    selector = selectors.DefaultSelector()
     session = RedisSession(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
-    pool = ExecutorPool(name, settings, Watchdog(settings.lease_time, session.margin))
-    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes)
-    engine = Engine(
+    pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, session.margin))
+    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool)
+    return Engine(
         settings,
         session,
         pool,
-        ExecutorMonitor(settings, pool, session, crash_reports, metrics, deque()),
+        ExecutorMonitor(settings, pool, session, crash_reports, metrics, spans),
         metrics,
-        Hooks(listen=lambda for_work: None, draining=lambda: None),
+        Notifications(waiting, name, settings.claimed_queues, selector),
+        selector,
+        heartbeat_due,
     )
-    wakeup_lists = (*map(keys.wakeup, settings.claimed_queues), keys.WAKEUP)
-    wakeup = BlockingPopListener(waiting, wakeup_lists, engine.selector, engine.on_wakeup, PATIENCE)
-    control = BlockingPopListener(waiting, (keys.control(name),), engine.selector, engine.on_command, PATIENCE)
-    direct_dispatch = PubSubListener(waiting, keys.direct_dispatch(name), engine.selector, engine.on_direct_dispatch)
-
-    def listen(for_work: bool) -> None:
-        control.listen()
-        direct_dispatch.listen()
-        if for_work:
-            if engine.slots.limits:
-                full = set(map(keys.wakeup, engine.slots.full))
-                wakeup.lists = [each for each in wakeup_lists if each not in full]
-            wakeup.listen()
-
-    engine.hooks.listen = listen
-    return engine, (wakeup, control, direct_dispatch)
 
 
 def _metrics_server(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> MetricsServer:
     registry = CollectorRegistry()
     registry.register(metrics)
+    registry.register(HoldingsMetrics(heartbeat.holdings))
     ProcessCollector(registry=registry)
 
     def live() -> Check:

@@ -71,7 +71,6 @@ class WorkerMetrics(Collector):
         self.leases_lost = 0
         self.given_back = 0
         self.busy_seconds = 0.0
-        self.holdings: Callable[[], Holdings] = Holdings
         self._classes: Counter[str] = Counter()
 
     def know(self, types: Iterable[str]) -> None:
@@ -142,9 +141,15 @@ class WorkerMetrics(Collector):
         yield CounterMetricFamily("taskqueue_crashes", "Executors that died while running a task.", self.crashes)
         yield CounterMetricFamily("taskqueue_leases_lost", "Reports refused: lease lost.", self.leases_lost)
         yield CounterMetricFamily("taskqueue_given_back", "Tasks returned before they began.", self.given_back)
-        yield from self._gauges()
 
-    def _gauges(self) -> Iterable[Metric]:
+
+class HoldingsMetrics(Collector):
+    """Gauges of what a worker holds."""
+
+    def __init__(self, holdings: Callable[[], Holdings]) -> None:
+        self.holdings = holdings
+
+    def collect(self) -> Iterable[Metric]:
         now = self.holdings()
         yield GaugeMetricFamily("taskqueue_executors", "Executor processes of this worker.", now.executors)
         yield GaugeMetricFamily("taskqueue_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)

@@ -21,15 +21,12 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80,
 _CONTROL_BUT_LINES = {code: text for code, text in _CONTROL.items() if chr(code) not in "\n\t"}
 
 
-def nothing_more() -> Mapping[str, object]:
+Context = Callable[[], Mapping[str, object]]
+"""Returns the context of a log line, such as task and trace; called for each line, whose own fields take precedence."""
+
+
+def no_context() -> Mapping[str, object]:
     return {}
-
-
-about: Callable[[], Mapping[str, object]] = nothing_more
-"""Returns the context of each log line, such as task and trace; called for each line.
-
-A part that has a context replaces this function. Fields of the line itself take precedence.
-"""
 
 
 def configure(
@@ -40,6 +37,7 @@ def configure(
     *,
     instance: str = "",
     in_background: bool = False,
+    context: Context = no_context,
 ) -> None:
     """Configures logging to standard error; `form` is json, text, or auto (text on a terminal).
 
@@ -49,7 +47,7 @@ def configure(
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
     handler = BackgroundHandler(out.fileno()) if in_background else logging.StreamHandler(out)
-    handler.setFormatter(TextLine(part) if as_text else JsonLine(part, instance))
+    handler.setFormatter(TextLine(part, context) if as_text else JsonLine(part, instance, context))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     failpoints.warn()
 
@@ -57,9 +55,10 @@ def configure(
 class JsonLine(logging.Formatter):
     """Formats a record as one line of JSON."""
 
-    def __init__(self, part: str, instance: str = "") -> None:
+    def __init__(self, part: str, instance: str = "", context: Context = no_context) -> None:
         super().__init__()
         self.part = part
+        self.context = context
         self.instance = {"instance": instance} if instance else {}
 
     def format(self, record: logging.LogRecord) -> str:
@@ -70,7 +69,7 @@ class JsonLine(logging.Formatter):
             **self.instance,
             "logger": record.name,
             "message": record.getMessage(),
-            **_extras(record),
+            **_extras(record, self.context),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -80,12 +79,13 @@ class JsonLine(logging.Formatter):
 class TextLine(logging.Formatter):
     """Formats a record as text: time, level, part, message and fields."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, context: Context = no_context) -> None:
         super().__init__()
         self.part = part
+        self.context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _extras(record).items())
+        fields = "".join(f" {name}={value}" for name, value in _extras(record, self.context).items())
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006  # text lines show local time
         line = f"{time} {record.levelname:<7} {self.part}: {record.getMessage()}{fields}".translate(_CONTROL)
         if record.exc_info:
@@ -93,8 +93,8 @@ class TextLine(logging.Formatter):
         return line
 
 
-def _extras(record: logging.LogRecord) -> dict[str, object]:
-    found = {**about(), **{name: value for name, value in vars(record).items() if name not in _STANDARD}}
+def _extras(record: logging.LogRecord, context: Context) -> dict[str, object]:
+    found = {**context(), **{name: value for name, value in vars(record).items() if name not in _STANDARD}}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -12,9 +12,8 @@ import logging
 import os
 import selectors
 import signal
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
 
@@ -25,6 +24,7 @@ from worker.engine.claimed_task import ClaimedTask
 from worker.engine.crash_isolation import CrashIsolation
 from worker.engine.failure_log import FailureLog
 from worker.engine.liveness import Liveness
+from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, Notifications
 from worker.engine.queue_slots import QueueSlots
 from worker.engine.redis_session import RedisSession, Report, SyncResult
 from worker.executors.monitor import SLOW, ExecutorMonitor
@@ -51,15 +51,6 @@ REPORT_GRACE = 3.0
 """Seconds after a drain for which a worker tries to reach a Redis that is away."""
 
 
-@dataclass(slots=True)
-class Hooks:
-    """The functions that the engine calls in its surroundings."""
-
-    listen: Callable[[bool], None]
-    """Waits for commands, and for wake-ups when requested."""
-    draining: Callable[[], None]
-
-
 class Engine:
     """One worker's tasks, from claim to report."""
 
@@ -70,8 +61,11 @@ class Engine:
         pool: ExecutorPool,
         monitor: ExecutorMonitor,
         metrics: WorkerMetrics,
-        hooks: Hooks,
+        notifications: Notifications,
+        selector: selectors.BaseSelector,
+        heartbeat_due: threading.Event,
     ) -> None:
+        """`selector` is the one of the pool and the notifications; `heartbeat_due` asks for a heartbeat at once."""
         self.settings = settings
         self.session = session
         self.pool = pool
@@ -81,8 +75,9 @@ class Engine:
         self.crash_isolation = CrashIsolation(pool, settings.max_crashes)
         self.metrics = metrics
         self.failure_log = FailureLog()
-        self.hooks = hooks
-        self.selector = selectors.DefaultSelector()
+        self.notifications = notifications
+        self.selector = selector
+        self.heartbeat_due = heartbeat_due
         self.work_likely = True
         self.awaiting_work = False
         self.types_known = False
@@ -99,9 +94,6 @@ class Engine:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
         self.selector.register(self._wake_read, selectors.EVENT_READ)
-        pool.on_start = lambda executor: self.selector.register(executor.events, selectors.EVENT_READ)
-        pool.on_end = lambda executor: self.selector.unregister(executor.events)
-        monitor.check_soon = self.check_soon
 
     # --- the loop ---
 
@@ -110,13 +102,15 @@ class Engine:
         while not self._finished():
             self.liveness.passed_at = time.monotonic()
             self._wait()
+            self._handle_notifications()
             self.monitor.read_events()
-            if time.monotonic() >= self._next_tick:
+            if self.monitor.check_due or time.monotonic() >= self._next_tick:
                 self._tick()
             self._sync()
             self._hand_out()
             if self.outage_since is None:
-                self.hooks.listen(self.awaiting_work)
+                self.notifications.listen(self.awaiting_work, self.slots.full)
+                self._handle_notifications()
         self.failure_log.close()
 
     def wake(self) -> None:
@@ -130,12 +124,14 @@ class Engine:
         if self.draining_until is None:
             self.draining_since = time.monotonic()
         self.draining_until = until if self.draining_until is None else min(until, self.draining_until)
-        self.check_soon()
+        self.monitor.check_soon()
         self.wake()
 
-    def check_soon(self) -> None:
-        """Makes the next pass check every executor."""
-        self._next_tick = 0.0
+    def on_types_published(self) -> None:
+        """Lets the worker claim: the gateway knows its task types. May be called from any thread."""
+        if not self.types_known:
+            self.types_known = True
+            self.wake()
 
     def _finished(self) -> bool:
         if self.draining_until is None or self.ready or any(executor.assigned for executor in self.pool):
@@ -169,6 +165,8 @@ class Engine:
 
     def _next_due(self, now: float) -> float:
         """Returns when the next pass is due without an event."""
+        if self.monitor.check_due:
+            return now
         due = min(self._next_tick, self._next_extend)
         waits = now < self._next_token < due and self._free_capacity()
         return self._next_token if waits else due
@@ -187,13 +185,24 @@ class Engine:
             self.pool.retire_spent()
             self.pool.spawn_missing()
         else:
-            self.hooks.draining()
-            self.pool.spawning = False
+            if self.pool.spawning:
+                self.pool.spawning = False
+                self.heartbeat_due.set()  # publishes that it drains
             self.monitor.drain(self.draining_since, now >= self.draining_until)
         if self.pool.watchdog:
             self.pool.watchdog.beat(now, self.pool, self.ready)
 
     # --- notifications of Redis ---
+
+    def _handle_notifications(self) -> None:
+        while self.notifications.received:
+            kind, message = self.notifications.received.popleft()
+            if kind == DIRECT_DISPATCH:
+                self.on_direct_dispatch(message or b"")
+            elif kind == COMMAND:
+                self.on_command(message)
+            else:
+                self.on_wakeup(message)
 
     def on_wakeup(self, queue_name: bytes | None) -> None:
         """Handles a wake-up for a queue ("" for any), or the time-out of waiting for one."""
@@ -330,7 +339,7 @@ class Engine:
         self.metrics.ended(report.claimed.name, report.kind, report.run_seconds, report.error_type)
         self.failure_log.add(report)
         if report.kind == "refused" and not report.version:
-            self.pool.on_types()  # the published types differ from those of its executors
+            self.heartbeat_due.set()  # the published types differ from those of its executors
 
     def _receive(self, claimed: ClaimedTask) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1
@@ -446,5 +455,5 @@ def forward_signals(engine: Engine, grace: float) -> None:
 
     signal.signal(signal.SIGTERM, on_stop)
     signal.signal(signal.SIGINT, on_stop)
-    signal.signal(signal.SIGCHLD, lambda signum, frame: engine.check_soon())
+    signal.signal(signal.SIGCHLD, lambda signum, frame: engine.monitor.check_soon())
     signal.set_wakeup_fd(engine.wake_write, warn_on_full_buffer=False)

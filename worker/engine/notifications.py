@@ -9,16 +9,23 @@ import logging
 import selectors
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, TimeoutError
+
+from shared.redis import keys
 
 if TYPE_CHECKING:
     from redis import Redis
 
 log = logging.getLogger(__name__)
 
+WAKEUP, COMMAND, DIRECT_DISPATCH = "wake-up", "command", "direct dispatch"
+PATIENCE = 4.0
+"""Seconds that an idle worker waits for a wake-up before it claims by itself."""
 _PAUSE = 1.0
 """Seconds before another try to connect."""
 _LATE = 2.0
@@ -106,8 +113,9 @@ class BlockingPopListener(Listener):
         self._asked_at: float | None = None
         self._asked: frozenset[str] = frozenset()
 
-    def listen(self) -> None:
-        """Requests the next entry, unless a request is open."""
+    def listen(self, lists: Sequence[str] = ()) -> None:
+        """Requests the next entry, unless a request is open; `lists` replace the earlier ones."""
+        self.lists = lists or self.lists
         now = time.monotonic()
         if self._asked_at is not None and not self._asked.issuperset(self.lists):
             self.close()  # another list needs a new connection; work of a lost entry is claimed anyway
@@ -149,3 +157,37 @@ class PubSubListener(Listener):
     def on_reply(self, reply: list[bytes] | None) -> None:
         if reply and reply[0] == b"message":
             self.deliver(reply[2])
+
+
+class Notifications:
+    """What Redis tells one worker: wake-ups, commands, and direct dispatches; each on a connection of its own."""
+
+    def __init__(self, redis: Redis, worker: str, queues: Iterable[str], selector: selectors.BaseSelector) -> None:
+        self.received: deque[tuple[str, bytes | None]] = deque()
+        """What has arrived: a kind and its message, for a wake-up the queue; None after the time-out of waiting."""
+        self._wakeup_lists = (*map(keys.wakeup, queues), keys.WAKEUP)
+        self._commands = BlockingPopListener(redis, (keys.control(worker),), selector, self._taker(COMMAND), PATIENCE)
+        self._wakeups = BlockingPopListener(redis, self._wakeup_lists, selector, self._taker(WAKEUP), PATIENCE)
+        self._direct_dispatches = PubSubListener(
+            redis, keys.direct_dispatch(worker), selector, self._taker(DIRECT_DISPATCH)
+        )
+
+    def _taker(self, kind: str) -> Callable[[bytes | None], None]:
+        return partial(self._take, kind)
+
+    def _take(self, kind: str, message: bytes | None) -> None:
+        self.received.append((kind, message))
+
+    def listen(self, for_work: bool, full: Collection[str]) -> None:
+        """Waits for commands and direct dispatches, and `for_work` for wake-ups of queues that are not `full`."""
+        self._commands.listen()
+        self._direct_dispatches.listen()
+        if for_work:
+            skipped = set(map(keys.wakeup, full))
+            self._wakeups.listen(
+                [each for each in self._wakeup_lists if each not in skipped] if full else self._wakeup_lists
+            )
+
+    def close(self) -> None:
+        for listener in (self._wakeups, self._commands, self._direct_dispatches):
+            listener.close()

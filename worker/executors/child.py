@@ -38,7 +38,7 @@ from worker.executors.log_capture import LogCapture
 from worker.executors.operating_system import die_with_parent
 from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.executors.recorder import Recorder
-from worker.executors.threads import inherit_current_task
+from worker.executors.threads import inherit_context
 from worker.executors.tracing import AttemptSpans, SpanWriter
 from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
@@ -252,14 +252,6 @@ class Executor:
         task = current.get()
         return (task.traceparent or unsampled()) if task else None
 
-    def log_fields(self) -> dict[str, Any]:
-        """Returns the fields of a log line of its task, also in a thread that outlives the attempt."""
-        task = current.get()
-        if task is None:
-            return {}
-        about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
-        return {**about, "span_id": self.spans.id() if task is self.task else None, **tracing.log_fields()}
-
     # --- interruption ---
 
     def _on_time_limit(self, signum: int, frame: FrameType | None) -> None:
@@ -304,8 +296,7 @@ class Executor:
     def _on_fork(self) -> None:
         """Closes the pipes of the executor in a process that a handler forked."""
         if self.task and self.task.recorder:
-            self.task.recorder.limit = 0
-            self.task.recorder.on_progress = lambda number, fraction, message: None
+            self.task.recorder.mute()
         self.span_writer.collected = False
         self.interruptible = False
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
@@ -320,6 +311,15 @@ def _leave(error: BaseException | None) -> NoReturn:
     os._exit(0 if error is None else 1)
 
 
+def log_context() -> dict[str, Any]:
+    """Returns the fields of a log line of its task, also in a thread that outlives the attempt."""
+    task = current.get()
+    if task is None:
+        return {}
+    about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
+    return {**about, **tracing.log_fields()}
+
+
 def main(arguments: list[str]) -> int:
     """`python -m worker.executors.child WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
     worker, parent, ends = arguments[0], int(arguments[1]), ExecutorEnds.from_argument(arguments[2])
@@ -329,16 +329,15 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     standard_streams.never_fail()
     settings = load()
-    logs.configure("worker", settings.log_level, settings.log_format, instance=worker)
+    logs.configure("worker", settings.log_level, settings.log_format, instance=worker, context=log_context)
     try:
         handlers = registry.load(settings.task_modules).handlers
     except HandlerError as error:
         print(error, file=sys.stderr)
         return 2
     executor = Executor(handlers, settings, worker, ends)
-    logs.about = executor.log_fields
     logging.getLogger().addHandler(LogCapture())
-    inherit_current_task()
+    inherit_context()
     trace_redis(executor.spans.tracing)
     trace_calls(executor.spans.tracing, executor.carries)
     executor.run()

@@ -18,9 +18,9 @@ from shared.domain.retry import RetryPolicy
 from shared.domain.task import Outcome
 from shared.domain.traceparent import trace_id
 from shared.redis.client import text
-from shared.stores.task_types import TaskType
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.redis_session import Report
+from worker.executors.pool import ExecutorPool
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +33,12 @@ MAX_LOSSES = 20
 class CrashReports:
     """Decides the outcome after a crash, a kill or an interruption."""
 
-    def __init__(self, worker: str, policy: RetryPolicy, max_crashes: int) -> None:
+    def __init__(self, worker: str, policy: RetryPolicy, max_crashes: int, pool: ExecutorPool) -> None:
+        """`pool` knows the task types, with their retry policies."""
         self.worker = worker
         self.policy = policy
         self.max_crashes = max_crashes
-        self.types: Mapping[str, TaskType] = {}
+        self.pool = pool
         self.random = Random()
 
     def crashed(self, claimed: ClaimedTask, began_at: float, why: str) -> Report:
@@ -94,7 +95,7 @@ class CrashReports:
         return self._report(claimed, "cancelled", Outcome.CANCELLED, began_at, error)
 
     def _policy(self, claimed: ClaimedTask) -> RetryPolicy:
-        known = self.types.get(claimed.name)
+        known = self.pool.types.get(claimed.name)
         policy = self.policy.override(known.retry if known else None)
         try:
             return policy.override(json.loads(claimed.retry) if claimed.retry else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from shared.config.settings import Settings
@@ -19,6 +18,7 @@ from worker.executors.crash_reports import CrashReports
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 from worker.executors.pool import ExecutorPool
 from worker.executors.process import ExecutorProcess
+from worker.executors.tracing import SpanForwarder
 from worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -42,21 +42,21 @@ class ExecutorMonitor:
         session: RedisSession,
         crash_reports: CrashReports,
         metrics: WorkerMetrics,
-        ready: deque[ClaimedTask],
+        spans: SpanForwarder,
     ) -> None:
         self.settings = settings
         self.pool = pool
         self.session = session
         self.crash_reports = crash_reports
         self.metrics = metrics
-        self.ready = ready
+        self.spans = spans
+        self.ready: deque[ClaimedTask] = deque()
         self.prefetch = PrefetchWindow()
         self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
-        self.check_soon: Callable[[], None] = lambda: None
+        self.check_due = False
+        """Whether the next pass of the loop has to check every executor."""
         self.progress_came = False
         self.drain_began_at = 0.0
-        self.on_span: Callable[[list[Any]], None] = lambda frame: None
-        self.on_death: Callable[[ClaimedTask, float, Report], None] = lambda claimed, began_at, report: None
 
     # --- events of executors ---
 
@@ -75,7 +75,6 @@ class ExecutorMonitor:
                     self._on_outcome(executor, ipc.Outcome(*fields))
                 elif name == ipc.HELLO:
                     self.pool.on_hello(executor, TypeSet(*fields))
-                    self.crash_reports.types = self.pool.types
                     self.metrics.know(self.pool.types)
                 else:
                     self._on_event(executor, name, fields)
@@ -112,7 +111,7 @@ class ExecutorMonitor:
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:
-            self.on_span(fields)
+            self.spans.forward(fields)
             return
         if name == ipc.LEFT:
             self._on_leftovers(executor, *fields)
@@ -137,8 +136,13 @@ class ExecutorMonitor:
 
     # --- limits ---
 
+    def check_soon(self) -> None:
+        """Makes the next pass of the loop check every executor."""
+        self.check_due = True
+
     def check(self, now: float) -> None:
         """Finds dead executors, stops tasks over their limits, returns tasks whose leases cannot be kept."""
+        self.check_due = False
         for executor in list(self.pool):
             if executor.is_dead():
                 self.reap(executor)
@@ -221,7 +225,7 @@ class ExecutorMonitor:
     def _on_death(self, executor: ExecutorProcess, claimed: ClaimedTask) -> None:
         because = executor.killed_because or ""
         report = self._crash_report(executor, claimed, because)
-        self.on_death(claimed, executor.began_at, report)
+        self.spans.crashed(claimed, executor.began_at, report)
         self.session.report(report)
 
     def _crash_report(self, executor: ExecutorProcess, claimed: ClaimedTask, because: str) -> Report:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import selectors
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from shared.config.settings import Settings
 from shared.stores.task_types import TaskType, TypeSet, unpack
@@ -27,19 +29,26 @@ class CannotStart(Exception):
 class ExecutorPool:
     """Starts executors, replaces dead or large ones, and holds the task types that they registered."""
 
-    def __init__(self, worker: str, settings: Settings, watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self,
+        worker: str,
+        settings: Settings,
+        selector: selectors.BaseSelector,
+        heartbeat_due: threading.Event,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        """`selector` gets the pipes of executors; `heartbeat_due` is set when there are other types to publish."""
         self.worker = worker
         self.settings = settings
+        self.selector = selector
+        self.heartbeat_due = heartbeat_due
         self.watchdog = watchdog
         self.members: list[ExecutorProcess] = []
         self.types: Mapping[str, TaskType] = {}
         self.type_set: TypeSet | None = None
         self.spawning = True
-        self.on_start: Callable[[ExecutorProcess], object] = lambda executor: None
-        self.on_end: Callable[[ExecutorProcess], object] = lambda executor: None
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
         self._longest_frame = ipc.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
-        self.on_types: Callable[[], object] = lambda: None
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -69,7 +78,7 @@ class ExecutorPool:
             self.members.append(member)
             if self.watchdog:
                 self.watchdog.check_soon()
-            self.on_start(member)
+            self.selector.register(member.events, selectors.EVENT_READ)
 
     def on_hello(self, member: ExecutorProcess, hello: TypeSet) -> None:
         """Handles an executor that is ready, with the types that it registered.
@@ -87,12 +96,11 @@ class ExecutorPool:
                 if other is not member and other.ready and not other.retiring:
                     other.retire()
         self.type_set = hello
-        self.on_types()
+        self.heartbeat_due.set()
 
     def lost(self, member: ExecutorProcess) -> None:
         """Handles a dead executor. Raises CannotStart when several in a row were never ready."""
-        self.on_end(member)
-        member.reap()
+        self._reap(member)
         self.members.remove(member)
         if member.ready or member.killed_because or member.was_ended_by_watchdog():
             return
@@ -125,8 +133,11 @@ class ExecutorPool:
                 member.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 member.kill("the worker stops")
-            self.on_end(member)
-            member.reap()
+            self._reap(member)
         self.members.clear()
         if self.watchdog:
             self.watchdog.close()
+
+    def _reap(self, member: ExecutorProcess) -> None:
+        self.selector.unregister(member.events)
+        member.reap()

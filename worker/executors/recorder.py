@@ -34,6 +34,11 @@ class Recorder:
         self._size = 0
         self._progress_at = 0.0
 
+    def mute(self) -> None:
+        """Passes on nothing more: this process was forked by a handler and has no pipes."""
+        self.limit = 0
+        self.on_line = self.on_progress = _ignore
+
     def add(self, line: str) -> None:
         """Adds one line."""
         if self.ended:
@@ -51,3 +56,7 @@ class Recorder:
             return
         self._progress_at = now
         self.on_progress(self.number, fraction, message)
+
+
+def _ignore(*event: object) -> None:
+    pass

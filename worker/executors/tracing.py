@@ -67,10 +67,6 @@ class AttemptSpans:
         error = json.loads(outcome.record).get("error") if outcome.error_type else None
         self.tracing.end_attempt(span, self._subject, outcome.kind, error)
 
-    def id(self) -> str | None:
-        """Returns the id of the open span, for log lines."""
-        return f"{self.span.get_span_context().span_id:016x}" if self.span else None
-
 
 class SpanWriter:
     """Takes ended spans: each is sent to the worker, and summarized in the attempt's record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -251,7 +252,15 @@ def test_a_worker_whose_limits_do_not_hold_says_so_once(limits: Limits, caplog: 
         engine: Any = SimpleNamespace(settings=Settings(task_limits={"type:slow": {"concurrency": concurrency}}))
         nobody: Any = None
         started = datetime.now(UTC)
-        return Heartbeat(engine=engine, name="w", workers=nobody, types=nobody, limits=limits, started_at=started)
+        return Heartbeat(
+            engine=engine,
+            due=threading.Event(),
+            name="w",
+            workers=nobody,
+            types=nobody,
+            limits=limits,
+            started_at=started,
+        )
 
     older, newer = worker(5), worker(10)
     for _ in range(3):

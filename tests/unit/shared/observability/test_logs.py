@@ -66,10 +66,10 @@ def test_the_level_is_kept_to_and_configuring_twice_writes_once(stream: io.Strin
 
 
 def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_instance(
-    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    stream: io.StringIO,
 ) -> None:
-    monkeypatch.setattr(logs, "about", lambda: {"task_id": "t1", "attempt": 2, "span_id": None})
-    logs.configure("worker", "INFO", "json", stream, instance="w-1")
+    context = {"task_id": "t1", "attempt": 2, "span_id": None}
+    logs.configure("worker", "INFO", "json", stream, instance="w-1", context=lambda: context)
     logging.getLogger("x").info("one")
     logging.getLogger("x").info("two", extra={"task_id": "t2"})
     first, second = map(json.loads, stream.getvalue().splitlines())
@@ -78,7 +78,7 @@ def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_i
     assert second["task_id"] == "t2", "the line itself knows best"
     stream.truncate(0)
     stream.seek(0)
-    logs.configure("worker", "INFO", "text", stream, instance="w-1")
+    logs.configure("worker", "INFO", "text", stream, instance="w-1", context=lambda: context)
     logging.getLogger("x").info("one")
     assert stream.getvalue().endswith("INFO    worker: one task_id=t1 attempt=2\n")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,7 @@ from shared.domain.retry import RetryPolicy
 from worker.engine.claimed_task import ClaimedTask, read_claim
 from worker.engine.redis_session import Report
 from worker.executors.crash_reports import MAX_LOSSES, CrashReports
+from worker.executors.pool import ExecutorPool
 
 GENERAL = RetryPolicy(initial_delay=7)
 
@@ -23,10 +26,13 @@ def claimed(retry: bytes, score: bytes) -> ClaimedTask:
     return task
 
 
+def crash_reports() -> CrashReports:
+    return CrashReports("w", GENERAL, max_crashes=3, pool=cast("ExecutorPool", SimpleNamespace(types={})))
+
+
 def reports(retry: bytes) -> Iterator[Report]:
-    crash_reports = CrashReports("w", GENERAL, max_crashes=3)
-    yield crash_reports.timed_out(claimed(retry, b"5"), 0)
-    yield crash_reports.crashed(claimed(retry, b"5"), 0, "killed")
+    yield crash_reports().timed_out(claimed(retry, b"5"), 0)
+    yield crash_reports().crashed(claimed(retry, b"5"), 0, "killed")
 
 
 @pytest.mark.parametrize(
@@ -53,19 +59,19 @@ def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_b
 ) -> None:
     task = claimed(b"", b"5")
     task.losses = losses
-    report = CrashReports("w", GENERAL, max_crashes=3).stopped(task, 100.0, 100.0 + ran)
+    report = crash_reports().stopped(task, 100.0, 100.0 + ran)
     assert (report.kind, report.payload, report.delay_us) == (kind, then, 5)
 
 
 def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
     task = claimed(b"", b"5")
     task.losses = MAX_LOSSES - 1
-    report = CrashReports("w", GENERAL, max_crashes=3).stopped(task, 100.0, 101.0)
+    report = crash_reports().stopped(task, 100.0, 101.0)
     assert (report.kind, report.error_type) == ("poisoned", "PoisonTask")
 
 
 def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:
-    assert CrashReports("w", GENERAL, max_crashes=3).interrupted(claimed(b"", b"5"), 100.0, "lease").payload == b""
+    assert crash_reports().interrupted(claimed(b"", b"5"), 100.0, "lease").payload == b""
 
 
 @pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import selectors
 import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +30,7 @@ def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_aga
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", no_room)
-    pool = ExecutorPool("w", Settings())
+    pool = ExecutorPool("w", Settings(), selectors.DefaultSelector(), threading.Event())
     before = open_files()
     pool.spawn_missing()
     pool.spawn_missing()
