@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import resource
 import socket
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from shared.config.settings import exit_with
 
+LOOPBACK = "127.0.0.1"
 BACKLOG = 2048
 FILES = 4096
 """Open files of a process with few connections; systems often have a soft limit of 1024 and a higher hard limit."""
@@ -69,6 +71,32 @@ def listen(host: str, port: int, part: str, setting: str) -> socket.socket:
             f"stop the process on this port, or set {setting} or BIND_HOST"
         )
     return listener
+
+
+def free_port(host: str = LOOPBACK) -> int:
+    """Returns a free port. Another process may take it before it is used, so be ready to retry."""
+    with _unbound(host) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def port_problem(host: str, port: int) -> str | None:
+    """Returns why this port is unavailable, or None if it is free."""
+    with _unbound(host) as probe:
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return "is in use by another program"
+            return f"cannot be used ({error.strerror or error})"
+    return None
+
+
+def _unbound(host: str) -> socket.socket:
+    """Returns a socket that connections in TIME_WAIT do not keep from binding, as those of servers."""
+    probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return probe
 
 
 def raise_file_limit(wanted: int = FILES) -> int:

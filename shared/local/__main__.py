@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
+from shared.config.redis_address import without_password
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.errors import SettingsError, TaskQueueError
-from shared.local.banner import banner
-from shared.local.parts import Part, check_ports, origin, parts_of, service_of
-from shared.local.service_log import ServiceLog, wants_colour
-from shared.local.store import Store, open_store
-from shared.local.supervisor import SUPERVISOR, Supervisor
+from shared.http.bind import LOOPBACK, free_port, port_problem
+from shared.local.embedded_redis import EmbeddedRedis, choose_server
+from shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
+from shared.redis.client import connect, translated
+
+_GRACE_OF_INGRESS = 15.0
+"""Seconds for requests in flight to finish."""
+_MARGIN = 5.0
+"""Seconds above a worker's own limit, so that the worker itself ends slow tasks and gives them back."""
+_PARTS = (
+    ("gateway", "gateway", "gateway_port", True),
+    ("dashboard", "dashboard", "dashboard_port", True),
+    ("worker", "worker", "worker_metrics_port", False),
+    ("housekeeper", "worker.housekeeping", "housekeeper_metrics_port", False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the product; `ingress` marks parts that accept external requests."""
+
+    name: str
+    module: str
+    port_variable: str
+    ingress: bool
+    port: int
 
 
 def main() -> int:
@@ -24,9 +49,12 @@ def main() -> int:
     try:
         parts = parts_of(settings)
         check_ports(parts, settings.bind_host)
-        with open_store(settings, os.environ) as store:
-            _run(parts, settings, store)
-            _ignore_signals()
+        if settings.redis_url or "redis_host" in settings.model_fields_set:
+            reach(settings.store_url)
+            _run(parts, settings, settings.store_url, f"{without_password(settings.store_url)} (external)")
+        else:
+            with _embedded(settings) as server:
+                _run(parts, settings, server.url, _describe(server, settings.redis_port), server)
     except SettingsError as error:
         exit_with(str(error))
     except TaskQueueError as error:
@@ -37,48 +65,130 @@ def main() -> int:
     return 0
 
 
-def _run(parts: Sequence[Part], settings: Settings, store: Store) -> None:
-    env = _environment(parts, settings, store)
-    # Ingress stops first, so that no new tasks arrive while the workers drain.
-    groups = [
-        [service_of(part, settings, env) for part in parts if part.ingress],
-        [service_of(part, settings, env) for part in parts if not part.ingress],
-    ]
-    log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)], colour=wants_colour(sys.stdout))
-    log.line(SUPERVISOR, f"Redis is ready: {store.description}")
-    text = banner(parts, store, keys=bool(settings.api_keys or settings.api_keys_file))
-    Supervisor(groups, log, on_ready=lambda: log.write(text), watch=store.watch).run()
-    log.line(SUPERVISOR, "all services have stopped")
-
-
-def _environment(parts: Sequence[Part], settings: Settings, store: Store) -> Mapping[str, str]:
-    """Returns the environment of the services. It holds the URL of Redis, as arguments are visible to all users."""
-    # Services write into a pipe, so only this process knows whether the output is a terminal.
-    watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
-    replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
-    return {
-        **watched,
-        # One page shows every metric.
-        "METRICS_SOURCES": ",".join(f"{origin(part, settings)}/metrics" for part in parts if part.name != "gateway"),
-        # There is no Jaeger here: the dashboard shows the spans.
-        "TRACE_LOCALLY": "true",
-        **{name: value for name, value in os.environ.items() if name not in replaced},
-        **{part.port_variable: str(part.port) for part in parts},
-        "REDIS_URL": store.url,
-        "BIND_HOST": settings.bind_host,
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handles SIGTERM like Ctrl-C, so that a server that was just started is stopped."""
     raise KeyboardInterrupt
 
 
-def _ignore_signals() -> None:
-    """Ignores further signals while Redis stops, so that they do not interrupt its last write."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+def parts_of(settings: Settings) -> list[Part]:
+    """Returns the parts with their ports; port 0 is replaced by a free one, so that the banner can show it."""
+    return [
+        Part(name, module, setting.upper(), ingress, getattr(settings, setting) or free_port())
+        for name, module, setting, ingress in _PARTS
+    ]
+
+
+def check_ports(parts: Sequence[Part], host: str) -> None:
+    """Raises SettingsError, which names every unavailable port, its part and the setting to change."""
+    problems = [
+        f"port {part.port} of {part.name} {problem}: set {part.port_variable} to another port"
+        for part in parts
+        if (problem := port_problem(host, part.port))
+    ]
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
+def reach(url: str) -> None:
+    """Returns when Redis answers; raises SettingsError soon when it does not."""
+    try:
+        with translated(), connect(url, timeout=1, retries=0) as client:
+            client.ping()
+    except (TaskQueueError, ValueError) as error:
+        what = f"{' '.join(str(error).split())} ({without_password(url)})"
+        raise SettingsError(
+            f"{what}: start it, correct REDIS_URL or REDIS_HOST, or unset them to have one embedded"
+        ) from error
+
+
+def _embedded(settings: Settings) -> EmbeddedRedis:
+    """Returns a server for the configured port; for any free port if that is the default and in use."""
+    port = settings.redis_port
+    if problem := port_problem(LOOPBACK, port):
+        if "redis_port" in settings.model_fields_set:
+            raise SettingsError(f"port {port} of Redis {problem}: set REDIS_PORT to another port")
+        port = 0
+    folder = Path(os.environ.get("DATA_DIR") or ".data")
+    server = choose_server(os.environ.get("REDIS_SERVER_BINARY"))
+    return EmbeddedRedis(data_dir=folder, port=port, server=server)
+
+
+def _describe(server: EmbeddedRedis, wanted: int) -> str:
+    moved = f" ({wanted} was in use)" if wanted not in (0, server.port) else ""
+    repaired = f"; {server.repaired}" if server.repaired else ""
+    return f"{LOOPBACK}:{server.port}{moved}, {server.server}, data in {server.folder.path}{repaired}"
+
+
+def _run(
+    parts: Sequence[Part], settings: Settings, url: str, description: str, server: EmbeddedRedis | None = None
+) -> None:
+    env = _environment(parts, settings, url)
+    # Ingress stops first, so that no new tasks arrive while the workers drain.
+    groups = [[_service(part, settings, env) for part in parts if part.ingress is ingress] for ingress in (True, False)]
+    log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)])
+    log.line(SUPERVISOR, f"Redis is ready: {description}")
+    text = banner(parts, description, needs_key=bool(settings.api_keys or settings.api_keys_file))
+    watch = server.revive if server else lambda: None
+    Supervisor(groups, log, on_ready=lambda: log.write(text), watch=watch).run()
+    log.line(SUPERVISOR, "all services have stopped")
+
+
+def _service(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
+    return Service(
+        name=part.name,
+        argv=(sys.executable, "-m", part.module),
+        env=env,
+        host=_reachable(settings.bind_host),
+        port=part.port,
+        grace=_GRACE_OF_INGRESS + settings.shutdown_delay if part.ingress else settings.drain_grace + _MARGIN,
+    )
+
+
+def _environment(parts: Sequence[Part], settings: Settings, url: str) -> Mapping[str, str]:
+    """Returns the environment of the services. It holds the URL of Redis, as arguments are visible to all users."""
+    # Services write into a pipe, so only this process knows whether the output is a terminal.
+    watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
+    replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
+    host = _reachable(settings.bind_host)
+    host = f"[{host}]" if ":" in host else host
+    return {
+        **watched,
+        # One page shows every metric.
+        "METRICS_SOURCES": ",".join(f"http://{host}:{part.port}/metrics" for part in parts if part.name != "gateway"),
+        # There is no Jaeger here: the dashboard shows the spans.
+        "TRACE_LOCALLY": "true",
+        **{name: value for name, value in os.environ.items() if name not in replaced},
+        **{part.port_variable: str(part.port) for part in parts},
+        "REDIS_URL": url,
+        "BIND_HOST": settings.bind_host,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _reachable(host: str) -> str:
+    """Returns an address that reaches a server listening on `host`."""
+    return {"": LOOPBACK, "0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104  # compared, not listened on
+
+
+def banner(parts: Sequence[Part], redis: str, needs_key: bool) -> str:
+    """Returns the text printed when all services are ready: addresses, and a first command to try."""
+    at = {part.name: f"http://localhost:{part.port}" for part in parts}
+    key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
+    body = json.dumps({"type": "process", "data": "some text"})
+    lines = [
+        "",
+        "Task Queue is running. Press Ctrl-C to stop; tasks are kept.",
+        "",
+        f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
+        f"  Dashboard   {at['dashboard']}",
+        f"  Metrics     {at['gateway']}/metrics    {at['worker']}/metrics    {at['housekeeper']}/metrics",
+        f"  Redis       {redis}",
+        "",
+        "Submit a task:",
+        f"  curl -X POST {at['gateway']}/tasks -H 'Content-Type: application/json'{key} -d '{body}'",
+        "",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

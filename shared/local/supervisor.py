@@ -1,32 +1,43 @@
 """Starts services together, restarts those that die, and stops them in order.
 
-Each service is owned by one coroutine, `_Runner.live`, which alone starts, restarts and stops its process. The
-supervisor only decides when each group stops.
+The main thread alone starts, watches and stops processes. Two more threads per service copy its output and wait until
+it is ready.
 """
 
 from __future__ import annotations
 
-import asyncio
+import ctypes
+import itertools
 import os
+import queue
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TextIO
 
 from shared.errors import TaskQueueError
-from shared.local.processes import describe_exit, dies_with_us
-from shared.local.service_log import LineCutter, ServiceLog
-
-_POLL = 0.05
-_SLOW_POLL = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from shared.http.healthcheck import status as readiness
 
 SUPERVISOR = "taskqueue"
 """The name of the supervisor in the log."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TICK = 0.1
+_WATCH = 1.0
+_IMMEDIATE_RESTARTS = 3
+_LONGEST_PAUSE = 30.0
+_SETTLED = 60.0
+"""Seconds of work after which the restarts of a service are forgotten."""
+_LONGEST_LINE = 64 * 1024
+_LINES_REMEMBERED = 20
+_COLOURS = ("36", "33", "35", "32", "34", "31")
+_PR_SET_PDEATHSIG = 1
 
 
 class ServiceDidNotStart(TaskQueueError):
@@ -35,30 +46,83 @@ class ServiceDidNotStart(TaskQueueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service: its command, its readiness URL and its grace period."""
+    """A service: its command, the address of its readiness probe, and its grace period in seconds."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str]
-    ready_url: str
-    grace: timedelta
+    host: str
+    port: int
+    grace: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The intervals and time-outs of the supervisor."""
+    """Intervals in seconds. `nudge` is that between reminders by SIGTERM, which mean "stop at once"."""
 
-    # Between log lines about services that are not ready yet.
-    remind: timedelta = timedelta(seconds=10)
-    immediate_restarts: int = 3
-    first_restart: timedelta = timedelta(seconds=1)
-    last_restart: timedelta = timedelta(seconds=30)
-    # A service that ran this long does not fail at every start, so its restarts are forgotten.
-    settled: timedelta = timedelta(seconds=60)
-    # Between a service's grace and SIGKILL: reminders by SIGTERM, which mean "stop at once".
-    nudge: timedelta = timedelta(milliseconds=500)
+    remind: float = 10.0
+    first_restart: float = 1.0
+    nudge: float = 0.5
     nudges: int = 10
-    watch: timedelta = timedelta(seconds=1)
+
+
+def dies_with_us() -> Callable[[], None] | None:
+    """Returns a `preexec_fn` after which the kernel sends the child SIGTERM when its parent ends, even by kill -9.
+
+    Returns None on other systems than Linux. The kernel watches the *thread* that forked, so call
+    `Popen` from one that lives as long as the child may: the main thread.
+    """
+    if sys.platform != "linux":
+        return None
+    # Found before the fork: a child between fork and exec should do no more than make system calls.
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def ask_the_kernel() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the kernel was asked, so no signal would come
+            os._exit(1)
+
+    return ask_the_kernel
+
+
+def describe_exit(status: int) -> str:
+    """Returns a return code in words: "ended with status 3", "was killed by SIGKILL"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+class ServiceLog:
+    """Merges the logs of all services: writes lines after aligned names.
+
+    If the reader is gone (`make run | head`, a closed terminal), it writes no more, so that services still stop in
+    order.
+    """
+
+    def __init__(self, out: TextIO, names: Sequence[str]) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        colours = itertools.cycle(_COLOURS if out.isatty() and not os.environ.get("NO_COLOR") else [""])
+        width = max(map(len, names))
+        self._prefixes = {name: _coloured(f"{name:<{width}} |", next(colours)) for name in names}
+
+    def line(self, name: str, text: str) -> None:
+        """Writes one line of a service."""
+        self.write(f"{self._prefixes[name]} {text}\n")
+
+    def write(self, text: str) -> None:
+        """Writes text unchanged."""
+        with self._lock, suppress(OSError, ValueError):  # ValueError: the stream was closed
+            self._out.write(text)
+            self._out.flush()
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
 
 
 class Supervisor:
@@ -81,111 +145,144 @@ class Supervisor:
         self._on_ready = on_ready
         self._watch = watch
         self._timing = timing or Timing()
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._groups = [[_Runner(service, log, self._timing, self._hurry) for service in group] for group in groups]
+        self._groups = [[_Runner(service, log, self._timing) for service in group] for group in groups]
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._stopping = False
+        self._hurry = False
 
     def run(self) -> None:
-        """Runs the services; returns after a signal, when all have ended.
+        """Runs the services; returns after a signal, when all have ended. Signals are ignored from then on.
 
-        Raises ServiceDidNotStart if one could not start; the others have ended by then.
+        Raises ServiceDidNotStart if one could not start; the others have ended by then. Call it from the main thread.
         """
-        asyncio.run(self._run())
-
-    @property
-    def _runners(self) -> list[_Runner]:
-        return [runner for group in self._groups for runner in group]
-
-    async def _run(self) -> None:
         for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-        lives = {runner: asyncio.create_task(runner.live()) for runner in self._runners}
+            signal.signal(number, lambda number, frame: self._signals.put(number))
         try:
-            await self._until_stopped([*lives.values(), asyncio.create_task(self._look_after())])
+            if self._became_ready():
+                self._on_ready()
+                self._look_after()
         finally:
-            await self._stop_in_order(lives)
+            self._stop_in_order()
 
-    def _on_signal(self) -> None:
-        if not self._stop.is_set():
+    def _became_ready(self) -> bool:
+        """Returns whether all services became ready before a signal came."""
+        started_at = reminded_at = time.monotonic()
+        while not self._signalled():
+            waiting = [runner for runner in self._tended() if not runner.ready.is_set()]
+            if not waiting:
+                return True
+            if time.monotonic() - reminded_at >= self._timing.remind:
+                reminded_at = time.monotonic()
+                for runner in waiting:
+                    text = f"runs but is not ready after {reminded_at - started_at:.0f} s; still waiting"
+                    self._log.line(runner.service.name, text)
+        return False
+
+    def _look_after(self) -> None:
+        watched_at = time.monotonic()
+        while not self._signalled():
+            self._tended()
+            if time.monotonic() - watched_at >= _WATCH:
+                watched_at = time.monotonic()
+                if news := self._watch():
+                    self._log.line(SUPERVISOR, news)
+
+    def _tended(self) -> list[_Runner]:
+        runners = [runner for group in self._groups for runner in group]
+        for runner in runners:
+            runner.tend()
+        return runners
+
+    def _signalled(self) -> bool:
+        """Waits for a moment, and returns whether a signal came."""
+        try:
+            self._signals.get(timeout=_TICK)
+        except queue.Empty:
+            return False
+        if not self._stopping:
             self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to give them back")
-            self._stop.set()
-        elif not self._hurry.is_set():
+        elif not self._hurry:
             self._log.line(SUPERVISOR, "stopping at once: running tasks are given back")
-            self._hurry.set()
+        self._stopping, self._hurry = True, self._stopping
+        return True
 
-    async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Waits for the request to stop; raises the error of a task that ends earlier, as it can only have failed."""
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
-
-    async def _look_after(self) -> None:
-        await self._await_ready()
-        self._on_ready()
-        while True:
-            await asyncio.sleep(self._timing.watch.total_seconds())
-            if news := self._watch():
-                self._log.line(SUPERVISOR, news)
-
-    async def _await_ready(self) -> None:
-        """Waits until all services are ready; one that dies before that ends `live` with an error."""
-        started_at = asyncio.get_running_loop().time()
-        for runner in self._runners:
-            while not await _within(runner.ready.wait(), self._timing.remind):
-                waited = asyncio.get_running_loop().time() - started_at
-                self._log.line(runner.service.name, f"runs but is not ready after {waited:.0f} s; still waiting")
-
-    async def _stop_in_order(self, lives: Mapping[_Runner, asyncio.Task[None]]) -> None:
+    def _stop_in_order(self) -> None:
+        self._stopping = True
         for group in self._groups:
             for runner in group:
-                runner.stop.set()
-            # An error has been raised already; only their end matters here.
-            await asyncio.gather(*(lives[runner] for runner in group), return_exceptions=True)
+                runner.begin_stop()
+            while any(runner.running for runner in group):
+                for runner in group:
+                    runner.continue_stop(at_once=self._hurry)
+                self._signalled()
+            for runner in group:
+                runner.clean_up()
 
 
 class _Runner:
-    """One service from its first start to its end."""
+    """One service: starts, restarts and stops its process."""
 
-    def __init__(self, service: Service, log: ServiceLog, timing: Timing, hurry: asyncio.Event) -> None:
+    def __init__(self, service: Service, log: ServiceLog, timing: Timing) -> None:
         self.service = service
-        self.ready = asyncio.Event()
-        self.stop = asyncio.Event()
-        self._hurry = hurry
+        self.ready = threading.Event()
+        """Set when it was ready for the first time."""
         self._log = log
         self._timing = timing
-        self._restarts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = threading.Thread()
+        self._last_lines = deque[str](maxlen=_LINES_REMEMBERED)
+        self._started_at = 0.0
         self._worked = False
+        """Whether the present process was ready."""
+        self._restarts = 0
+        self._due = 0.0
+        """When the next step is due, a restart or a signal, in seconds of time.monotonic()."""
+        self._nudges = 0
 
-    async def live(self) -> None:
-        """Runs the service until `stop` is set. Raises ServiceDidNotStart if it dies before it was ready once."""
-        while not self.stop.is_set():
-            status = await self._run_once()
-            if self.stop.is_set():
-                return
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def tend(self) -> None:
+        """Starts the service when that is due. Raises ServiceDidNotStart if it died before it was ready once."""
+        if self._process is None:
+            if time.monotonic() >= self._due:
+                self._start()
+        elif (status := self._process.poll()) is not None:
+            self.clean_up()
             if not self.ready.is_set():
                 raise ServiceDidNotStart(self._last_words(status))
-            await self._pause(status, asked=status == 0 and self._worked)
+            self._plan_restart(status, asked=status == 0 and self._worked)
 
-    async def _run_once(self) -> int:
-        started_at = asyncio.get_running_loop().time()
-        self._worked = False
-        process = self._spawn()
-        companions = [asyncio.create_task(self._copy_output(process)), asyncio.create_task(self._await_ready())]
-        try:
-            await _within(_end_of(process), unless=self.stop)
-            if self.stop.is_set():
-                await self._shut_down(process)
-            self._forget_restarts_after(asyncio.get_running_loop().time() - started_at)
-        finally:
-            _kill_group(process)
-            await self._end(companions)
-        return process.wait()
+    def begin_stop(self) -> None:
+        """Asks the service to stop."""
+        if self._process is not None:
+            self._process.terminate()
+        self._due, self._nudges = time.monotonic() + self.service.grace, self._timing.nudges
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def continue_stop(self, *, at_once: bool) -> None:
+        """Repeats SIGTERM after the grace period, or now; then sends SIGKILL."""
+        at_once = at_once and self._nudges == self._timing.nudges
+        if self._process is None or not (at_once or time.monotonic() >= self._due):
+            return
+        if self._nudges:  # more than once, because signals that arrive together are merged
+            self._process.terminate()
+            self._due, self._nudges = time.monotonic() + self._timing.nudge, self._nudges - 1
+        else:
+            self._log.line(self.service.name, "did not stop in time and is killed")
+            self._process.kill()
+            self._process.wait()
+
+    def clean_up(self) -> None:
+        """Kills children that outlived the service, and reads the rest of its output."""
+        if self._process is not None:
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._output.join(timeout=1)  # another process may hold the pipe open
+
+    def _start(self) -> None:
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self.service.argv,
                 env=self.service.env,
                 stdin=subprocess.DEVNULL,
@@ -196,136 +293,53 @@ class _Runner:
             )
         except OSError as error:
             raise ServiceDidNotStart(f"{self.service.name} cannot be started: {error}") from error
+        self._process, self._started_at, self._worked = process, time.monotonic(), False
+        self._output = threading.Thread(target=self._copy_output, args=(process,), daemon=True)
+        self._output.start()
+        threading.Thread(target=self._await_ready, args=(process,), daemon=True).start()
 
-    async def _shut_down(self, process: subprocess.Popen[bytes]) -> None:
-        """Sends SIGTERM, repeats it after the grace period, then sends SIGKILL."""
-        process.terminate()
-        if await _within(_end_of(process), self.service.grace, unless=self._hurry):
-            return
-        # More than once, because signals that arrive together are merged.
-        for _ in range(self._timing.nudges):
-            process.terminate()
-            if await _within(_end_of(process), self._timing.nudge):
-                return
-        self._log.line(self.service.name, "did not stop in time and is killed")
-
-    async def _pause(self, status: int, asked: bool) -> None:
-        """Waits before a restart: not before the first ones, then with growing pauses.
+    def _plan_restart(self, status: int, asked: bool) -> None:
+        """Plans a restart: the first ones now, the next ones after growing pauses.
 
         A service that was ready and ends with status 0 was drained on purpose, for example from the dashboard; such a
         restart does not count.
         """
+        if time.monotonic() - self._started_at >= _SETTLED:
+            self._restarts = 0
         delay = self._timing.first_restart if asked else self._delay()
         what = "ended in order, on request" if asked else describe_exit(status)
-        when = f"in {delay.total_seconds():g} s" if delay else "now"
-        self._log.line(self.service.name, f"{what}; starting it again {when}")
-        await _within(self.stop.wait(), delay)
-        if not asked:
-            self._restarts += 1
+        self._log.line(self.service.name, f"{what}; starting it again {f'in {delay:g} s' if delay else 'now'}")
+        self._restarts += not asked
+        self._process, self._due = None, time.monotonic() + delay
 
-    def _delay(self) -> timedelta:
-        late = self._restarts - self._timing.immediate_restarts
-        if late < 0:
-            return timedelta()
-        # After 20 doublings the pause is at its maximum.
-        return min(self._timing.first_restart * (1 << min(late, 20)), self._timing.last_restart)
+    def _delay(self) -> float:
+        late = self._restarts - _IMMEDIATE_RESTARTS
+        return min(self._timing.first_restart * 2.0 ** min(late, 20), _LONGEST_PAUSE) if late >= 0 else 0.0
 
-    def _forget_restarts_after(self, seconds: float) -> None:
-        if seconds >= self._timing.settled.total_seconds():
-            self._restarts = 0
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        pause = 0.05
+        while process.poll() is None:
+            if self._answers():
+                if self.ready.is_set():
+                    self._log.line(self.service.name, "is ready again")
+                self._worked = True
+                self.ready.set()
+                return
+            time.sleep(pause)
+            pause = min(1.1 * pause, 1.0)  # each probe may write a line to the log
 
-    async def _await_ready(self) -> None:
-        pause = _POLL
-        while not await _answers_ok(self.service.ready_url):
-            await asyncio.sleep(pause)
-            pause = min(1.1 * pause, _SLOW_POLL)  # each probe may write a line to the log
-        if self.ready.is_set():
-            self._log.line(self.service.name, "is ready again")
-        self._worked = True
-        self.ready.set()
+    def _answers(self) -> bool:
+        with suppress(OSError):
+            return " 200" in (readiness(self.service.port, self.service.host) or "")
+        return False
 
-    async def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
-        reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, process.stdout)
-        cutter = LineCutter()
-        try:
-            while data := await reader.read(65536):
-                self._write(cutter.feed(data))
-        finally:
-            self._write(cutter.rest())
-            transport.close()
-
-    def _write(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self._log.line(self.service.name, line)
-
-    async def _end(self, companions: Sequence[asyncio.Task[None]]) -> None:
-        """Reads the remaining output, without waiting for other processes that hold the pipe open."""
-        output, probe = companions
-        probe.cancel()
-        await asyncio.wait([output], timeout=1)
-        output.cancel()
-        await asyncio.gather(*companions, return_exceptions=True)
+    def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
+        with process.stdout as output:  # type: ignore[union-attr]  # it is a pipe
+            for line in iter(lambda: output.readline(_LONGEST_LINE), b""):
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                self._last_lines.append(text)
+                self._log.line(self.service.name, text)
 
     def _last_words(self, status: int) -> str:
         head = f"{self.service.name} {describe_exit(status)} before it was ready; its last lines:"
-        return "\n  ".join([head, *self._log.last_lines(self.service.name)])
-
-
-async def _end_of(process: subprocess.Popen[bytes]) -> None:
-    """Waits for the end of a process: by a pidfd on Linux, by polling elsewhere."""
-    with suppress(AttributeError, OSError):
-        await _readable(os.pidfd_open(process.pid))
-    while process.poll() is None:
-        await asyncio.sleep(_POLL)
-
-
-async def _readable(descriptor: int) -> None:
-    """Waits until a descriptor is readable, and closes it."""
-    said = asyncio.Event()
-    asyncio.get_running_loop().add_reader(descriptor, said.set)
-    try:
-        await said.wait()
-    finally:
-        asyncio.get_running_loop().remove_reader(descriptor)
-        os.close(descriptor)
-
-
-async def _within(
-    happening: Coroutine[Any, Any, object], limit: timedelta | None = None, *, unless: asyncio.Event | None = None
-) -> bool:
-    """Returns whether something happens before the limit has passed or an event is set."""
-    awaited = asyncio.create_task(happening)
-    waiting: set[asyncio.Task[Any]] = {awaited}
-    if unless is not None:
-        waiting.add(asyncio.create_task(unless.wait()))
-    done, pending = await asyncio.wait(
-        waiting, timeout=limit.total_seconds() if limit is not None else None, return_when=asyncio.FIRST_COMPLETED
-    )
-    for task in pending:
-        task.cancel()
-    return awaited in done
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kills the rest of a service: the process itself if it did not stop, and children that outlived it."""
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _answers_ok(url: str) -> bool:
-    """Returns whether a GET is answered with status 200 in time."""
-    parts = urlsplit(url)
-    request = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"
-    try:
-        async with asyncio.timeout(2):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-            try:
-                writer.write(request.encode())
-                status_line = await reader.readline()
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, ValueError):
-        return False
-    return status_line.split()[1:2] == [b"200"]
+        return "\n  ".join([head, *self._last_lines])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from tests.support.harness import ROOT, wait_until
 
 

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
 from shared.http import healthcheck
+from shared.http.bind import free_port
 from shared.http.metrics_server import Check, MetricsServer
-from shared.local.ports import free_port
 from tests.support.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -8,8 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shared.local.data_folder import write_secret
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.server_binary import ServerBinary
+from shared.local.embedded_redis import EmbeddedRedis, ServerBinary
 
 USER = "taskqueue"
 PASSWORD = "the product's own"

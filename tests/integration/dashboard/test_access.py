@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.security import generate_password_hash
 
+from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import free_port
 from shared.redis.client import text
 from tests.support.harness import System, wait_until
 

@@ -20,7 +20,7 @@ from werkzeug.security import generate_password_hash
 from shared.domain.lock import FencingToken
 from shared.domain.task import TaskState
 from shared.errors import StepRefused
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until

@@ -12,7 +12,7 @@ import pytest
 from dashboard.follow_up import AT_ONCE, CALLS, FollowUp
 from shared.domain.limit import Limit
 from shared.domain.task import TaskState
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from shared.redis import keys
 from shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
 from shared.stores.limits import Limits

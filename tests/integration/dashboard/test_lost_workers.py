@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers

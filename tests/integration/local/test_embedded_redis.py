@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from shared.errors import SettingsError
-from shared.local.embedded_redis import EmbeddedRedis, ServerDidNotStart
-from shared.local.ports import free_port
+from shared.http.bind import free_port
+from shared.local.embedded_redis import EmbeddedRedis, ServerBinary, ServerDidNotStart
 from tests.integration.local.watching import Program, eventually, is_gone, redis_answers
 
 
@@ -44,7 +44,8 @@ def running_pid(server: EmbeddedRedis) -> int:
 
 def test_data_survives_an_orderly_restart(server: EmbeddedRedis, client: redis.Redis) -> None:
     client.set("kept", 1)
-    server.restart()
+    server.stop()
+    server.start()
     assert client.get("kept") == b"1"
 
 
@@ -57,7 +58,8 @@ def test_acknowledged_data_survives_kill_9(server: EmbeddedRedis, client: redis.
 
 def test_port_and_password_outlive_a_restart(server: EmbeddedRedis) -> None:
     url = server.url
-    server.restart()
+    server.stop()
+    server.start()
     assert server.url == url
 
 
@@ -109,6 +111,14 @@ def test_folder_is_for_one_server_at_a_time(server: EmbeddedRedis) -> None:
         EmbeddedRedis(data_dir=server.folder.path).start()
 
 
+def test_a_server_that_would_start_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "appendonlydir").mkdir(mode=0o700)
+    (tmp_path / "redis.password").write_text("secret")
+    old = ServerBinary(path=Path("server"), engine="redis", version=(6, 2, 14))
+    with pytest.raises(SettingsError, match=r"redis 6\.2\.14 cannot read it and would start empty: use version 7\.0"):
+        EmbeddedRedis(data_dir=tmp_path, server=old).start()
+
+
 def test_port_that_somebody_else_took_first_is_exchanged(
     tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +130,7 @@ def test_port_that_somebody_else_took_first_is_exchanged(
 
 
 def test_wanted_port_that_is_taken_is_an_error_with_the_servers_words(tmp_path: Path, taken_port: int) -> None:
-    with pytest.raises(ServerDidNotStart, match=r"(?s)ended with status 1 .*last words:.*already in use"):
+    with pytest.raises(ServerDidNotStart, match=r"(?s)ended with status 1 .*last log lines:.*already in use"):
         EmbeddedRedis(data_dir=tmp_path, port=taken_port).start()
 
 
@@ -165,7 +175,8 @@ def test_zeros_that_a_power_loss_left_are_cut_off_and_a_copy_is_kept(
     [copy] = server.folder.path.glob("*.damaged-*")
     assert copy.stat().st_size == len(whole) - cut + 100_000
     assert server.repaired
-    server.restart()
+    server.stop()
+    server.start()
     assert not server.repaired
 
 

@@ -7,12 +7,12 @@ import socket
 import pytest
 
 from shared.errors import SettingsError
-from shared.local.parts import Part, check_ports
-from shared.local.ports import free_port, port_problem
+from shared.http.bind import free_port, port_problem
+from shared.local.__main__ import Part, check_ports
 
 
 def part(name: str, port: int) -> Part:
-    return Part(name=name, module=name, port=port, port_variable=f"{name.upper()}_PORT", ingress=True)
+    return Part(name, name, f"{name.upper()}_PORT", True, port)
 
 
 def test_free_port_has_no_problem() -> None:
@@ -37,9 +37,3 @@ def test_every_taken_port_is_named_with_its_part_and_its_variable() -> None:
         f"port {first} of gateway is in use by another program: set GATEWAY_PORT to another port",
         f"port {second} of dashboard is in use by another program: set DASHBOARD_PORT to another port",
     ]
-
-
-def test_two_parts_that_want_one_port_are_told_so() -> None:
-    port = free_port()
-    with pytest.raises(SettingsError, match=f"port {port} is used by gateway and by worker"):
-        check_ports([part("gateway", port), part("worker", port)], "127.0.0.1")

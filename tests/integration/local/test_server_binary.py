@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SettingsError
-from shared.local.server_binary import ServerBinary, choose_server, identify
+from shared.local.embedded_redis import ServerBinary, choose_server, identify
 
 
 def program(folder: Path, name: str, says: str) -> Path:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from shared.local.service_log import LineCutter, ServiceLog, wants_colour
+from shared.local.supervisor import ServiceLog
 
 
 class Terminal(io.StringIO):
@@ -16,61 +16,31 @@ class Terminal(io.StringIO):
 
 def test_names_stand_in_a_column() -> None:
     out = io.StringIO()
-    log = ServiceLog(out, ["api", "worker"], colour=False)
+    log = ServiceLog(out, ["api", "worker"])
     log.line("api", "one")
     log.line("worker", "two")
     assert out.getvalue() == "api    | one\nworker | two\n"
 
 
-def test_colour_is_in_the_name_alone_and_differs_between_services() -> None:
-    out = io.StringIO()
-    log = ServiceLog(out, ["api", "worker"], colour=True)
-    log.line("api", "one")
-    log.line("worker", "two")
-    assert out.getvalue() == "\x1b[36mapi    |\x1b[0m one\n\x1b[33mworker |\x1b[0m two\n"
-
-
 @pytest.mark.parametrize(
-    ("out", "env", "colour"),
+    ("out", "no_colour", "lines"),
     [
-        (Terminal(), {}, True),
-        (Terminal(), {"NO_COLOR": "1"}, False),
-        (Terminal(), {"TERM": "dumb"}, False),
-        (io.StringIO(), {}, False),
+        (Terminal(), "", "\x1b[36mapi    |\x1b[0m one\n\x1b[33mworker |\x1b[0m two\n"),
+        (Terminal(), "1", "api    | one\nworker | two\n"),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(out: io.StringIO, env: dict[str, str], colour: bool) -> None:
-    assert wants_colour(out, env) is colour
-
-
-def test_last_lines_are_remembered_per_service() -> None:
-    log = ServiceLog(io.StringIO(), ["api", "worker"], colour=False)
-    for number in range(30):
-        log.line("api", str(number))
-    assert log.last_lines("api") == [str(number) for number in range(10, 30)]
-    assert log.last_lines("worker") == []
+def test_names_have_colours_on_a_terminal_unless_that_is_not_wanted(
+    out: Terminal, no_colour: str, lines: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    log = ServiceLog(out, ["api", "worker"])
+    log.line("api", "one")
+    log.line("worker", "two")
+    assert out.getvalue() == lines
 
 
 def test_reader_that_went_away_stops_nothing() -> None:
     out = io.StringIO()
-    log = ServiceLog(out, ["api"], colour=False)
+    log = ServiceLog(out, ["api"])
     out.close()
-    log.line("api", "nobody hears me")
-    assert log.last_lines("api") == ["nobody hears me"]
-
-
-def test_lines_are_put_together_from_pieces() -> None:
-    cutter = LineCutter()
-    assert cutter.feed(b"one\ntw") == ["one"]
-    assert cutter.feed(b"o\r\n\nthr") == ["two", ""]
-    assert cutter.rest() == ["thr"]
-
-
-def test_bytes_that_are_no_text_do_not_stop_the_log() -> None:
-    assert LineCutter().feed(b"\xff\n") == ["\ufffd"]
-
-
-def test_line_without_end_is_cut() -> None:
-    cutter = LineCutter()
-    assert [len(line) for line in cutter.feed(b"x" * 100_000)] == [100_000]
-    assert cutter.rest() == []
+    log.line("api", "unread")

@@ -87,7 +87,6 @@ def test_everything_comes_up_and_says_where_it_is(start: Start, folder: Path) ->
     assert (
         """/tasks -H 'Content-Type: application/json' -d '{"type": "process", "data": "some text"}'""" in program.output
     )
-    assert 'info --url "$(cat .data/redis.url)"' in program.output
 
 
 def test_ctrl_c_stops_ingress_then_workers_then_redis(start: Start, folder: Path) -> None:

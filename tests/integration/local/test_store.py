@@ -10,7 +10,7 @@ import pytest
 
 from shared.config.redis_address import without_password
 from shared.errors import SettingsError
-from shared.local.store import reach
+from shared.local.__main__ import reach
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_unreachable_redis_is_reported_within_three_seconds(url: str) -> None:
 
 def test_silent_redis_is_reported_within_three_seconds(silent_port: int) -> None:
     began = time.monotonic()
-    with pytest.raises(SettingsError, match="Redis does not answer"):
+    with pytest.raises(SettingsError, match="correct REDIS_URL"):
         reach(f"redis://127.0.0.1:{silent_port}/0")
     assert time.monotonic() - began < 3
 

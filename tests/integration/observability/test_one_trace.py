@@ -14,7 +14,7 @@ import pytest
 
 from shared.domain.task import TaskState
 from shared.domain.traceparent import attempt_span, dead_letter_span
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from tests.support.collector import Collector, Span
 from tests.support.harness import System, wait_until
 

@@ -17,7 +17,7 @@ from redis import Redis
 from shared.config.settings import load
 from shared.domain.task import TaskState
 from shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
-from shared.local.ports import free_port
+from shared.http.bind import free_port
 from shared.redis.client import connect, translated
 from tests.integration.redis.load import Callers, Told, get, start_gateway
 from tests.integration.redis.watched import SERVICE, Watched, watched_redis

@@ -15,8 +15,8 @@ from redis import Redis
 
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
+from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import free_port
 from shared.redis import keys
 from shared.redis.client import connect, translated
 from shared.redis.scripts import Scripts

@@ -12,11 +12,10 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
+from shared.http.bind import LOOPBACK, free_port
 from shared.local.data_folder import DataFolder, write_secret
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import LOOPBACK, free_port
-from shared.local.processes import dies_with_us
-from shared.local.server_binary import choose_server
+from shared.local.embedded_redis import EmbeddedRedis, choose_server
+from shared.local.supervisor import dies_with_us
 from tests.support.harness import wait_until
 
 SERVICE = "main"

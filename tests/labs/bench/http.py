@@ -26,8 +26,8 @@ import httpx
 from redis import Redis
 
 from shared.client import Client
+from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import free_port
 from shared.stores.task_types import TaskType, TaskTypes
 from tests.labs.bench import paced
 from tests.labs.bench.growth import Store

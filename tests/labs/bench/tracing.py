@@ -26,8 +26,8 @@ import psutil
 from redis import Redis
 
 from shared.domain.task import NewTask, TaskState, new_task_id
+from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.ports import free_port
 from tests.support.collector import Collector
 from tests.support.harness import System, running_system, wait_until
 

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from shared.http.gunicorn import memory_folder
 from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.processes import describe_exit, dies_with_us
+from shared.local.supervisor import describe_exit, dies_with_us
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call

@@ -12,7 +12,7 @@ SAMPLER = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPL
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 from shared.config.settings import load_or_exit  # noqa: E402
-from shared.local.ports import free_port  # noqa: E402
+from shared.http.bind import free_port  # noqa: E402
 from shared.observability.tracing import Tracing, subject_of  # noqa: E402
 from tests.labs.bench.systems import taskqueue as plain  # noqa: E402
 
