@@ -17,13 +17,13 @@ class OnError(StrEnum):
 class Taken(StrEnum):
     """Outcome of a try to take a lock.
 
-    Resting: in its cooldown; barred: it was taken from this owner; full: there are too many names.
+    Cooldown: too soon after the last run; blocked: taken away from this owner; full: too many names exist.
     """
 
     ACQUIRED = "acquired"
     BUSY = "busy"
-    RESTING = "resting"
-    BARRED = "barred"
+    COOLDOWN = "cooldown"
+    BLOCKED = "blocked"
     FULL = "full"
     ERROR = "error"
 

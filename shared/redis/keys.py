@@ -433,8 +433,9 @@ def bulk_ids(action_id: str) -> str:
 def lock(name: str) -> str:
     """hash, owner: the lock scripts; until the lock ends.
 
-    Token, owner, thread, fence, acquired_at, until, rests, barred. Named after a housekeeping job, or `task.NAME` for
-    the lock of a handler. Without a token it is not held: it is in its cooldown, or its last holder is blocked from it.
+    Token, owner, thread, fence, acquired_at, until, cooldown_until, blocked_owner. Named after a housekeeping job, or
+    `task.NAME` for the lock of a handler. Without a token it is not held: it is in its cooldown, or its last holder
+    is blocked from it.
     """
     return f"taskqueue:housekeeper:lock:{name}"
 

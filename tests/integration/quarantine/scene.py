@@ -206,7 +206,7 @@ class Scene:
                 pipeline.restore(key, ttl, value)
             pipeline.execute()
         self.dashboard.extensions["queries"].forget()
-        self.dashboard.extensions["queries"].lookout.settled = {}
+        self.dashboard.extensions["queries"].overview_cache.settled = {}
 
     def work(self) -> None:
         """A worker takes what it can get and completes all of it."""

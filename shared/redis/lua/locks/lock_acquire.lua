@@ -2,7 +2,7 @@
 -- Takes a free lock. Repeated with the same nonce it gives the same answer: a lost answer is harmless.
 -- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, cooldown in microseconds (for how long no other
 --   owner gets it, even if it is released sooner), thread of the owner.
--- Returns {"acquired", token, microseconds of life} or {"busy" | "resting" | "barred", owner}, or {"full", ""} for a new
+-- Returns {"acquired", token, microseconds of life} or {"busy" | "cooldown" | "blocked", owner}, or {"full", ""} for a new
 -- name when the maximum is reached: the fencing number of each is kept for ever.
 -- The token is the fencing number and the nonce. The number only grows, also after a restore of Redis from an older
 -- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
@@ -15,15 +15,15 @@ end
 
 local key, FENCES = 'taskqueue:housekeeper:lock:' .. lock, 'taskqueue:housekeeper:fences'
 write_even_when_full()
-local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'rests', 'barred')
+local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'cooldown_until', 'blocked_owner')
 if holds(v[2], math.max(life, rest)) then
   local token = v[1] or ''
   if token ~= '' and string.sub(token, -#nonce) == nonce then
     return {'acquired', token, num(tonumber(v[2]) - now)}
   end
   if token ~= '' then return {'busy', v[3] or ''} end
-  if holds(v[4], rest) then return {'resting', ''} end
-  if v[5] == owner then return {'barred', ''} end
+  if holds(v[4], rest) then return {'cooldown', ''} end
+  if v[5] == owner then return {'blocked', ''} end
 end
 
 if redis.call('HLEN', FENCES) >= 1000 and redis.call('HEXISTS', FENCES, lock) == 0 then return {'full', ''} end
@@ -32,6 +32,6 @@ local token = num(fence) .. ':' .. nonce
 redis.call('HSET', FENCES, lock, num(fence))
 redis.call('DEL', key)
 redis.call('HSET', key, 'token', token, 'owner', owner, 'fence', num(fence), 'acquired_at', NOW,
-  'until', num(now + life), 'rests', num(now + rest), 'thread', ARGV[7])
+  'until', num(now + life), 'cooldown_until', num(now + rest), 'thread', ARGV[7])
 redis.call('PEXPIRE', key, num(math.ceil(life / 1000) + 1))
 return {'acquired', token, num(life)}

@@ -18,7 +18,7 @@ redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
   'detail', ARGV[5])
 redis.call('DEL', key)
 if bar > 0 then
-  redis.call('HSET', key, 'barred', owner, 'until', num(now + bar))
+  redis.call('HSET', key, 'blocked_owner', owner, 'until', num(now + bar))
   redis.call('PEXPIRE', key, num(math.ceil(bar / 1000) + 1))
 end
 return {'unlocked', owner}

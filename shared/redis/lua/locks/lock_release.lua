@@ -4,12 +4,12 @@
 local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
 write_even_when_full()
 if lock_ended(ARGV[2], ARGV[3]) then return 0 end
-local rests = number_of(redis.call('HGET', key, 'rests')) or 0
-if rests <= now then
+local cooldown = number_of(redis.call('HGET', key, 'cooldown_until')) or 0
+if cooldown <= now then
   redis.call('DEL', key)
   return 1
 end
 redis.call('HDEL', key, 'token', 'owner', 'fence', 'acquired_at', 'thread')
-redis.call('HSET', key, 'until', num(rests))
-redis.call('PEXPIRE', key, num(math.ceil((rests - now) / 1000) + 1))
+redis.call('HSET', key, 'until', num(cooldown))
+redis.call('PEXPIRE', key, num(math.ceil((cooldown - now) / 1000) + 1))
 return 1
