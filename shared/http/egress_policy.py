@@ -25,35 +25,18 @@ _ENDS_IN_A_NUMBER = re.compile(r"(.*\.)?(0[xX][0-9A-Fa-f]*|[0-9]+)")
 _OURSELVES = re.compile(r"(.*\.)?(localhost|localdomain|local|internal|home\.arpa)")
 
 NOT_PUBLIC: tuple[Network, ...] = tuple(
-    map(
-        ip_network,
-        (
-            "0.0.0.0/8",  # this network, unspecified
-            "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # shared by carriers
-            "127.0.0.0/8",  # loopback
-            "169.254.0.0/16",  # link-local, and where clouds keep their metadata
-            "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.31.196.0/24",  # AS112
-            "192.52.193.0/24",  # AMT
-            "192.88.99.0/24",  # 6to4 relays
-            "192.168.0.0/16",  # private
-            "192.175.48.0/24",  # AS112
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, broadcast
-            "168.63.129.16/32",  # a cloud's own, although it looks public
-            "2001::/23",  # protocol assignments, Teredo among them
-            "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4: an IPv4 address inside
-            "2620:4f:8000::/48",  # AS112
-            "3fff::/20",  # documentation
-        ),
+    ip_network(each)
+    for group in (
+        "0.0.0.0/8 127.0.0.0/8",  # unspecified, loopback
+        "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10",  # private, shared by carriers
+        "169.254.0.0/16 168.63.129.16/32",  # link-local with the metadata of clouds, and one of a cloud outside of it
+        "192.0.0.0/24 192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.175.48.0/24",  # protocols, AS112, AMT, 6to4
+        "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 198.18.0.0/15",  # documentation, benchmarks
+        "224.0.0.0/4 240.0.0.0/4",  # multicast, reserved, broadcast
+        "2001::/23 2002::/16 2620:4f:8000::/48",  # protocols (Teredo), 6to4 (an IPv4 address inside), AS112
+        "2001:db8::/32 3fff::/20",  # documentation
     )
+    for each in group.split()
 )
 """Of IPv6 only 2000::/3 is public at all: that leaves out ::, ::1, IPv4 inside of IPv6 (mapped, compatible, translated,
 NAT64), unique local, link-local, site-local and multicast addresses."""

@@ -7,16 +7,15 @@ the name. So a later change of the name (DNS rebinding) has no effect. A redirec
 from __future__ import annotations
 
 import http.client
-import io
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, BinaryIO
 
 from shared.http.egress_policy import EgressPolicy, NotAllowed, Target, is_public
 
@@ -91,67 +90,43 @@ def post(
     Raises TimeoutError, too, when all of it takes longer than `within` seconds.
     """
     began = time.monotonic()
-    connection = _connected(target, addresses, began + within)
+    connection = http.client.HTTPConnection(target.host, target.port)
+    connection.sock, address = _connected(target, addresses, began + within)
     try:
-        connection.request("POST", target.path, body, {"Host": target.authority, "Connection": "close", **headers})
-        reply = connection.getresponse()
-        shown = is_public(ip_address(connection.reached))
-        return Answer(
-            status=reply.status,
-            address=connection.reached,
-            seconds=round(time.monotonic() - began, 3),
-            body=reply.read1(MOST_READ).decode("utf-8", "replace") if shown else "",
-            retry_after=reply.headers.get("Retry-After", ""),
-        )
+        with _ended_at(began + within, connection.sock):
+            connection.request("POST", target.path, body, {"Host": target.authority, "Connection": "close", **headers})
+            reply = connection.getresponse()
+            shown = is_public(ip_address(address))
+            return Answer(
+                status=reply.status,
+                address=address,
+                seconds=round(time.monotonic() - began, 3),
+                body=reply.read1(MOST_READ).decode("utf-8", "replace") if shown else "",
+                retry_after=reply.headers.get("Retry-After", ""),
+            )
     finally:
         connection.close()
 
 
-class _To(http.client.HTTPConnection):
-    """A connection to a checked address."""
+@contextmanager
+def _ended_at(end: float, sock: socket.socket) -> Iterator[None]:
+    """Shuts the socket down at a deadline and raises TimeoutError then; its own time-out limits one wait only."""
+    expired = threading.Event()
 
-    reached = ""
+    def shut_down() -> None:
+        expired.set()
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
-
-class _Hurried:
-    """A socket whose waits all end at one deadline."""
-
-    def __init__(self, sock: socket.socket, end: float) -> None:
-        self.sock = sock
-        self.end = end
-
-    def hurry(self) -> None:
-        """Limits the next wait to the deadline."""
-        self.sock.settimeout(_left(self.end))
-
-    def sendall(self, data: bytes) -> None:
-        self.hurry()
-        self.sock.sendall(data)
-
-    def makefile(self, *_: Any) -> BinaryIO:
-        return io.BufferedReader(_Arriving(self))
-
-    def close(self) -> None:
-        self.sock.close()
-
-
-class _Arriving(io.RawIOBase):
-    """The received bytes of a socket with a deadline."""
-
-    def __init__(self, hurried: _Hurried) -> None:
-        self.hurried = hurried
-        self.raw = hurried.sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self.hurried.hurry()
-        return self.raw.readinto(buffer)
-
-    def close(self) -> None:
-        self.raw.close()
-        super().close()
+    ending = threading.Timer(_left(end), shut_down)
+    ending.start()
+    try:
+        yield
+    finally:
+        ending.cancel()
+        ending.join()
+        if expired.is_set():  # an answer that was cut off may look complete
+            raise TimeoutError("the answer took too long")
 
 
 def _left(end: float) -> float:
@@ -161,7 +136,8 @@ def _left(end: float) -> float:
     return left
 
 
-def _connected(target: Target, addresses: Sequence[str], end: float) -> _To:
+def _connected(target: Target, addresses: Sequence[str], end: float) -> tuple[socket.socket, str]:
+    """Returns a connection and its address."""
     failure = OSError(f"{target.host} has no address")
     for each in addresses:
         try:
@@ -169,10 +145,8 @@ def _connected(target: Target, addresses: Sequence[str], end: float) -> _To:
         except OSError as error:
             failure = error
             continue
+        sock.settimeout(_left(end))
         if target.secure:
-            sock.settimeout(_left(end))
             sock = ssl.create_default_context().wrap_socket(sock, server_hostname=target.host)
-        connection = _To(target.host, target.port)
-        connection.sock, connection.reached = _Hurried(sock, end), each
-        return connection
+        return sock, each
     raise failure
