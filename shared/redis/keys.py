@@ -1,9 +1,10 @@
-"""Every key in Redis: the map of the product.
+"""Every key in Redis: the map of the product, and the only place where keys are spelled.
 
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "For ever" means:
 until the task is removed at the end of the retention of its final state. Queues are few (one per priority). Scripts
-build the same names in `_prelude.lua`; a test compares both files. Our keys and RQ's have no common hash tag: one
-primary (with replicas, Sentinel) holds all of them; Redis Cluster is not supported.
+write `keys.NAME` and `keys.name(x)` too; the linker puts the text in their place, so a function takes one argument,
+which ends the key. Our keys and RQ's have no common hash tag: one primary (with replicas, Sentinel) holds all of them;
+Redis Cluster is not supported.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def rq_worker(name: str) -> str:
 
 FORMAT = "taskqueue:format"
 """string, owner: every new connection; for ever. The schema version (schema_version.py)."""
+
+NOTHING = "taskqueue:nothing"
+"""any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
 
 QUARANTINE = "taskqueue:quarantine"
 """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""
@@ -268,7 +272,7 @@ def batch_items(batch_id: str) -> str:
     return f"taskqueue:batch-items:{batch_id}"
 
 
-def batch_line(batch_id: str) -> str:
+def batch_wait_queue(batch_id: str) -> str:
     """zset, owner: submit, and every script that moves a task. Blocked tasks that wait for a slot of max_running."""
     return f"taskqueue:batch-waiting:{batch_id}"
 
@@ -315,7 +319,7 @@ PARKED_CLAIMS = "taskqueue:parked-claims"
 """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
 
-def order(worker: str) -> str:
+def parked_claim(worker: str) -> str:
     """string, owner: claim, submit; a minute. A parked claim: the arguments of the worker's next claim, in JSON."""
     return f"taskqueue:parked-claim:{worker}"
 
@@ -419,12 +423,12 @@ FOLLOWED_BULKS = "taskqueue:bulks:followed"
 
 def bulk_followed(action_id: str) -> str:
     """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks: when, and their fingerprint."""
-    return f"taskqueue:bulk:{action_id}:followed"
+    return f"taskqueue:bulk-followed:{action_id}"
 
 
 def bulk_ids(action_id: str) -> str:
     """zset, owner: bulk_actions; as long as its action. The selected tasks that are still to be done."""
-    return f"taskqueue:bulk:{action_id}:ids"
+    return f"taskqueue:bulk-ids:{action_id}"
 
 
 # --- Ours: housekeeping ------------------------------------------------------------------------------------------

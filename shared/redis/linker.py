@@ -1,4 +1,4 @@
-"""Puts each Lua script together from the files that it names.
+"""Puts each Lua script together from the files that it names, and from the map of keys.
 
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
 scripts into functions of their arguments, so that they are part of the same atomic step.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+
+from shared.redis import keys
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
 
-_FUNCTION = re.compile(r"local function (\w+)")
-_WORD = re.compile(r"\w+")
+_KEY = re.compile(r"\bkeys\.(\w+)(\(?)")
+_STATEMENT = re.compile(r"(?=^(?!end\b|\})\S)", re.MULTILINE)
+_DEFINITION = re.compile(r"(?:local |)function (\w+)\(|local ([\w, ]+)")
+_WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 
 
 @cache
@@ -27,18 +31,34 @@ def sources() -> Mapping[str, str]:
 
 
 @cache
+def scripts() -> Sequence[str]:
+    """Returns the names of the scripts; the other files are parts of them."""
+    return sorted(name for name in sources() if not name.startswith("_"))
+
+
+@cache
 def source(name: str) -> str:
     """Returns the text of a script; a confirming one also returns whether Redis postponed the write."""
     own = name.removesuffix(CONFIRMING)
     steps = [_as_function(each, each) for each in _named("step", own)]
     last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
-    return lean("\n".join(sources()[each] for each in _named("include", own)), "\n".join([*steps, *last]))
+    return _spelled(lean("\n".join(sources()[each] for each in _named("include", own)), "\n".join([*steps, *last])))
 
 
 @cache
 def with_quarantine(name: str) -> str:
     """Returns the text of a script that first quarantines keys of another type than theirs."""
-    return f"{sources()['_quarantine']}\n{source(name)}"
+    return f"{_spelled(sources()['_quarantine'])}\n{source(name)}"
+
+
+def _spelled(script: str) -> str:
+    """Returns a script in which `keys.NAME` and `keys.name(x)` are the keys of these names in `shared.redis.keys`."""
+    return _KEY.sub(lambda found: _key(found[1], is_call=bool(found[2])), script)
+
+
+def _key(name: str, *, is_call: bool) -> str:
+    named = getattr(keys, name)
+    return f"('{named('')}' .. " if is_call else f"'{named}'"
 
 
 def _named(what: str, name: str) -> list[str]:
@@ -52,35 +72,28 @@ def _as_function(name: str, script: str) -> str:
 
 
 def lean(shared: str, own: str) -> str:
-    """Returns `own` with the functions of `shared` in front that it needs, and everything else of `shared`.
+    """Returns `own` with the definitions of `shared` in front that it needs, and the statements of `shared`.
 
-    A script defines every function anew at each call, which is noticeable on an idle server: unused functions are left
-    out. In `shared`, functions begin with `local function` at the start of a line, and end on it or with `end` at the
-    start of another.
+    A script makes every function and table anew at each call, which is noticeable on an idle server: unused ones are
+    left out. In `shared`, definitions begin with `local` or `function` at the start of a line, and only `end` and `}`
+    continue one there.
     """
-    pieces = list(_pieces(shared))
-    functions = {name: text for name, text in pieces if name}
+    statements = [(_defined(text), text) for text in _STATEMENT.split(_code(shared)) if text]
     needed: set[str] = set()
-    texts = [own, *(text for name, text in pieces if not name)]
+    texts = [_code(own), *(text for names, text in statements if not names)]
     while texts:
-        new = functions.keys() & set(_WORD.findall(_code(texts.pop()))) - needed
+        new = set(_WORD.findall(texts.pop())) - needed
         needed |= new
-        texts += (functions[name] for name in new)
-    return "\n".join([*(text for name, text in pieces if not name or name in needed), own])
+        texts += (text for names, text in statements if names & new)
+    return "".join([*(text for names, text in statements if not names or names & needed), _code(own)])
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yields functions with their names, and single lines with an empty name; comments are left out."""
-    name, lines = "", list[str]()
-    for line in _code(text).splitlines():
-        if not name:
-            found = _FUNCTION.match(line)
-            name = found[1] if found else ""
-        lines.append(line)
-        if not name or line == "end" or (len(lines) == 1 and line.endswith(" end")):
-            yield name, "\n".join(lines)
-            name, lines = "", []
+def _defined(statement: str) -> set[str]:
+    """Returns the names that a statement defines; none for one that only has an effect."""
+    found = _DEFINITION.match(statement)
+    return set(_WORD.findall(found[1] or found[2])) if found else set()
 
 
 def _code(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+    """Returns a text without comment lines and empty lines."""
+    return "".join(f"{line}\n" for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))

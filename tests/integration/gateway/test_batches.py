@@ -193,7 +193,7 @@ def test_no_more_than_max_running_are_let_into_the_queue(gateway: Gateway) -> No
     assert counts(gateway, batch) == {"completed": 1, "retrying": 1, "pending": 2, "blocked": 1}
     gateway.make_due(second)
     assert counts(gateway, batch) == {"completed": 1, "pending": 2, "blocked": 2}, "its turn comes again"
-    assert gateway.redis.zrange(keys.batch_line(batch), 0, 0) == [second.encode()], "before the others"
+    assert gateway.redis.zrange(keys.batch_wait_queue(batch), 0, 0) == [second.encode()], "before the others"
 
 
 def test_at_the_nth_failure_the_rest_is_cancelled(gateway: Gateway) -> None:

@@ -185,7 +185,7 @@ def _check_batches(store: Store, model: Model) -> None:
         assert ("stopped" in record) == batch.stopped
         assert record.get("work") == batch.work
         assert store.members(keys.batch_items(batch.id)) == set(batch.states)
-        assert store.members(keys.batch_line(batch.id)) == set(batch.line)
+        assert store.members(keys.batch_wait_queue(batch.id)) == set(batch.line)
         assert batch.max_running is None or batch.count(S.PENDING, S.RUNNING) <= batch.max_running
         assert not batch.line or batch.full, "there is room, and somebody waits for it"
 
@@ -233,7 +233,7 @@ def _check_owners(store: Store, model: Model) -> None:
         owned |= {keys.tasks_with_tag(tag) for tag in task.tags}
     owned |= {keys.children(each) for each, about in model.children.items() if about}
     for batch_id in model.batches:
-        owned |= {keys.batch(batch_id), keys.batch_items(batch_id), keys.batch_line(batch_id)}
+        owned |= {keys.batch(batch_id), keys.batch_items(batch_id), keys.batch_wait_queue(batch_id)}
     owned |= {keys.failure_group(each) for each in store.found.get(keys.FAILURE_GROUPS, {})}
     owned |= {keys.slots(f"key:{limit}") for limit in model.limits}
     lines = tuple(keys.wait_queue(f"{queue}|") for queue in QUEUES) + tuple(

@@ -35,8 +35,8 @@ BUGS = {
     "a report is taken from who lost the lease": Bug("report", "not v or v[1] ~= token", "not v"),
     "a lease is extended for who lost it": Bug("extend", "not v or v[1] ~= token or", "not v or"),
     "who lost the lease gives the task back": Bug("release", "v[1] ~= token or", "false or"),
-    "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', job_key(id), 'token', '')"),
-    "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', LEASES, unpack(leases)) end"),
+    "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', keys.rq_job(id), 'token', '')"),
+    "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end"),
     "a wish to cancel is forgotten": Bug("report", "v[5] and OVERRULED[kind]", "false"),
     "an interrupted task never expires": Bug(
         "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
@@ -44,12 +44,12 @@ BUGS = {
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
     "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
     "an ended task keeps its unique key": Bug("_prelude", "if v then release_unique(id, v[1]) end"),
-    "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', UNIQUE", "redis.call('HSET', UNIQUE"),
-    "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id)", "local _ = tag"),
-    "a started task is still watched for its expiry": Bug("claim", "if v[11] then redis.call('ZREM', DEADLINES, id) end"),
-    "a started task has no lease": Bug("claim", "if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end"),
+    "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', keys.UNIQUE", "redis.call('HSET', keys.UNIQUE"),
+    "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', keys.tasks_with_tag(tag), id)", "local _ = tag"),
+    "a started task is still watched for its expiry": Bug("claim", "if v[11] then redis.call('ZREM', keys.DEADLINES, id) end"),
+    "a started task has no lease": Bug("claim", "if #leases > 0 then redis.call('ZADD', keys.LEASES, unpack(leases)) end"),
     "a started task stays pending": Bug(
-        "claim", "if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end"
+        "claim", "if #gone > 0 then redis.call('ZREM', keys.pending(queue), unpack(gone)) end"
     ),
     "what is too old is started": Bug(
         "claim",
@@ -68,8 +68,8 @@ BUGS = {
     "a limit stops nobody": Bug("_limits", "if not lets_start(limit_of(name)) then return name end"),
     "who ends keeps its slot": Bug("report", "if limited then free_slots(id) end"),
     "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
-    "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
-    "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))"),
+    "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
+    "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))"),
     "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
     "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),
     "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(v[6]) or 1, -1)"),
@@ -78,10 +78,10 @@ BUGS = {
     "anything can be purged": Bug("purge", "(state == wanted or not v or not v[1])", "true"),
     "a lost ticket is not put back": Bug("recover", "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end"),
     "a full queue takes more": Bug("submit_one", "if limit > 0 and", "if false and"),
-    "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', job_key(id), 'failures',", "redis.call('HDEL', job_key(id), 'nothing',"),
+    "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', keys.rq_job(id), 'failures',", "redis.call('HDEL', keys.rq_job(id), 'nothing',"),
     "a child waits for success although any end would do": Bug("_relations", "or on == 'end' or", "or"),
     "a child is kept on the list that it left": Bug("_relations", "if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
-    "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', children_key(id)) == 1 then defer", "false then defer"),
+    "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', keys.children(id)) == 1 then defer", "false then defer"),
     "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
     "a batch that is through is not done": Bug("_relations", "if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end"),
     "room in a batch is left empty": Bug("_relations", "if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end"),

@@ -16,12 +16,11 @@ import pytest
 from shared.domain.limit import Limit
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
-from shared.redis.linker import with_quarantine
+from shared.redis.linker import scripts, with_quarantine
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues, submit_arguments
 from tests.support.store import LEASE, Store
-from tests.unit.shared.redis.test_linker import SCRIPTS
 
 Worst = Callable[[Store], tuple[Any, ...]]
 """Prepares the worst that a script can meet, and returns its arguments."""
@@ -497,12 +496,14 @@ def test_a_script_for_one_thing_sends_few_commands(store: Store, name: str) -> N
 
 def test_every_script_compiles_with_care_too(store: Store) -> None:
     """Lua has room for 200 local names in a script, and `_quarantine.lua` brings some more."""
-    for name in SCRIPTS:
+    for name in scripts():
         store.redis.script_load(with_quarantine(name))
 
 
 def test_every_script_is_counted() -> None:
-    assert sorted({*WORST, *FEW, "quarantine"}) == SCRIPTS  # mend asks for the type of each key that there is one of
+    assert sorted({*WORST, *FEW, "quarantine"}) == list(
+        scripts()
+    )  # mend asks for the type of each key that there is one of
 
 
 @pytest.mark.parametrize(("name", "most", "prepare"), _cases())

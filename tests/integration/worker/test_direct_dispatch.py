@@ -75,10 +75,10 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
 @pytest.mark.parametrize("order", ["{", "1", "[]", '["w","t","x",1,"y","normal"]', None])
 def test_a_standing_order_that_nobody_can_read_is_dropped(idle: Idle, redis_client: Redis, order: str | None) -> None:
     if order is None:
-        redis_client.delete(keys.order("idle"))
-        redis_client.rpush(keys.order("idle"), "a list")
+        redis_client.delete(keys.parked_claim("idle"))
+        redis_client.rpush(keys.parked_claim("idle"), "a list")
     else:
-        redis_client.set(keys.order("idle"), order)
+        redis_client.set(keys.parked_claim("idle"), order)
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
     assert redis_client.zcard(keys.TASKS) == redis_client.llen(keys.rq_queue("normal")) == 1

@@ -197,16 +197,16 @@ def test_what_is_left_in_a_full_queue_is_announced_to_the_next_worker_and_not_as
     reply = low.scripts.call("claim", "w", "t", LEASE, 4, 1 << 20, "normal", 4, "low", "0/1", "", "next")
     assert (len(reply[3]), reply[2]) == (1, 0)
     assert low.redis.llen(keys.wakeup("low")) == 1
-    order: list[Any] = json.loads(low.redis.get(keys.order("w")) or "[]")
+    order: list[Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
     assert order[5::2] == ["normal"], "its order for more leaves the full queue out"
 
 
 def test_a_parked_claim_is_answered_with_as_many_as_its_queue_has_executors_for(low: Store) -> None:
     assert claim(low, 4, "0/1") == []
-    order: list[Any] = json.loads(low.redis.get(keys.order("w")) or "[]")
+    order: list[Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
     assert order[5::2] == ["normal", "low"]
     claim(low, 4, "0/0", "t+")
-    order = json.loads(low.redis.get(keys.order("w")) or "[]")
+    order = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
     assert order[5::2] == ["normal"]
 
 

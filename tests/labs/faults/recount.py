@@ -33,9 +33,9 @@ STAYS = (
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (
-    keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.dispatched("*"), keys.order("*"), keys.control("*"),
-    keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"), keys.bucket("*"),
-    keys.first_seen("*"), keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
+    keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.dispatched("*"), keys.parked_claim("*"),
+    keys.control("*"), keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"),
+    keys.bucket("*"), keys.first_seen("*"), keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
 )  # fmt: skip
 """Keys that Redis removes by itself."""
 

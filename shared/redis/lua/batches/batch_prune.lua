@@ -4,17 +4,16 @@
 if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
 local limit, done = tonumber(ARGV[4]), 0
-local OPEN, EMPTY = 'taskqueue:batches:open', 'taskqueue:batches:empty'
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', OPEN, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, limit)) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.OPEN_BATCHES, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, limit)) do
   close_batch(id)
   done = done + 1
 end
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', EMPTY, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
-  local b = redis.call('HMGET', batch_key(id), 'total', 'removed', 'closed')
-  redis.call('ZREM', EMPTY, id)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.EMPTY_BATCHES, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
+  local b = redis.call('HMGET', keys.batch(id), 'total', 'removed', 'closed')
+  redis.call('ZREM', keys.EMPTY_BATCHES, id)
   if b[3] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
-    redis.call('ZREM', 'taskqueue:batches', id)
-    redis.call('UNLINK', batch_key(id), 'taskqueue:batch-items:' .. id, batch_wait_queue_key(id))
+    redis.call('ZREM', keys.BATCHES, id)
+    redis.call('UNLINK', keys.batch(id), keys.batch_items(id), keys.batch_wait_queue(id))
     done = done + 1
   end
 end

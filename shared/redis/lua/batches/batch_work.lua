@@ -3,7 +3,7 @@
 -- ARGV: now, id, "cancel" or "retry", reason. Returns "begun", "busy" (the last one is in progress) or "unknown".
 -- From the moment a cancel has begun none of its tasks starts; a retry ends an earlier cancel or stop.
 local id, work = ARGV[2], ARGV[3]
-local key = batch_key(id)
+local key = keys.batch(id)
 write_even_when_full()
 local b = redis.call('HMGET', key, 'total', 'work', 'work_at')
 if not b[1] then return 'unknown' end

@@ -1,26 +1,25 @@
 -- Included by the scripts that change or show limits.
-local DECLARED = 'taskqueue:limits:declared'
 
 -- Gives a slot to every task that runs under the limit: it may have started before there was one.
 local function count_running(name)
-  redis.call('DEL', slots_key(name))
-  for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
+  redis.call('DEL', keys.slots(name))
+  for _, id in ipairs(redis.call('ZRANGE', keys.LEASES, 0, -1)) do
     local v = fields(id, 'state', 'description', 'limit_key')
     if v and v[1] == 'running' and (name == 'type:' .. (v[2] or '') or name == 'key:' .. (v[3] or '')) then
-      redis.call('SADD', slots_key(name), id)
+      redis.call('SADD', keys.slots(name), id)
     end
   end
 end
 
 -- Puts a limit into effect ("" for none), and wakes the workers that wait for it.
 local function set_limit(name, text)
-  local before = redis.call('HGET', LIMITS, name)
+  local before = redis.call('HGET', keys.LIMITS, name)
   if (before or '') == text then return end
-  if text == '' then redis.call('HDEL', LIMITS, name) else redis.call('HSET', LIMITS, name, text) end
+  if text == '' then redis.call('HDEL', keys.LIMITS, name) else redis.call('HSET', keys.LIMITS, name, text) end
   local had = before and cjson.decode(before).concurrency
   local has = text ~= '' and cjson.decode(text).concurrency
   if has and not had then count_running(name) end
-  if not has then redis.call('DEL', slots_key(name)) end
-  if text == '' or not cjson.decode(text).count then redis.call('DEL', bucket_key(name)) end
-  if redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
+  if not has then redis.call('DEL', keys.slots(name)) end
+  if text == '' or not cjson.decode(text).count then redis.call('DEL', keys.bucket(name)) end
+  if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
 end

@@ -2,18 +2,14 @@
 -- A limit (`type:NAME` or `key:NAME`) bounds how many of its tasks run at once (slots), how many start in a time
 -- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
 -- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
--- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `taskqueue:throttled:QUEUE` by when
+-- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `keys.throttled` by when
 -- they were enqueued. For RQ they are deferred.
-local LIMITS, DUE, FAIR = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair'
 
 -- One check for a whole step: without limits and tenants, nothing else of this file is run.
-local limited = redis.call('EXISTS', LIMITS, DUE, FAIR) > 0
+local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0
 local served, known_limits = 0, {}
 
-local function slots_key(name) return 'taskqueue:slots:' .. name end
-local function bucket_key(name) return 'taskqueue:bucket:' .. name end
-local function turns_key(queue, group) return 'taskqueue:wait-queues:' .. queue .. '|' .. group end
-local function wait_queue_key(line) return 'taskqueue:wait-queue:' .. line end
+local function turns_key(queue, group) return keys.wait_queues(queue .. '|' .. group) end
 local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
@@ -21,10 +17,10 @@ local function read_limit(name, text)
   if not ok or type(spec) ~= 'table' then return false end
   local function given(field) return type(spec[field]) == 'number' and number_of(spec[field]) or nil end
   local limit = {name = name, concurrency = given('concurrency')}
-  if limit.concurrency then limit.free = limit.concurrency - redis.call('SCARD', slots_key(name)) end
+  if limit.concurrency then limit.free = limit.concurrency - redis.call('SCARD', keys.slots(name)) end
   if given('count') and (given('per') or 0) > 0 and given('burst') then
     limit.rate, limit.burst = spec.count / (spec.per * 1000000), spec.burst
-    local v = redis.call('HMGET', bucket_key(name), 'tokens', 'at')
+    local v = redis.call('HMGET', keys.bucket(name), 'tokens', 'at')
     local since = math.max(0, now - (number_of(v[2]) or now))
     limit.tokens = math.min(limit.burst, (number_of(v[1]) or limit.burst) + since * limit.rate)
   end
@@ -34,7 +30,7 @@ end
 -- Returns the limit of this name as of this step, or false.
 local function limit_of(name)
   if known_limits[name] == nil then
-    local text = redis.call('HGET', LIMITS, name)
+    local text = redis.call('HGET', keys.LIMITS, name)
     known_limits[name] = text and read_limit(name, text) or false
   end
   return known_limits[name]
@@ -59,9 +55,9 @@ local function limit_in_the_way(names)
 end
 
 local function keep_tokens(limit)
-  redis.call('HSET', bucket_key(limit.name), 'tokens', string.format('%.6f', limit.tokens), 'at', NOW)
+  redis.call('HSET', keys.bucket(limit.name), 'tokens', string.format('%.6f', limit.tokens), 'at', NOW)
   -- An empty bucket is full again by then, and a missing one counts as full.
-  redis.call('PEXPIRE', bucket_key(limit.name), num(math.ceil(limit.burst / limit.rate / 1000) + 1000))
+  redis.call('PEXPIRE', keys.bucket(limit.name), num(math.ceil(limit.burst / limit.rate / 1000) + 1000))
 end
 
 -- Takes a slot and a token of each limit of a task that starts. Returns how many commands that took.
@@ -70,7 +66,7 @@ local function take_part(id, names)
   for _, name in ipairs(names) do
     local limit = limit_of(name)
     if limit then sent = sent + 3 end
-    if limit and limit.free then limit.free = limit.free - redis.call('SADD', slots_key(name), id) end
+    if limit and limit.free then limit.free = limit.free - redis.call('SADD', keys.slots(name), id) end
     if limit and limit.tokens then
       limit.tokens = limit.tokens - 1
       keep_tokens(limit)
@@ -84,8 +80,8 @@ local queues_of = {}
 local function call_line(name)
   if not queues_of[name] then
     queues_of[name] = {}
-    for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
-      local queue = string.sub(key, 10)
+    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
+      local queue = queue_of(key)
       if redis.call('EXISTS', turns_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
     end
   end
@@ -94,7 +90,7 @@ end
 
 -- Frees the slot of an ended or returned attempt, and wakes the workers that wait for it.
 local function free_slot(name, id)
-  if redis.call('SREM', slots_key(name), id) == 1 and redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then
+  if redis.call('SREM', keys.slots(name), id) == 1 and redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then
     call_line(name)
   end
 end
@@ -112,7 +108,7 @@ local function give_tokens_back(id)
     if limit and limit.tokens then
       limit.tokens = math.min(limit.burst, limit.tokens + 1)
       keep_tokens(limit)
-      if redis.call('ZADD', DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
+      if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
     end
   end
 end
@@ -120,15 +116,15 @@ end
 -- Moves a pending task into a wait queue. A new tenant comes after the waiting ones.
 local function enter_wait_queue(id, queue, group, tenant, score)
   local line = wait_queue_name(queue, group, tenant)
-  redis.call('ZADD', 'taskqueue:throttled:' .. queue, score, id)
-  redis.call('ZADD', wait_queue_key(line), score, id)
+  redis.call('ZADD', keys.throttled(queue), score, id)
+  redis.call('ZADD', keys.wait_queue(line), score, id)
   limited, served = true, served + 1
   redis.call('ZADD', turns_key(queue, group), 'NX', num(now + served), tenant)
-  redis.call('ZADD', 'rq:deferred:' .. queue, '+inf', id)
-  redis.call('HSET', job_key(id), 'line', line, 'status', 'deferred')
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  if group == '' then redis.call('SADD', FAIR, queue)
-  else redis.call('ZADD', DUE, 'NX', NOW, group) end
+  redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
+  redis.call('HSET', keys.rq_job(id), 'line', line, 'status', 'deferred')
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  if group == '' then redis.call('SADD', keys.FAIR, queue)
+  else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end
 
 local function turn_taken(queue, group, tenant)

@@ -5,7 +5,7 @@
 
 -- A step of one version must not touch data of another; no number means that nothing was written yet.
 local FORMAT = '3'
-local stored_format = redis.call('GET', 'taskqueue:format')
+local stored_format = redis.call('GET', keys.FORMAT)
 if stored_format and stored_format ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
     FORMAT .. ': another version has taken over')
@@ -59,25 +59,26 @@ local function microseconds(stamp_text)
 end
 
 local NOW = num(now)
-local TASKS, BLOCKED, LEASES = 'taskqueue:tasks', 'taskqueue:blocked', 'taskqueue:leases'
-local DEADLINES, BELL, PAUSED = 'taskqueue:deadlines', 'taskqueue:wakeup', 'taskqueue:paused'
-local STANDING = 'taskqueue:parked-claims'
 
-local function job_key(id) return 'rq:job:' .. id end
+
+-- Returns the queue of a key in `keys.RQ_QUEUES`.
+local function queue_of(key) return string.sub(key, #keys.rq_queue('') + 1) end
 
 -- Returns the index of our own for tasks of this state.
 local function index_key(state, queue)
-  if state == 'pending' or state == 'scheduled' or state == 'retrying' then
-    return 'taskqueue:' .. state .. ':' .. queue
-  end
-  if state == 'running' then return LEASES end
-  return 'taskqueue:' .. state
+  if state == 'pending' then return keys.pending(queue) end
+  if state == 'scheduled' then return keys.scheduled(queue) end
+  if state == 'retrying' then return keys.retrying(queue) end
+  if state == 'running' then return keys.LEASES end
+  if state == 'blocked' then return keys.BLOCKED end
+  return keys.ended(state)
 end
 
 -- RQ's structures that mirror it; pending is a list and running has a member of its own, so neither is here.
 local RQ_REGISTRY = {
-  scheduled = 'rq:scheduled:', retrying = 'rq:scheduled:', blocked = 'rq:deferred:', completed = 'rq:finished:',
-  failed = 'rq:failed:', cancelled = 'rq:canceled:', expired = 'rq:canceled:',
+  scheduled = keys.rq_scheduled(''), retrying = keys.rq_scheduled(''), blocked = keys.rq_deferred(''),
+  completed = keys.rq_finished(''), failed = keys.rq_failed(''), cancelled = keys.rq_canceled(''),
+  expired = keys.rq_canceled(''),
 }
 local RQ_STATUS = {
   scheduled = 'scheduled', retrying = 'scheduled', blocked = 'deferred', pending = 'queued', running = 'started',
@@ -88,14 +89,14 @@ local RQ_STATUS = {
 -- data: a process that was suspended past the end of a lock cannot know that another one has taken it since.
 local function lock_ended(lock, token)
   if not token or token == '' then return false end
-  local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. lock, 'token', 'until')
+  local v = redis.call('HMGET', keys.lock(lock), 'token', 'until')
   return v[1] ~= token or (number_of(v[2]) or 0) <= now
 end
 local LOCK_ENDED = {err = 'OUTLIVED the lock of this step has ended, or another process has taken it'}
 
 -- Returns fields of a record, or nil when the key is not a hash.
 local function fields(id, ...)
-  local values = redis.pcall('HMGET', job_key(id), ...)
+  local values = redis.pcall('HMGET', keys.rq_job(id), ...)
   if values.err then return nil end
   return values
 end
@@ -122,72 +123,71 @@ end
 local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a group
 
 local function count_cause(cause)
-  local key = 'taskqueue:failure-group:' .. cause
+  local key = keys.failure_group(cause)
   local left = redis.call('ZCARD', key)
-  if left > 0 then redis.call('ZADD', 'taskqueue:failure-groups', left, cause)
-  else redis.call('ZREM', 'taskqueue:failure-groups', cause) end
+  if left > 0 then redis.call('ZADD', keys.FAILURE_GROUPS, left, cause)
+  else redis.call('ZREM', keys.FAILURE_GROUPS, cause) end
 end
 
 local function leave_failure_group(id)
-  local cause = redis.call('HGET', 'taskqueue:failure-group-of', id)
+  local cause = redis.call('HGET', keys.FAILURE_GROUP_OF, id)
   if not cause then return end
-  redis.call('HDEL', 'taskqueue:failure-group-of', id)
-  redis.call('ZREM', 'taskqueue:failure-group:' .. cause, id)
+  redis.call('HDEL', keys.FAILURE_GROUP_OF, id)
+  redis.call('ZREM', keys.failure_group(cause), id)
   count_cause(cause)
 end
 
 local function join_failure_group(id)
   leave_failure_group(id)
   local cause = fingerprint_of(id)
-  redis.call('HSET', 'taskqueue:failure-group-of', id, cause)
-  redis.call('ZADD', 'taskqueue:failure-group:' .. cause, NOW, id)
+  redis.call('HSET', keys.FAILURE_GROUP_OF, id, cause)
+  redis.call('ZADD', keys.failure_group(cause), NOW, id)
   count_cause(cause)
-  redis.call('SET', 'taskqueue:first-seen:' .. cause, NOW, 'NX')
-  redis.call('EXPIRE', 'taskqueue:first-seen:' .. cause, FIRST_SEEN_KEPT)
+  redis.call('SET', keys.first_seen(cause), NOW, 'NX')
+  redis.call('EXPIRE', keys.first_seen(cause), FIRST_SEEN_KEPT)
 end
 
 -- A unique key is held by one task until that task starts or ends, or for a time, whatever happens to the task. The
 -- first two are a hash of keys to ids, freed in the step that starts or ends the task; an entry counts only if the
 -- record agrees. The third is a key of Redis' own, which expires.
-local UNIQUE = 'taskqueue:unique'
 local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
 
 -- Returns the holder of a unique key, and the state of that task ("" when its record is removed).
 local function unique_holder(key)
-  local id = redis.call('HGET', UNIQUE, key)
+  local id = redis.call('HGET', keys.UNIQUE, key)
   if id then
     local v = fields(id, 'state', 'unique')
     if v and v[1] and v[2] == key and not ENDED[v[1]] then return id, v[1] end
   end
-  id = redis.call('GET', 'taskqueue:unique-for:' .. key)
+  id = redis.call('GET', keys.unique_for(key))
   local v = id and fields(id, 'state')
   return id, v and v[1] or ''
 end
 
 local function hold_unique(id, key, until_)
-  if tonumber(until_) then redis.call('SET', 'taskqueue:unique-for:' .. key, id, 'PX', until_)
-  else redis.call('HSET', UNIQUE, key, id) end
+  if tonumber(until_) then redis.call('SET', keys.unique_for(key), id, 'PX', until_)
+  else redis.call('HSET', keys.UNIQUE, key, id) end
 end
 
 local function release_unique(id, key)
-  if key and redis.call('HGET', UNIQUE, key) == id then redis.call('HDEL', UNIQUE, key) end
+  if key and redis.call('HGET', keys.UNIQUE, key) == id then redis.call('HDEL', keys.UNIQUE, key) end
 end
 
 -- Restores the unique key of a task that waits again, unless another task has taken it since.
 local function hold_unique_again(id, scopes)
   local v = fields(id, 'unique', 'unique_until')
-  if v and v[1] and scopes[v[2]] then redis.call('HSETNX', UNIQUE, v[1], id) end
+  if v and v[1] and scopes[v[2]] then redis.call('HSETNX', keys.UNIQUE, v[1], id) end
 end
 
 -- Removes a throttled task from its wait queue (see `_limits.lua`).
 local function leave_wait_queue(id, queue)
-  if redis.call('ZREM', 'taskqueue:throttled:' .. queue, id) == 0 then return end
+  if redis.call('ZREM', keys.throttled(queue), id) == 0 then return end
   local v = fields(id, 'line')
   if v and v[1] then
-    redis.call('ZREM', 'taskqueue:wait-queue:' .. v[1], id)
-    redis.call('HDEL', job_key(id), 'line')
+    redis.call('ZREM', keys.wait_queue(v[1]), id)
+    redis.call('HDEL', keys.rq_job(id), 'line')
   end
-  redis.call('ZREM', 'rq:deferred:' .. queue, id)
+  redis.call('ZREM', keys.rq_deferred(queue), id)
 end
 
 -- Removes a task from the structures of its state.
@@ -195,7 +195,7 @@ local function leave(id, state, queue, token)
   local there = redis.call('ZREM', index_key(state, queue), id)
   if state == 'pending' and there == 0 then leave_wait_queue(id, queue) end
   if state == 'running' then
-    redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
+    redis.call('ZREM', keys.rq_started(queue), id .. ':' .. token)
   elseif RQ_REGISTRY[state] then
     redis.call('ZREM', RQ_REGISTRY[state] .. queue, id)
   end
@@ -204,7 +204,7 @@ end
 
 -- Adds a task to the structures of a final state. RQ's score is +inf: only our retention removes a record.
 local function enter_ended(id, state, queue)
-  redis.call('ZADD', 'taskqueue:' .. state, NOW, id)
+  redis.call('ZADD', keys.ended(state), NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
   local v = fields(id, 'unique')
   if v then release_unique(id, v[1]) end
@@ -219,13 +219,13 @@ end
 
 -- Registers the expiry of a task for the expire script.
 local function watch_deadline(id, expires_at)
-  if number_of(expires_at) then redis.call('ZADD', DEADLINES, expires_at, id) end
+  if number_of(expires_at) then redis.call('ZADD', keys.DEADLINES, expires_at, id) end
 end
 
 -- Wakes idle workers of a queue; without one any worker, for tasks that all can run. The bound keeps a burst from leaving
 -- thousands of stale wake-ups; a woken worker that finds more than it can take wakes the next one.
 local function notify_workers(tasks, queue)
-  local wakeup_list = queue and BELL .. ':' .. queue or BELL
+  local wakeup_list = queue and keys.wakeup(queue) or keys.WAKEUP
   local wakeups = math.min(tasks, 64 - redis.call('LLEN', wakeup_list))
   for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, queue or '') end
 end
@@ -233,26 +233,26 @@ end
 -- A full Redis (maxmemory) refuses a script's first write when that could grow memory, and lets it finish once it has
 -- written. Steps that end or free something, or that operators need then, begin with a write that is never refused, so
 -- that finished work can still be recorded; new data (tasks, schedules) is refused by a full Redis.
-local function write_even_when_full() redis.call('DEL', 'taskqueue:nothing') end
+local function write_even_when_full() redis.call('DEL', keys.NOTHING) end
 
 -- Adds to the counts of this minute.
 local function count(what, n)
   if n == 0 then return end
-  local key = 'taskqueue:throughput:' .. num(math.floor(now / 60000000))
+  local key = keys.throughput(num(math.floor(now / 60000000)))
   if redis.call('HINCRBY', key, what, n) == n then redis.call('EXPIRE', key, 7200) end
 end
 
 -- Adds to a number of a record; a corrupt one counts as 0.
 local function bump(id, field, present, by)
   local value = (number_of(present) or 0) + by
-  redis.call('HSET', job_key(id), field, value)
+  redis.call('HSET', keys.rq_job(id), field, value)
   return value
 end
 
 -- Stores one attempt's record; the oldest is removed when there are more than 50.
 local function remember(id, attempt, record)
-  redis.call('HSET', job_key(id), 'attempt:' .. attempt, record)
-  if attempt > 50 then redis.call('HDEL', job_key(id), 'attempt:' .. num(attempt - 50)) end
+  redis.call('HSET', keys.rq_job(id), 'attempt:' .. attempt, record)
+  if attempt > 50 then redis.call('HDEL', keys.rq_job(id), 'attempt:' .. num(attempt - 50)) end
 end
 
 -- Returns a record's metadata with the span that requeued the task, and after which attempt; "" for no span. It is
@@ -265,7 +265,7 @@ local function replayed(meta, cause, attempt)
 end
 
 local function note_replay(id, meta, cause, attempt)
-  if meta or cause ~= '' then redis.call('HSET', job_key(id), 'meta', replayed(meta, cause, attempt)) end
+  if meta or cause ~= '' then redis.call('HSET', keys.rq_job(id), 'meta', replayed(meta, cause, attempt)) end
 end
 
 -- Returns a list that a record stores in JSON; empty when corrupt, or longer than any that the API takes, so that a
@@ -287,15 +287,15 @@ end
 -- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without our `state`; the copies of our
 -- schedules that rq-scheduler's tools list have none either, and are not jobs.
 local function is_foreign(id)
-  local size = redis.pcall('HLEN', job_key(id))
-  if type(size) ~= 'number' or size == 0 or redis.call('HEXISTS', job_key(id), 'state') == 1 then return false end
+  local size = redis.pcall('HLEN', keys.rq_job(id))
+  if type(size) ~= 'number' or size == 0 or redis.call('HEXISTS', keys.rq_job(id), 'state') == 1 then return false end
   local schedule = string.match(id, '^(.*)%-entry$')
-  return not schedule or redis.call('EXISTS', 'taskqueue:schedule:' .. schedule) == 0
+  return not schedule or redis.call('EXISTS', keys.schedule(schedule)) == 0
 end
 
 -- Returns whether a parked job is still to be run by RQ.
 local function waits_for_rq(id)
-  local status = is_foreign(id) and (redis.call('HGET', job_key(id), 'status') or 'queued')
+  local status = is_foreign(id) and (redis.call('HGET', keys.rq_job(id), 'status') or 'queued')
   return status == 'queued' or status == 'created'
 end
 
@@ -303,8 +303,8 @@ end
 -- stay unchanged. Entries of our own are hints; those without a record RQ drops too. Returns how many commands that took.
 local function park_foreign(queue, ids)
   if #ids == 0 then return 0 end
-  local key, parked, looked = 'taskqueue:foreign:' .. queue, {}, 0
-  local listed, last = redis.call('ZMSCORE', TASKS, unpack(ids)), redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+  local key, parked, looked = keys.foreign(queue), {}, 0
+  local listed, last = redis.call('ZMSCORE', keys.TASKS, unpack(ids)), redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
   local first = math.max(now, (number_of(last) or 0) + 1)
   for at, id in ipairs(ids) do
     if not listed[at] then
@@ -322,7 +322,7 @@ end
 -- Returns the handler's result from RQ's stream: base64 of JSON; nil when there is none. A stock worker that took an
 -- entry of ours may have added a failure after it.
 local function result_of(id)
-  local entries = redis.pcall('XREVRANGE', 'rq:results:' .. id, '+', '-', 'COUNT', 10)
+  local entries = redis.pcall('XREVRANGE', keys.rq_results(id), '+', '-', 'COUNT', 10)
   for _, entry in ipairs(entries.err and {} or entries) do
     for at = 1, #entry[2], 2 do
       if entry[2][at] == 'return_value' then return entry[2][at + 1] end
@@ -334,10 +334,10 @@ end
 local function remove(id, state, queue, token)
   local values = fields(id, 'description', 'tags', 'unique')
   leave(id, state, queue, token)
-  redis.call('ZREM', TASKS, id)
-  redis.call('ZREM', DEADLINES, id)
-  if values and values[1] then redis.call('ZREM', 'taskqueue:tasks:type:' .. values[1], id) end
+  redis.call('ZREM', keys.TASKS, id)
+  redis.call('ZREM', keys.DEADLINES, id)
+  if values and values[1] then redis.call('ZREM', keys.tasks_of_type(values[1]), id) end
   if values then release_unique(id, values[3]) end
-  for _, tag in ipairs(tags_of(values and values[2])) do redis.call('ZREM', 'taskqueue:tasks:tag:' .. tag, id) end
-  redis.call('UNLINK', job_key(id), 'rq:results:' .. id)
+  for _, tag in ipairs(tags_of(values and values[2])) do redis.call('ZREM', keys.tasks_with_tag(tag), id) end
+  redis.call('UNLINK', keys.rq_job(id), keys.rq_results(id))
 end

@@ -1,69 +1,65 @@
 -- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch.
 -- Only a task whose record has the field `links` has relations; of all others a script reads only that field. Every
 -- script that ends a task handles them in the same step: its batch counts it, its children are notified. A step
--- notifies a hundred children; the rest is deferred work in `taskqueue:deferred`, done by the next claims and by the
+-- notifies a hundred children; the rest is deferred work in `keys.DEFERRED_WORK`, done by the next claims and by the
 -- housekeeper, so that ten thousand children delay no other work and a crash in between loses nothing.
--- In `taskqueue:children:ID` the score of a child is its status: above 0, not yet notified how this parent ended
+-- In `keys.children` the score of a child is its status: above 0, not yet notified how this parent ended
 -- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
-local DEFERRED = 'taskqueue:deferred'
 local SLOT = {pending = true, running = true}
 local budget, enqueued = 100, 0
 local moved
 
-local function batch_key(batch) return 'taskqueue:batch:' .. batch end
-local function children_key(id) return 'taskqueue:children:' .. id end
-local function batch_wait_queue_key(batch) return 'taskqueue:batch-waiting:' .. batch end
 
 local function defer(what)
-  if redis.call('ZADD', DEFERRED, 'NX', NOW, what) == 1 then notify_workers(1) end
+  if redis.call('ZADD', keys.DEFERRED_WORK, 'NX', NOW, what) == 1 then notify_workers(1) end
 end
 
 -- Ends the wait of a blocked task, unless its due time is in the future. Returns its new state.
 local function enqueue(id, queue, due)
   leave(id, 'blocked', queue, '')
   if (number_of(due) or 0) > now then
-    redis.call('HSET', job_key(id), 'state', 'scheduled', 'status', 'scheduled')
+    redis.call('HSET', keys.rq_job(id), 'state', 'scheduled', 'status', 'scheduled')
     enter_due(id, 'scheduled', queue, tonumber(due))
     return 'scheduled'
   end
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
-  redis.call('RPUSH', 'rq:queue:' .. queue, id)
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(now + enqueued), id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
+  redis.call('RPUSH', keys.rq_queue(queue), id)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  redis.call('ZADD', keys.pending(queue), num(now + enqueued), id)
   enqueued = enqueued + 1
   if enqueued <= 64 then notify_workers(1, queue) end
   return 'pending'
 end
 
 local function block(id, queue)
-  redis.call('HSET', job_key(id), 'state', 'blocked', 'status', 'deferred')
-  redis.call('ZADD', BLOCKED, NOW, id)
-  redis.call('ZADD', 'rq:deferred:' .. queue, '+inf', id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'blocked', 'status', 'deferred')
+  redis.call('ZADD', keys.BLOCKED, NOW, id)
+  redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
 end
 
 -- --- batches ---
 
 -- Returns how many more of a batch may be pending or running; nil without a limit.
 local function slots(batch)
-  local v = redis.call('HMGET', batch_key(batch), 'max_running', 'pending', 'running')
+  local v = redis.call('HMGET', keys.batch(batch), 'max_running', 'pending', 'running')
   if not number_of(v[1]) then return nil end
   return number_of(v[1]) - (number_of(v[2]) or 0) - (number_of(v[3]) or 0)
 end
 
 local function admit(batch)
   -- A batch without a record, or without a limit, holds no task back.
-  local room, counted = math.min(slots(batch) or 100, 100), redis.call('HEXISTS', batch_key(batch), 'total') == 1
+  local room, counted = math.min(slots(batch) or 100, 100), redis.call('HEXISTS', keys.batch(batch), 'total') == 1
   while room > 0 do
-    local id = redis.call('ZRANGE', batch_wait_queue_key(batch), 0, 0)[1]
+    local id = redis.call('ZRANGE', keys.batch_wait_queue(batch), 0, 0)[1]
     if not id then return end
-    redis.call('ZREM', batch_wait_queue_key(batch), id)
+    redis.call('ZREM', keys.batch_wait_queue(batch), id)
     local v = fields(id, 'state', 'origin', 'due_at')
     if v and v[1] == 'blocked' then
       local to = enqueue(id, v[2], v[3])
       if counted then
-        redis.call('HINCRBY', batch_key(batch), 'blocked', -1)
-        redis.call('HINCRBY', batch_key(batch), to, 1)
+        redis.call('HINCRBY', keys.batch(batch), 'blocked', -1)
+        redis.call('HINCRBY', keys.batch(batch), to, 1)
       end
       room = room - 1
     end
@@ -71,25 +67,25 @@ local function admit(batch)
 end
 
 local function finish_batch(batch)
-  redis.call('HSET', batch_key(batch), 'done_at', NOW)
-  local id = redis.call('HGET', batch_key(batch), 'then')
+  redis.call('HSET', keys.batch(batch), 'done_at', NOW)
+  local id = redis.call('HGET', keys.batch(batch), 'then')
   local v = id and fields(id, 'state', 'origin', 'due_at')
   if v and v[1] == 'blocked' then enqueue(id, v[2], v[3]) end
 end
 
 -- Registers a batch without tasks on record, to be removed once it is old enough.
 local function note_empty(batch)
-  local b = redis.call('HMGET', batch_key(batch), 'total', 'removed', 'created_at')
+  local b = redis.call('HMGET', keys.batch(batch), 'total', 'removed', 'created_at')
   if b[1] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
-    redis.call('ZADD', 'taskqueue:batches:empty', number_of(b[3]) and b[3] or NOW, batch)
+    redis.call('ZADD', keys.EMPTY_BATCHES, number_of(b[3]) and b[3] or NOW, batch)
   end
 end
 
 local function close_batch(batch)
-  redis.call('ZREM', 'taskqueue:batches:open', batch)
-  local b = redis.call('HMGET', batch_key(batch), 'total', 'ended')
+  redis.call('ZREM', keys.OPEN_BATCHES, batch)
+  local b = redis.call('HMGET', keys.batch(batch), 'total', 'ended')
   if not b[1] then return 0 end
-  redis.call('HSET', batch_key(batch), 'closed', '1')
+  redis.call('HSET', keys.batch(batch), 'closed', '1')
   if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end
   note_empty(batch)
   return 1
@@ -97,13 +93,13 @@ end
 
 -- Stops a batch: none of its tasks starts from here on; waiting ones are cancelled step by step.
 local function stop_batch(batch, reason, work)
-  redis.call('HSET', batch_key(batch), 'stopped', reason, 'stopped_at', NOW, 'work', work, 'work_at', '-1')
+  redis.call('HSET', keys.batch(batch), 'stopped', reason, 'stopped_at', NOW, 'work', work, 'work_at', '-1')
   defer('batch:' .. batch)
 end
 
 -- Counts a task of a batch that changed its state.
 local function recount(batch, from, to)
-  local key = batch_key(batch)
+  local key = keys.batch(batch)
   local b = redis.call('HMGET', key, 'total', 'max_running', 'stop_on_error', 'closed', 'stopped')
   if not b[1] then return end
   redis.call('HINCRBY', key, from, -1)
@@ -122,7 +118,7 @@ local function recount(batch, from, to)
 end
 
 local function stopped(batch)
-  return redis.call('HGET', batch_key(batch), 'stopped')
+  return redis.call('HGET', keys.batch(batch), 'stopped')
 end
 
 -- --- parents and children ---
@@ -156,20 +152,20 @@ local function state_of(id)
 end
 
 local function register(id, parent, score)
-  redis.call('HSET', job_key(parent), 'links', '1')
-  redis.call('ZADD', children_key(parent), score, id)
+  redis.call('HSET', keys.rq_job(parent), 'links', '1')
+  redis.call('ZADD', keys.children(parent), score, id)
 end
 
 -- Adds a child: the record of its parent counts it, and names the first of them for display.
 local function add_child(id, parent, score)
   register(id, parent, score)
-  local count = redis.call('HINCRBY', job_key(parent), 'children', 1)
-  if count <= 50 then redis.call('HSET', job_key(parent), 'child:' .. count, id) end
+  local count = redis.call('HINCRBY', keys.rq_job(parent), 'children', 1)
+  if count <= 50 then redis.call('HSET', keys.rq_job(parent), 'child:' .. count, id) end
 end
 
 -- Frees the parents' records from being kept for this task.
 local function let_go(id, parents)
-  for _, parent in ipairs(parents_of(parents)) do redis.call('ZREM', children_key(parent[1]), id) end
+  for _, parent in ipairs(parents_of(parents)) do redis.call('ZREM', keys.children(parent[1]), id) end
 end
 
 -- Releases a task whose parents have all ended as required: it runs when its batch has a free slot.
@@ -177,7 +173,7 @@ local function free(id)
   local v = fields(id, 'origin', 'due_at', 'batch')
   local later = (number_of(v[2]) or 0) > now
   if v[3] and not later and (slots(v[3]) or 1) <= 0 then
-    redis.call('ZADD', batch_wait_queue_key(v[3]), NOW, id)
+    redis.call('ZADD', keys.batch_wait_queue(v[3]), NOW, id)
     return
   end
   local to = enqueue(id, v[1], v[2])
@@ -186,8 +182,8 @@ end
 
 local function cancel_waiting(id, state, queue, reason)
   leave(id, state, queue, '')
-  redis.call('ZREM', DEADLINES, id)
-  redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'cancel', reason, 'ended_at', iso(now))
+  redis.call('ZREM', keys.DEADLINES, id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'cancel', reason, 'ended_at', iso(now))
   enter_ended(id, 'cancelled', queue)
   count('cancelled', 1)
   moved(id, state, 'cancelled')
@@ -205,7 +201,7 @@ local function keeps(state) return state ~= 'gone' and (state == 'failed' or not
 
 -- Notifies one child of the end of one parent.
 local function notify_child(id, parent, state)
-  local key = children_key(parent)
+  local key = keys.children(parent)
   local v = fields(id, 'state', 'origin', 'parents', 'on_parent_failure')
   if not v or not v[1] or not v[3] then
     redis.call('ZREM', key, id)
@@ -224,16 +220,16 @@ local function notify_child(id, parent, state)
     cancel_waiting(id, 'blocked', v[2], unmet(parent, state))
   else
     redis.call('ZADD', key, 0, id)
-    if verdict == 'met' and redis.call('HINCRBY', job_key(id), 'waits', -1) <= 0 then free(id) end
+    if verdict == 'met' and redis.call('HINCRBY', keys.rq_job(id), 'waits', -1) <= 0 then free(id) end
   end
 end
 
 -- Notifies the children of a task of its end, as many as the budget allows. Children that hold on to a dead letter are
 -- notified again when it has ended otherwise.
 local function notify_children(parent)
-  local state, key = state_of(parent), children_key(parent)
+  local state, key = state_of(parent), keys.children(parent)
   if state ~= 'gone' and not ENDED[state] then
-    redis.call('ZREM', DEFERRED, 'task:' .. parent)
+    redis.call('ZREM', keys.DEFERRED_WORK, 'task:' .. parent)
     return
   end
   local most = math.max(budget, 0)
@@ -246,7 +242,7 @@ local function notify_children(parent)
   if #ids >= most then
     defer('task:' .. parent)
   else
-    redis.call('ZREM', DEFERRED, 'task:' .. parent)
+    redis.call('ZREM', keys.DEFERRED_WORK, 'task:' .. parent)
     if state == 'gone' then redis.call('UNLINK', key) end
   end
 end
@@ -254,11 +250,11 @@ end
 -- --- calls of the other scripts ---
 
 -- Handles a task's change of state; to be called after its record is updated.
-moved = function(id, from, to)
+function moved(id, from, to)
   local v = fields(id, 'links', 'batch', 'parents', 'children', 'webhook')
   if not v or not v[1] then return end
   if v[2] then
-    if from == 'blocked' then redis.call('ZREM', batch_wait_queue_key(v[2]), id) end
+    if from == 'blocked' then redis.call('ZREM', keys.batch_wait_queue(v[2]), id) end
     recount(v[2], from, to)
   end
   if v[3] and not keeps(to) then let_go(id, v[3]) end
@@ -270,12 +266,12 @@ end
 local function before_removal(id)
   local v = fields(id, 'links', 'batch', 'parents', 'children')
   if not v or not v[1] then return end
-  if v[2] and redis.call('EXISTS', batch_key(v[2])) == 1 then
-    redis.call('HINCRBY', batch_key(v[2]), 'removed', 1)
+  if v[2] and redis.call('EXISTS', keys.batch(v[2])) == 1 then
+    redis.call('HINCRBY', keys.batch(v[2]), 'removed', 1)
     note_empty(v[2])
   end
   if v[3] then let_go(id, v[3]) end
-  if v[4] and redis.call('EXISTS', children_key(id)) == 1 then defer('task:' .. id) end
+  if v[4] and redis.call('EXISTS', keys.children(id)) == 1 then defer('task:' .. id) end
 end
 
 -- Returns whether a completed task is kept past its retention, because a child has not had its result yet. Removes
@@ -283,7 +279,7 @@ end
 local function needed(id)
   local v = fields(id, 'children')
   if not (v and v[1]) then return false end
-  local key = children_key(id)
+  local key = keys.children(id)
   for _, child in ipairs(redis.call('ZRANGE', key, 0, 19)) do
     if keeps(state_of(child)) then return true end
     redis.call('ZREM', key, child)
@@ -298,7 +294,7 @@ local function held_back(id, from, queue, score)
   if not v or not v[1] or not v[2] then return false end
   if (slots(v[2]) or 1) > 0 then return false end
   block(id, queue)
-  redis.call('ZADD', batch_wait_queue_key(v[2]), score, id)
+  redis.call('ZADD', keys.batch_wait_queue(v[2]), score, id)
   recount(v[2], from, 'blocked')
   return true
 end
@@ -313,8 +309,8 @@ local function cancel_one(id, reason)
   if not v or not v[1] then return {'', 'unknown'} end
   local state = v[1]
   if state == 'running' then
-    redis.call('HSET', job_key(id), 'cancel', reason)
-    local control = 'taskqueue:control:' .. (v[3] or '')
+    redis.call('HSET', keys.rq_job(id), 'cancel', reason)
+    local control = keys.control(v[3] or '')
     redis.call('RPUSH', control, 'cancel ' .. id)
     redis.call('EXPIRE', control, 3600)
     return {state, 'requested'}
@@ -335,21 +331,21 @@ local function requeue_one(id, data, cause, nonce)
   if not (state == 'failed' and queue and (v[3] or data) and v[4]) then return {state, 0} end
   if v[8] and stopped(v[8]) then return {state, 0, v[8]} end
   leave(id, 'failed', queue, '')
-  redis.call('HDEL', job_key(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
+  redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at', 'refused', 'refusal')
   if data then
-    redis.call('HSET', job_key(id), 'data', data)
-    redis.call('HINCRBY', job_key(id), 'amended', 1)
+    redis.call('HSET', keys.rq_job(id), 'data', data)
+    redis.call('HINCRBY', keys.rq_job(id), 'amended', 1)
   end
   note_replay(id, v[5], cause or '', v[6])
-  redis.call('HSET', job_key(id), 'token', '', 'sent_back', nonce or '')
+  redis.call('HSET', keys.rq_job(id), 'token', '', 'sent_back', nonce or '')
   hold_unique_again(id, {start = true, ['end'] = true})
   count('requeued', 1)
   if held_back(id, 'failed', queue, NOW) then return {state, 1} end
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
-  redis.call('RPUSH', 'rq:queue:' .. queue, id)
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
+  redis.call('RPUSH', keys.rq_queue(queue), id)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  redis.call('ZADD', keys.pending(queue), NOW, id)
   notify_workers(1, queue)
   moved(id, 'failed', 'pending')
   return {state, 1}
@@ -366,17 +362,17 @@ local function carry_out(work, id, reason)
 end
 
 local function work_on_batch(batch)
-  local key = batch_key(batch)
+  local key = keys.batch(batch)
   local v = redis.call('HMGET', key, 'work', 'work_at', 'stopped')
   local most = math.max(budget, 0)
   local after = number_of(v[2]) and v[2] or '-1' -- a corrupt one starts again
-  local items = v[1] and redis.call('ZRANGEBYSCORE', 'taskqueue:batch-items:' .. batch, '(' .. after, '+inf', 'WITHSCORES',
+  local items = v[1] and redis.call('ZRANGEBYSCORE', keys.batch_items(batch), '(' .. after, '+inf', 'WITHSCORES',
     'LIMIT', 0, most) or {}
   budget = budget - #items / 2
   for at = 1, #items, 2 do carry_out(v[1], items[at], v[3] or 'its batch was stopped') end
   if #items < 2 * most then
     redis.call('HDEL', key, 'work', 'work_at')
-    redis.call('ZREM', DEFERRED, 'batch:' .. batch)
+    redis.call('ZREM', keys.DEFERRED_WORK, 'batch:' .. batch)
   else
     redis.call('HSET', key, 'work_at', items[#items])
   end
@@ -386,12 +382,12 @@ end
 local function run_deferred_work(most)
   budget = most
   for _ = 1, 20 do
-    local what = budget > 0 and redis.call('ZRANGE', DEFERRED, 0, 0)[1]
+    local what = budget > 0 and redis.call('ZRANGE', keys.DEFERRED_WORK, 0, 0)[1]
     if not what then break end
     local kind, id = string.match(what, '^(%a+):(.*)$')
     if kind == 'task' then notify_children(id)
     elseif kind == 'batch' then work_on_batch(id)
-    else redis.call('ZREM', DEFERRED, what) end
+    else redis.call('ZREM', keys.DEFERRED_WORK, what) end
   end
   return most - budget
 end
@@ -414,34 +410,34 @@ local function repair_blocked(id)
   local v = fields(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
   if not v then return false, 0 end
   if v[4] then
-    local b = redis.call('HMGET', batch_key(v[4]), 'total', 'done_at')
+    local b = redis.call('HMGET', keys.batch(v[4]), 'total', 'done_at')
     if b[1] and not b[2] then return false, 1 end
     enqueue(id, v[5], nil)
     return true, 1
   end
   local parents, waits, wrong = parents_of(v[1]), 0, false
   for _, parent in ipairs(parents) do
-    local score, state = redis.call('ZSCORE', children_key(parent[1]), id), state_of(parent[1])
+    local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_of(parent[1])
     if not score and state == 'gone' and judge(state, parent[2], v[6]) == 'met' then
       -- It was notified before the parent's record was removed, and its entry with it.
       score = 0
     elseif not score then
       score, wrong = NOW, true
-      if state == 'gone' then redis.call('ZADD', children_key(parent[1]), score, id)
+      if state == 'gone' then redis.call('ZADD', keys.children(parent[1]), score, id)
       else register(id, parent[1], score) end
     end
     local place = tonumber(score)
     if place ~= 0 then waits = waits + 1 end
     if (state == 'gone' or ENDED[state]) and (place > 0 or (place < 0 and state ~= 'failed')) and
-      redis.call('ZADD', DEFERRED, 'NX', NOW, 'task:' .. parent[1]) == 1 then
+      redis.call('ZADD', keys.DEFERRED_WORK, 'NX', NOW, 'task:' .. parent[1]) == 1 then
       wrong = true
     end
   end
   if number_of(v[2] or 0) ~= waits then
-    redis.call('HSET', job_key(id), 'waits', waits)
+    redis.call('HSET', keys.rq_job(id), 'waits', waits)
     wrong = true
   end
-  if waits == 0 and not (v[3] and redis.call('ZSCORE', batch_wait_queue_key(v[3]), id)) then
+  if waits == 0 and not (v[3] and redis.call('ZSCORE', keys.batch_wait_queue(v[3]), id)) then
     free(id)
     wrong = true
   elseif waits == 0 and (slots(v[3]) or 1) > 0 then

@@ -1,18 +1,16 @@
 -- Included by the scripts that have to know which worker can run a task. A worker names its set of task types
--- (`taskqueue:types:of`); a set is a hash of type names to versions, where a version is the digest of what was published
+-- (`keys.TYPES_OF`); a set is a hash of type names to versions, where a version is the digest of what was published
 -- for the type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
 -- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it.
-local TYPES_OF, TYPE_SETS = 'taskqueue:types:of', 'taskqueue:types:sets'
 local RECENT = 60000000 -- a set counts as live as long as the record of a worker
 
-local function type_set(set) return 'taskqueue:types:set:' .. set end
 local function worker_queue(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
 
 local known_versions = {}
 local function version_of(set, task_type)
   local known = known_versions[set] or {}
   known_versions[set] = known
-  if known[task_type] == nil then known[task_type] = redis.call('HGET', type_set(set), task_type) end
+  if known[task_type] == nil then known[task_type] = redis.call('HGET', keys.type_set(set), task_type) end
   return known[task_type]
 end
 
@@ -26,7 +24,7 @@ local function learn_versions(sets, groups)
   for _, set in ipairs(#types > 0 and sets or {}) do
     local known = known_versions[set] or {}
     known_versions[set] = known
-    for at, version in ipairs(redis.call('HMGET', type_set(set), unpack(types))) do known[types[at]] = version end
+    for at, version in ipairs(redis.call('HMGET', keys.type_set(set), unpack(types))) do known[types[at]] = version end
   end
 end
 
@@ -43,9 +41,9 @@ end
 
 -- Returns the sets of the live workers; with "" when there are workers of an earlier version.
 local function live_sets()
-  local names = redis.call('ZRANGEBYSCORE', 'taskqueue:workers', num(now - RECENT), '+inf', 'LIMIT', 0, 2000)
+  local names = redis.call('ZRANGEBYSCORE', keys.WORKERS, num(now - RECENT), '+inf', 'LIMIT', 0, 2000)
   local sets, seen = {}, {}
-  for _, set in ipairs(#names > 0 and redis.call('HMGET', TYPES_OF, unpack(names)) or {}) do
+  for _, set in ipairs(#names > 0 and redis.call('HMGET', keys.TYPES_OF, unpack(names)) or {}) do
     -- A worker that drains, or has not begun, has "-".
     set = set or ''
     if set ~= '-' and not seen[set] then
@@ -58,7 +56,7 @@ end
 
 -- Returns for how long no heartbeat could reach Redis, by the last check of ended leases (`reap.lua`).
 local function outage()
-  local v = redis.call('HMGET', 'taskqueue:reaper', 'beat', 'credit', 'until')
+  local v = redis.call('HMGET', keys.REAPER, 'beat', 'credit', 'until')
   local beat, credit, ends = number_of(v[1]) or now, number_of(v[2]) or 0, number_of(v[3]) or 0
   return math.max(0, now - beat) + (ends > now and credit or 0)
 end
@@ -66,7 +64,7 @@ end
 -- Returns the same with those that were live a minute ago: a worker that restarts will be back. Time in which Redis was
 -- away does not count.
 local function recent_sets()
-  local sets = redis.call('ZRANGEBYSCORE', TYPE_SETS, num(now - RECENT - outage()), '+inf')
+  local sets = redis.call('ZRANGEBYSCORE', keys.TYPE_SETS, num(now - RECENT - outage()), '+inf')
   for _, set in ipairs(live_sets()) do
     if set == '' then sets[#sets + 1] = set end
   end

@@ -28,17 +28,17 @@ end
 -- Stores one delivery of `task` and enqueues it. `call` is RQ's call, made of the id when it is not known yet. Where
 -- deliveries wait for a limit, those of each receiver take turns (see `tenant_of` in `claim.lua`).
 local function post(task, queue, call, retry, meta, receiver)
-  local id = task .. '-hook-' .. num(redis.call('HINCRBY', job_key(task), 'deliveries', 1))
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,
+  local id = task .. '-hook-' .. num(redis.call('HINCRBY', keys.rq_job(task), 'deliveries', 1))
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,
     'description', HOOK, 'created_at', iso(now), 'enqueued_at', iso(now), 'delivery_of', task)
-  if retry then redis.call('HSET', job_key(id), 'retry', retry) end
-  if meta then redis.call('HSET', job_key(id), 'meta', meta) end
-  if receiver then redis.call('HSET', job_key(id), 'receiver', receiver) end
-  redis.call('ZADD', TASKS, NOW, id)
-  redis.call('ZADD', 'taskqueue:tasks:type:' .. HOOK, NOW, id)
-  redis.call('RPUSH', 'rq:queue:' .. queue, id)
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+  if retry then redis.call('HSET', keys.rq_job(id), 'retry', retry) end
+  if meta then redis.call('HSET', keys.rq_job(id), 'meta', meta) end
+  if receiver then redis.call('HSET', keys.rq_job(id), 'receiver', receiver) end
+  redis.call('ZADD', keys.TASKS, NOW, id)
+  redis.call('ZADD', keys.tasks_of_type(HOOK), NOW, id)
+  redis.call('RPUSH', keys.rq_queue(queue), id)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  redis.call('ZADD', keys.pending(queue), NOW, id)
   count('submitted', 1)
   notify_workers(1, queue)
   return id
@@ -62,7 +62,7 @@ end
 local function create_delivery(id, event, stored)
   local ok, hook = pcall(cjson.decode, stored)
   local v = fields(id, 'origin', 'meta', 'ended_at')
-  redis.call('HSET', job_key(id), 'told', v[3] or '')
+  redis.call('HSET', keys.rq_job(id), 'told', v[3] or '')
   if not ok or type(hook) ~= 'table' or not v[1] or not wants(hook, event) then return end
   local news = news_of(id, event, hook.url)
   local function call(delivery)

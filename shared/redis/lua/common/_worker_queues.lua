@@ -6,11 +6,11 @@ local called = {}
 local function call_workers(group)
   if called[group] then return 0 end
   called[group] = true
-  local idle = redis.call('ZRANGE', STANDING, 0, 15)
+  local idle = redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 15)
   for _, worker in ipairs(idle) do
-    local set = redis.call('HGET', TYPES_OF, worker)
+    local set = redis.call('HGET', keys.TYPES_OF, worker)
     if set and set ~= '' and set_serves(set, group) then
-      local control = 'taskqueue:control:' .. worker
+      local control = keys.control(worker)
       redis.call('RPUSH', control, 'look')
       redis.call('EXPIRE', control, 3600)
     end

@@ -1,7 +1,7 @@
 -- @include _prelude
 -- Pauses, resumes or aborts a bulk action, unless its last step ended it meanwhile.
 -- ARGV: now, the action's id, its new state: "paused", "running" or "aborted". Returns 1 when it was still open.
-local key, state = 'taskqueue:bulk:' .. ARGV[2], ARGV[3]
+local key, state = keys.bulk(ARGV[2]), ARGV[3]
 write_even_when_full()
 local before = redis.call('HGET', key, 'state')
 if before ~= 'running' and before ~= 'paused' then return 0 end

@@ -6,18 +6,18 @@
 -- An entry leaves the hash in the step that counts it, so several processes may do this at the same time.
 local UNDECIDED = 60000000 -- a process that recorded an entry and did not requeue it for so long has died
 local id, cursor, most = ARGV[2], ARGV[3], ARGV[4]
-local key, followed = 'taskqueue:bulk:' .. id, 'taskqueue:bulk:' .. id .. ':followed'
+local key, followed = keys.bulk(id), keys.bulk_followed(id)
 write_even_when_full()
 if redis.call('EXISTS', key) == 0 then
   redis.call('DEL', followed)
-  redis.call('SREM', 'taskqueue:bulks:followed', id)
+  redis.call('SREM', keys.FOLLOWED_BULKS, id)
   return {'0', 0}
 end
 
 local function failed_again(task, since, cause)
-  local at = number_of(redis.call('ZSCORE', 'taskqueue:failed', task) or '')
+  local at = number_of(redis.call('ZSCORE', keys.ended('failed'), task) or '')
   if at and at > since then
-    return redis.call('HGET', 'taskqueue:failure-group-of', task) == cause and 'failed_same' or 'failed_other'
+    return redis.call('HGET', keys.FAILURE_GROUP_OF, task) == cause and 'failed_same' or 'failed_other'
   end
   return now - since > UNDECIDED and 'never_sent' or nil
 end
@@ -31,7 +31,7 @@ local function outcome(task, noted)
   if state == 'failed' then return failed_again(task, tonumber(since), cause), 'pending' end
   if ENDED[state] then return state end
   if state ~= 'pending' then return nil, state end
-  if redis.call('HEXISTS', PAUSED, v[2] or '') == 1 then return nil, 'paused ' .. v[2] end
+  if redis.call('HEXISTS', keys.PAUSED, v[2] or '') == 1 then return nil, 'paused ' .. v[2] end
   local limit = string.match(v[3] or '', '^[^|]*|([^|]*)|[^|]*$')
   local lacking = string.match(limit or '', '^worker:([^#]*)#')
   if lacking then return nil, 'worker ' .. lacking end
@@ -52,7 +52,7 @@ for at = 1, #page[2], 2 do
     waiting[reason] = (waiting[reason] or 0) + 1
   end
 end
-if redis.call('EXISTS', followed) == 0 then redis.call('SREM', 'taskqueue:bulks:followed', id) end
+if redis.call('EXISTS', followed) == 0 then redis.call('SREM', keys.FOLLOWED_BULKS, id) end
 local answer = {page[1], ended}
 for reason, count_ in pairs(waiting) do
   answer[#answer + 1] = reason

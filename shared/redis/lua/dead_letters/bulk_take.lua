@@ -8,7 +8,7 @@
 -- same action for ever. Selected ones that failed after it count as done: a process that died after requeueing them
 -- could not count them.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local key = 'taskqueue:bulk:' .. id
+local key = keys.bulk(id)
 write_even_when_full()
 local v = redis.call('HMGET', key, 'state', 'source', 'until', 'after', 'holder', 'held_until', 'picked', 'after_id')
 if not (v[1] == 'running' or v[1] == 'paused') or not v[2] or not number_of(v[3]) then return {'stop', {}} end
@@ -28,7 +28,7 @@ local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', dealt_with(
 while v[7] == '1' and #ids > 0 do
   local due = {}
   for _, each in ipairs(ids) do
-    local failed_at = redis.call('ZSCORE', 'taskqueue:failed', each)
+    local failed_at = redis.call('ZSCORE', keys.ended('failed'), each)
     if failed_at and tonumber(failed_at) > number_of(v[3]) then
       redis.call('ZREM', v[2], each)
       redis.call('HINCRBY', key, 'gone', 1)

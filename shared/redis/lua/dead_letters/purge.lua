@@ -9,7 +9,7 @@ for at = 3, #ARGV do
   local id = ARGV[at]
   local v = fields(id, 'state', 'origin')
   local state = v and v[1] or ''
-  local listed = redis.call('ZSCORE', 'taskqueue:' .. wanted, id)
+  local listed = redis.call('ZSCORE', keys.ended(wanted), id)
   local gone = listed and (state == wanted or not v or not v[1])
   if gone then
     before_removal(id)

@@ -5,11 +5,11 @@
 -- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to check,
 --   then the queues.
 -- Returns {how many it checked, then alternating a kind of repair and how often}.
--- Its position is kept in `taskqueue:recovery`: the structure, and the score and id of the last task there.
+-- Its position is kept in `keys.RECOVERY_CURSOR`: the structure, and the score and id of the last task there.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local lease, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
-local CURSOR, RECORDS = 'taskqueue:recovery', 'records'
+local RECORDS = 'records'
 local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
 local KNOWN = {}
 for _, state in ipairs(STATES) do KNOWN[state] = true end
@@ -22,16 +22,16 @@ local function forget(id)
   for _, state in ipairs(STATES) do
     for _, queue in ipairs(queues) do leave(id, state, queue, '') end
   end
-  redis.call('ZREM', TASKS, id)
-  redis.call('ZREM', DEADLINES, id)
-  for _, set in ipairs(redis.call('ZRANGE', TYPE_SETS, 0, -1)) do
-    for _, name in ipairs(redis.call('HKEYS', type_set(set))) do redis.call('ZREM', 'taskqueue:tasks:type:' .. name, id) end
+  redis.call('ZREM', keys.TASKS, id)
+  redis.call('ZREM', keys.DEADLINES, id)
+  for _, set in ipairs(redis.call('ZRANGE', keys.TYPE_SETS, 0, -1)) do
+    for _, name in ipairs(redis.call('HKEYS', keys.type_set(set))) do redis.call('ZREM', keys.tasks_of_type(name), id) end
   end
   found('without_record')
 end
 
 local function dead_letter_corrupt(id, from, queue)
-  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'origin', queue, 'ended_at', iso(now), 'error',
+  redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'origin', queue, 'ended_at', iso(now), 'error',
     '{"type":"CorruptRecord","message":"the stored record lacks its state or its queue"}')
   moved(id, from, 'failed')
   found('unreadable')
@@ -41,19 +41,19 @@ local function bring_home(id, state, queue, due)
   if state == 'pending' then
     local v = fields(id, 'line')
     if v[1] then
-      redis.call('ZREM', wait_queue_key(v[1]), id)
+      redis.call('ZREM', keys.wait_queue(v[1]), id)
       redis.call('ZREM', RQ_REGISTRY.blocked .. queue, id)
-      redis.call('HDEL', job_key(id), 'line')
-      redis.call('HSET', job_key(id), 'status', RQ_STATUS.pending)
+      redis.call('HDEL', keys.rq_job(id), 'line')
+      redis.call('HSET', keys.rq_job(id), 'status', RQ_STATUS.pending)
     end
     redis.call('ZADD', index_key(state, queue), NOW, id)
-    redis.call('RPUSH', 'rq:queue:' .. queue, id)
-    redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+    redis.call('RPUSH', keys.rq_queue(queue), id)
+    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
     notify_workers(1, queue)
   elseif state == 'scheduled' or state == 'retrying' then
     enter_due(id, state, queue, number_of(due) or now)
   elseif state == 'running' then
-    redis.call('ZADD', LEASES, num(now + lease), id)
+    redis.call('ZADD', keys.LEASES, num(now + lease), id)
   elseif state == 'blocked' then
     block(id, queue)
   else
@@ -71,17 +71,17 @@ end
 
 -- A pending task is in the list's index, or throttled in an existing wait queue that is served.
 local function is_throttled(id, queue)
-  local score = redis.call('ZSCORE', 'taskqueue:throttled:' .. queue, id)
+  local score = redis.call('ZSCORE', keys.throttled(queue), id)
   if not score then return nil end
   local v = fields(id, 'line')
   local line = v and v[1] or ''
   local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
-  if not group or group .. tenant == '' or redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id) then
+  if not group or group .. tenant == '' or redis.call('ZSCORE', keys.pending(queue), id) then
     leave_wait_queue(id, queue)
     found('in_two')
     return nil
   end
-  if not redis.call('ZSCORE', wait_queue_key(line), id) then found('nowhere') end
+  if not redis.call('ZSCORE', keys.wait_queue(line), id) then found('nowhere') end
   enter_wait_queue(id, queue, group, tenant, score)
   return score
 end
@@ -95,7 +95,7 @@ local function check_score(id, state, queue, score, due)
   elseif state == 'pending' then
     if redis.call('ZADD', index_key(state, queue), 'XX', 'CH', NOW, id) == 0 then return end
   elseif state == 'running' then
-    redis.call('ZADD', LEASES, num(now + lease), id)
+    redis.call('ZADD', keys.LEASES, num(now + lease), id)
   elseif ENDED[state] then
     redis.call('ZADD', index_key(state, queue), NOW, id)
   else return end
@@ -106,12 +106,12 @@ end
 local function check_slots(id, state, v)
   for _, name in ipairs(limit_names(v[3], v[9])) do
     local limit = limit_of(name)
-    local there = redis.call('SISMEMBER', slots_key(name), id) == 1
+    local there = redis.call('SISMEMBER', keys.slots(name), id) == 1
     if there and (state ~= 'running' or not (limit and limit.concurrency)) then
       free_slots(id)
       found('slot')
     elseif not there and state == 'running' and limit and limit.concurrency then
-      redis.call('SADD', slots_key(name), id)
+      redis.call('SADD', keys.slots(name), id)
       found('slot')
     end
   end
@@ -119,11 +119,11 @@ end
 
 local function list(id, v)
   local created = num(microseconds(v[4]) or now)
-  local added = redis.call('ZADD', TASKS, 'NX', created, id)
-  if v[3] then added = added + redis.call('ZADD', 'taskqueue:tasks:type:' .. v[3], 'NX', created, id) end
+  local added = redis.call('ZADD', keys.TASKS, 'NX', created, id)
+  if v[3] then added = added + redis.call('ZADD', keys.tasks_of_type(v[3]), 'NX', created, id) end
   if added > 0 then
     for _, tag in ipairs(tags_of(v[6])) do
-      redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, 'NX', created, id)
+      redis.call('ZADD', keys.tasks_with_tag(tag), 'NX', created, id)
     end
     found('unlisted')
   end
@@ -159,13 +159,13 @@ local function inspect(id)
   end
   list(id, v)
   if limited then check_slots(id, state, v) end
-  if number_of(v[7]) and WAITING[state] and redis.call('ZADD', DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
+  if number_of(v[7]) and WAITING[state] and redis.call('ZADD', keys.DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
 end
 
 -- Frees slots without a holder, which would block other tasks.
 local function empty_slots()
-  for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do
-    for _, id in ipairs(redis.call('SMEMBERS', slots_key(name))) do
+  for _, name in ipairs(limited and redis.call('HKEYS', keys.LIMITS) or {}) do
+    for _, id in ipairs(redis.call('SMEMBERS', keys.slots(name))) do
       if state_of(id) ~= 'running' then
         free_slot(name, id)
         found('slot')
@@ -174,18 +174,18 @@ local function empty_slots()
   end
 end
 
-local sources = {TASKS}
+local sources = {keys.TASKS}
 for _, state in ipairs(STATES) do
   if state == 'pending' or state == 'scheduled' or state == 'retrying' then
     for _, queue in ipairs(queues) do
       sources[#sources + 1] = index_key(state, queue)
-      if state == 'pending' then sources[#sources + 1] = 'taskqueue:throttled:' .. queue end
+      if state == 'pending' then sources[#sources + 1] = keys.throttled(queue) end
     end
   else
     sources[#sources + 1] = index_key(state, '')
   end
 end
-sources[#sources + 1] = UNIQUE
+sources[#sources + 1] = keys.UNIQUE
 sources[#sources + 1] = RECORDS
 
 -- Both return the score and the id to continue after, or nothing at the end.
@@ -205,12 +205,12 @@ local function walk_index(key, score, id)
 end
 
 local function walk_records(cursor)
-  local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', 'rq:job:*', 'COUNT', limit)
+  local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', keys.rq_job('*'), 'COUNT', limit)
   looked = looked + limit
   for _, key in ipairs(reply[2]) do
-    local id = string.sub(key, 8)
+    local id = string.sub(key, #keys.rq_job('') + 1)
     local v = fields(id, 'state')
-    if v and v[1] and not redis.call('ZSCORE', TASKS, id) then inspect(id) end
+    if v and v[1] and not redis.call('ZSCORE', keys.TASKS, id) then inspect(id) end
   end
   if reply[1] == '0' then return nil end
   return '', reply[1]
@@ -218,12 +218,12 @@ end
 
 -- Frees keys whose holder has ended, or is removed.
 local function walk_unique_keys(cursor)
-  local reply = redis.call('HSCAN', UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', limit)
+  local reply = redis.call('HSCAN', keys.UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', limit)
   looked = looked + #reply[2] / 2
   for at = 1, #reply[2], 2 do
     local v = fields(reply[2][at + 1], 'state', 'unique')
     if not (v and v[1] and v[2] == reply[2][at] and not ENDED[v[1]]) then
-      redis.call('HDEL', UNIQUE, reply[2][at])
+      redis.call('HDEL', keys.UNIQUE, reply[2][at])
       found('unique_key')
     end
   end
@@ -233,11 +233,11 @@ end
 
 local function walk(source, score, id)
   if source == RECORDS then return walk_records(id) end
-  if source == UNIQUE then return walk_unique_keys(id) end
+  if source == keys.UNIQUE then return walk_unique_keys(id) end
   return walk_index(source, score, id)
 end
 
-local c = redis.call('HMGET', CURSOR, 'source', 'score', 'id')
+local c = redis.call('HMGET', keys.RECOVERY_CURSOR, 'source', 'score', 'id')
 local at, score, id = 1, c[2] or '', c[3] or ''
 for i, source in ipairs(sources) do
   if source == c[1] then at = i end
@@ -252,7 +252,7 @@ for _ = 1, #sources do
   end
   if looked >= limit then break end
 end
-redis.call('HSET', CURSOR, 'source', sources[at], 'score', score, 'id', id)
+redis.call('HSET', keys.RECOVERY_CURSOR, 'source', sources[at], 'score', score, 'id', id)
 local answer = {looked}
 for what, times in pairs(wrong) do
   answer[#answer + 1] = what

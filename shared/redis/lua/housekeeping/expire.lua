@@ -4,14 +4,14 @@
 if lock_ended(ARGV[3], ARGV[4]) then return LOCK_ENDED end
 local expired = 0
 write_even_when_full()
-local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))
+local ids = redis.call('ZRANGEBYSCORE', keys.DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))
 for _, id in ipairs(ids) do
-  redis.call('ZREM', DEADLINES, id)
+  redis.call('ZREM', keys.DEADLINES, id)
   local v = fields(id, 'state', 'origin')
   local state = v and v[1]
   if state == 'pending' or state == 'scheduled' or state == 'retrying' or state == 'blocked' then
     leave(id, state, v[2], '')
-    redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', iso(now))
+    redis.call('HSET', keys.rq_job(id), 'state', 'expired', 'status', 'canceled', 'ended_at', iso(now))
     enter_ended(id, 'expired', v[2])
     expired = expired + 1
     moved(id, state, 'expired')

@@ -8,7 +8,7 @@ write_even_when_full()
 local stamp = iso(now)
 local promoted, latest = 0, 0
 
-local function is_tied(id) return redis.pcall('HGET', job_key(id), 'links') == '1' end
+local function is_tied(id) return redis.pcall('HGET', keys.rq_job(id), 'links') == '1' end
 
 local function promote(state, most)
   local key = index_key(state, queue)
@@ -21,7 +21,7 @@ local function promote(state, most)
     if tied and held_back(id, state, queue, 0) then
       leave(id, state, queue, '')
       promoted = promoted + 1
-    elseif type(redis.pcall('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)) ~= 'table' then
+    elseif type(redis.pcall('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)) ~= 'table' then
       if tied then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       scores[#scores + 1] = num(now + #ids)
@@ -33,10 +33,10 @@ local function promote(state, most)
   end
   if #ids == 0 then return end
   redis.call('ZREM', key, unpack(ids))
-  redis.call('ZREM', 'rq:scheduled:' .. queue, unpack(ids))
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, unpack(scores))
-  redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids))
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+  redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))
+  redis.call('ZADD', keys.pending(queue), unpack(scores))
+  redis.call('RPUSH', keys.rq_queue(queue), unpack(ids))
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
   promoted = promoted + #ids
 end
 

@@ -8,7 +8,7 @@
 local state, most = ARGV[2], tonumber(ARGV[5])
 if lock_ended(ARGV[6], ARGV[7]) then return LOCK_ENDED end
 write_even_when_full()
-local index, removed, looked = 'taskqueue:' .. state, 0, 0
+local index, removed, looked = keys.ended(state), 0, 0
 if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumber(ARGV[4])) end
 if most <= 0 then return {0, 0} end
 local latest = ARGV[3] == '' and '+inf' or num(now - tonumber(ARGV[3]))

@@ -14,16 +14,16 @@ local function look_at(key, wanted)
   found[#found + 1] = put_away(key)
 end
 
-look_at('rq:queues', 'set')
-local queues = redis.call('SMEMBERS', 'rq:queues')
+look_at(keys.RQ_QUEUES, 'set')
+local queues = redis.call('SMEMBERS', keys.RQ_QUEUES)
 for at = 4, #ARGV, 2 do
   local name, wanted = ARGV[at], ARGV[at + 1]
   if string.sub(name, -1) ~= ':' then look_at(name, wanted)
   else
-    for _, queue in ipairs(queues) do look_at(name .. string.sub(queue, 10), wanted) end
+    for _, queue in ipairs(queues) do look_at(name .. queue_of(queue), wanted) end
   end
 end
-for _, old in ipairs(redis.call('ZRANGEBYSCORE', 'taskqueue:quarantine', '-inf', num(now - 604800000000))) do
-  redis.call('ZREM', 'taskqueue:quarantine', old)
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', keys.QUARANTINE, '-inf', num(now - 604800000000))) do
+  redis.call('ZREM', keys.QUARANTINE, old)
 end
 return found

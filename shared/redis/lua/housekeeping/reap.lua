@@ -19,8 +19,7 @@ local answer = {}
 -- that happens once: the leases of dead workers still end.
 local function outages(lease, patience)
   if patience == 0 then return 0 end
-  local REAPER = 'taskqueue:reaper'
-  local v = redis.call('HMGET', REAPER, 'beat', 'credit', 'until')
+  local v = redis.call('HMGET', keys.REAPER, 'beat', 'credit', 'until')
   local beat, credit, ends = number_of(v[1]) or 0, number_of(v[2]) or 0, number_of(v[3]) or 0
   local gap = now - beat
   if gap > patience then
@@ -29,7 +28,7 @@ local function outages(lease, patience)
   elseif now > ends or ends > now + lease then
     credit, ends = 0, 0
   end
-  redis.call('HSET', REAPER, 'beat', NOW, 'credit', num(credit), 'until', num(ends))
+  redis.call('HSET', keys.REAPER, 'beat', NOW, 'credit', num(credit), 'until', num(ends))
   return credit
 end
 
@@ -42,7 +41,7 @@ local function record(v, why)
 end
 
 local function dead(id, queue, why)
-  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
+  redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
     cjson.encode({type = 'PoisonTask', message = why}))
   enter_ended(id, 'failed', queue)
   count('failed', 1)
@@ -51,32 +50,32 @@ end
 
 -- A worker that ended in order is on no list, so a count of the tasks that it lost would never be removed.
 local function on_record(worker)
-  return redis.call('ZSCORE', 'taskqueue:workers', worker) or redis.call('ZSCORE', 'taskqueue:workers:lost', worker)
+  return redis.call('ZSCORE', keys.WORKERS, worker) or redis.call('ZSCORE', keys.LOST_WORKERS, worker)
 end
 
 local function again(id, queue, v)
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued')
-  redis.call('LPUSH', 'rq:queue:' .. queue, id)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, num(microseconds(v[9]) or now), id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued')
+  redis.call('LPUSH', keys.rq_queue(queue), id)
+  redis.call('ZADD', keys.pending(queue), num(microseconds(v[9]) or now), id)
   watch_deadline(id, v[10])
   notify_workers(1, queue)
-  if v[7] and on_record(v[7]) then redis.call('ZADD', 'taskqueue:workers:reassigned', 'INCR', 1, v[7]) end
+  if v[7] and on_record(v[7]) then redis.call('ZADD', keys.REASSIGNED, 'INCR', 1, v[7]) end
   return 'pending'
 end
 
 local function reap(id)
-  redis.call('ZREM', LEASES, id)
+  redis.call('ZREM', keys.LEASES, id)
   local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
     'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
   if not v or v[1] ~= 'running' or not v[2] or not v[3] then
     -- Its record is removed or has another state: its slots are freed.
-    for _, name in ipairs(limited and redis.call('HKEYS', LIMITS) or {}) do free_slot(name, id) end
+    for _, name in ipairs(limited and redis.call('HKEYS', keys.LIMITS) or {}) do free_slot(name, id) end
     return
   end
   local queue, token, worker = v[3], v[2], v[7] or '?'
   local begun = v[6] == token
-  redis.call('ZREM', 'rq:wip:' .. queue, id .. ':' .. token)
-  redis.call('HSET', job_key(id), 'token', '')
+  redis.call('ZREM', keys.rq_started(queue), id .. ':' .. token)
+  redis.call('HSET', keys.rq_job(id), 'token', '')
   if limited then free_slots(id) end
   local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
   remember(id, number_of(v[5]) or 1, record(v, why))
@@ -84,7 +83,7 @@ local function reap(id)
   local losses = bump(id, 'losses', v[13], 1)
   local state
   if v[11] then
-    redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)
+    redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)
     enter_ended(id, 'cancelled', queue)
     count('cancelled', 1)
     state = 'cancelled'
@@ -103,6 +102,6 @@ end
 
 -- Latest first, because each goes to the front of its queue.
 local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))
-local ids = redis.call('ZRANGEBYSCORE', LEASES, '-inf', over, 'LIMIT', 0, limit)
+local ids = redis.call('ZRANGEBYSCORE', keys.LEASES, '-inf', over, 'LIMIT', 0, limit)
 for at = #ids, 1, -1 do reap(ids[at]) end
 return answer

@@ -7,10 +7,10 @@
 local queue, most = ARGV[2], tonumber(ARGV[4])
 if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
-local list, pend = 'rq:queue:' .. queue, 'taskqueue:pending:' .. queue
+local list, pend = keys.rq_queue(queue), keys.pending(queue)
 
 -- Parked foreign jobs that RQ has removed, cancelled or run since are forgotten; a hundred are checked.
-local foreign = 'taskqueue:foreign:' .. queue
+local foreign = keys.foreign(queue)
 local parked = redis.call('ZCARD', foreign)
 local from = parked > 100 and math.floor(now / 1000000) % parked or 0
 for _, id in ipairs(parked > 0 and redis.call('ZRANGE', foreign, from, from + 99) or {}) do
@@ -49,6 +49,6 @@ for _, id in ipairs(old) do
   end
 end
 for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end
-if #lost > 0 then redis.call('SADD', 'rq:queues', list) end
+if #lost > 0 then redis.call('SADD', keys.RQ_QUEUES, list) end
 notify_workers(#lost, queue)
 return #lost

@@ -6,13 +6,13 @@
 local queue = ARGV[2]
 if lock_ended(ARGV[4], ARGV[5]) then return LOCK_ENDED end
 write_even_when_full()
-local list, oldest = 'rq:queue:' .. queue, now - tonumber(ARGV[3])
-local scores, entries = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ARGV, 6)), {}
+local list, oldest = keys.rq_queue(queue), now - tonumber(ARGV[3])
+local scores, entries = redis.call('ZMSCORE', keys.pending(queue), unpack(ARGV, 6)), {}
 for at = #scores, 1, -1 do
   if scores[at] and tonumber(scores[at]) <= oldest then entries[#entries + 1] = ARGV[at + 5] end
 end
 if #entries == 0 then return 0 end
 redis.call('LPUSH', list, unpack(entries))
-redis.call('SADD', 'rq:queues', list)
+redis.call('SADD', keys.RQ_QUEUES, list)
 notify_workers(#entries, queue)
 return #entries

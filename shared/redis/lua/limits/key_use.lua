@@ -4,7 +4,7 @@
 -- ARGV: now, id of the key, tokens a second, the maximum, how many are wanted (0: only record the use).
 -- Returns {how many were taken, microseconds until the next}.
 write_even_when_full()
-local key = 'taskqueue:api-key:' .. ARGV[2]
+local key = keys.api_key(ARGV[2])
 local rate, most, wanted = tonumber(ARGV[3]) / 1000000, tonumber(ARGV[4]), tonumber(ARGV[5])
 local granted, wait = 0, 0
 if wanted > 0 then

@@ -9,12 +9,12 @@ local names, texts, others = {}, {}, {}
 for at = 3, #ARGV, 2 do
   names[#names + 1], texts[#texts + 1] = ARGV[at], ARGV[at + 1]
 end
-local declared, set = redis.call('HMGET', DECLARED, unpack(names)), redis.call('HMGET', LIMITS, unpack(names))
+local declared, set = redis.call('HMGET', keys.LIMITS_DECLARED, unpack(names)), redis.call('HMGET', keys.LIMITS, unpack(names))
 for i, name in ipairs(names) do
   local text, before = texts[i], declared[i]
   if ARGV[2] == '1' or not before then
     -- "None" is recorded only where it contradicts a declaration.
-    if text ~= '' or before then redis.call('HSET', DECLARED, name, text) end
+    if text ~= '' or before then redis.call('HSET', keys.LIMITS_DECLARED, name, text) end
   elseif before ~= text then
     others[#others + 1], others[#others + 2] = name, before
     text = before

@@ -3,6 +3,6 @@
 -- ARGV: now, name (type:NAME or key:NAME), the limit (JSON: concurrency, count, per, burst, source, at).
 -- Returns 1 when no such limit was set before.
 write_even_when_full()
-local before = redis.call('HGET', LIMITS, ARGV[2])
+local before = redis.call('HGET', keys.LIMITS, ARGV[2])
 set_limit(ARGV[2], ARGV[3])
 return (before and cjson.decode(before).source == 'api') and 0 or 1

@@ -3,15 +3,15 @@
 -- Returns per limit: name, the limit (JSON), how many run, how many wait (of the first 1,000 tenants of each queue),
 --   tokens in the bucket ("" without a rate), when to check it next ("" without waiting tasks).
 local names = {unpack(ARGV, 2)}
-if #names == 0 then names = redis.call('HKEYS', LIMITS) end
+if #names == 0 then names = redis.call('HKEYS', keys.LIMITS) end
 table.sort(names)
 
 local function waiting(name)
   local sum = 0
-  for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do
-    local queue = string.sub(key, 10)
+  for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
+    local queue = queue_of(key)
     for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, name), 0, 999)) do
-      sum = sum + redis.call('ZCARD', wait_queue_key(wait_queue_name(queue, name, tenant)))
+      sum = sum + redis.call('ZCARD', keys.wait_queue(wait_queue_name(queue, name, tenant)))
     end
   end
   return sum
@@ -19,10 +19,10 @@ end
 
 local answer = {}
 for _, name in ipairs(names) do
-  local text, limit = redis.call('HGET', LIMITS, name), limit_of(name)
+  local text, limit = redis.call('HGET', keys.LIMITS, name), limit_of(name)
   if text and limit then
-    answer[#answer + 1] = {name, text, redis.call('SCARD', slots_key(name)), waiting(name),
-      limit.tokens and string.format('%.3f', limit.tokens) or '', redis.call('ZSCORE', DUE, name) or ''}
+    answer[#answer + 1] = {name, text, redis.call('SCARD', keys.slots(name)), waiting(name),
+      limit.tokens and string.format('%.3f', limit.tokens) or '', redis.call('ZSCORE', keys.LIMITS_DUE, name) or ''}
   end
 end
 return answer

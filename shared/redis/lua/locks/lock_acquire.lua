@@ -13,7 +13,7 @@ local function holds(moment, span)
   return left > 0 and left <= 10 * span
 end
 
-local key, FENCES = 'taskqueue:housekeeper:lock:' .. lock, 'taskqueue:housekeeper:fences'
+local key = keys.lock(lock)
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'cooldown_until', 'blocked_owner')
 if holds(v[2], math.max(life, rest)) then
@@ -26,10 +26,10 @@ if holds(v[2], math.max(life, rest)) then
   if v[5] == owner then return {'blocked', ''} end
 end
 
-if redis.call('HLEN', FENCES) >= 1000 and redis.call('HEXISTS', FENCES, lock) == 0 then return {'full', ''} end
-local fence = math.max((number_of(redis.call('HGET', FENCES, lock)) or 0) + 1, math.floor(now / 1000))
+if redis.call('HLEN', keys.LOCK_FENCES) >= 1000 and redis.call('HEXISTS', keys.LOCK_FENCES, lock) == 0 then return {'full', ''} end
+local fence = math.max((number_of(redis.call('HGET', keys.LOCK_FENCES, lock)) or 0) + 1, math.floor(now / 1000))
 local token = num(fence) .. ':' .. nonce
-redis.call('HSET', FENCES, lock, num(fence))
+redis.call('HSET', keys.LOCK_FENCES, lock, num(fence))
 redis.call('DEL', key)
 redis.call('HSET', key, 'token', token, 'owner', owner, 'fence', num(fence), 'acquired_at', NOW,
   'until', num(now + life), 'cooldown_until', num(now + rest), 'thread', ARGV[7])

@@ -1,7 +1,7 @@
 -- @include _prelude
 -- Extends a lock. ARGV: now, lock, token, life in microseconds.
 -- Returns 1, or 0 when the lock has ended or is another's: then the holder must stop.
-local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
+local key = keys.lock(ARGV[2])
 write_even_when_full()
 if lock_ended(ARGV[2], ARGV[3]) then return 0 end
 redis.call('HSET', key, 'until', num(now + tonumber(ARGV[4])))

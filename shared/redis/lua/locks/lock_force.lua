@@ -4,7 +4,7 @@
 --   it again.
 -- Returns {"unlocked", owner} or {"changed", token now ("" for free)}. Of several with one token one succeeds.
 local lock, seen, bar = ARGV[2], ARGV[3], tonumber(ARGV[6])
-local key = 'taskqueue:housekeeper:lock:' .. lock
+local key = keys.lock(lock)
 write_even_when_full()
 local v = redis.call('HMGET', key, 'token', 'until', 'owner')
 -- Only the owner of a corrupt record has no name.
@@ -13,7 +13,7 @@ local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
 -- The entry comes first: a step that fails there has taken nothing, and can be repeated.
-redis.call('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
+redis.call('XADD', keys.AUDIT, 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
   'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
   'detail', ARGV[5])
 redis.call('DEL', key)

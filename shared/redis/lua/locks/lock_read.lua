@@ -3,17 +3,17 @@
 -- Returns per lock {name, token ("" when free), owner, fence, acquired at, microseconds left, thread}.
 local names = {}
 for at = 2, #ARGV do names[#names + 1] = ARGV[at] end
-if #names == 0 then names = redis.call('HKEYS', 'taskqueue:housekeeper:fences') end
+if #names == 0 then names = redis.call('HKEYS', keys.LOCK_FENCES) end
 table.sort(names)
 local answer = {}
 for _, name in ipairs(names) do
-  local v = redis.call('HMGET', 'taskqueue:housekeeper:lock:' .. name, 'token', 'owner', 'fence', 'acquired_at', 'until',
+  local v = redis.call('HMGET', keys.lock(name), 'token', 'owner', 'fence', 'acquired_at', 'until',
     'thread')
   local left = (number_of(v[5]) or 0) - now
   if v[1] and left > 0 then
     answer[#answer + 1] = {name, v[1], v[2] or '', v[3] or '', v[4] or '', num(left), v[6] or ''}
   else
-    answer[#answer + 1] = {name, '', '', redis.call('HGET', 'taskqueue:housekeeper:fences', name) or '', '', '0', ''}
+    answer[#answer + 1] = {name, '', '', redis.call('HGET', keys.LOCK_FENCES, name) or '', '', '0', ''}
   end
 end
 return answer

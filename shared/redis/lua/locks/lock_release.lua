@@ -1,7 +1,7 @@
 -- @include _prelude
 -- Releases a lock; only its holder can. ARGV: now, lock, token.
 -- Returns 1, or 0 when it was no longer held. In its cooldown the lock stays without a holder.
-local key = 'taskqueue:housekeeper:lock:' .. ARGV[2]
+local key = keys.lock(ARGV[2])
 write_even_when_full()
 if lock_ended(ARGV[2], ARGV[3]) then return 0 end
 local cooldown = number_of(redis.call('HGET', key, 'cooldown_until')) or 0

@@ -2,9 +2,9 @@
 -- Pauses or resumes a queue. ARGV: now, queue, why, by whom and since when (JSON; "" to resume). Returns 1.
 write_even_when_full()
 if ARGV[3] ~= '' then
-  redis.call('HSET', PAUSED, ARGV[2], ARGV[3])
+  redis.call('HSET', keys.PAUSED, ARGV[2], ARGV[3])
 else
-  redis.call('HDEL', PAUSED, ARGV[2])
+  redis.call('HDEL', keys.PAUSED, ARGV[2])
   notify_workers(1, ARGV[2])
 end
 return 1

@@ -8,7 +8,7 @@
 --   nothing was changed), or "changed": it was fired, changed, paused or removed meanwhile.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 local name, due, passed, overlap = ARGV[4], ARGV[6], tonumber(ARGV[8]), ARGV[9]
-local key = schedule_key(name)
+local key = keys.schedule(name)
 local v = redis.call('HMGET', key, 'revision', 'due', 'paused', 'last_task')
 if v[1] ~= ARGV[5] or v[2] ~= due or v[3] then return 'changed' end
 

@@ -3,7 +3,7 @@
 -- Returns 1, or 0 when the schedule is gone or was changed meanwhile.
 write_even_when_full()
 local name, reason = ARGV[2], ARGV[4]
-local key = schedule_key(name)
+local key = keys.schedule(name)
 local v = redis.call('HMGET', key, 'revision', 'paused')
 if v[1] ~= ARGV[3] then return 0 end
 if reason ~= '' then

@@ -4,7 +4,7 @@
 --   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON).
 -- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}.
 local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local key = schedule_key(name)
+local key = keys.schedule(name)
 local v = redis.call('HMGET', key, 'revision', 'spec', 'paused', 'due')
 local happened = 'unchanged'
 if v[1] ~= revision or v[2] ~= spec then
@@ -15,8 +15,8 @@ else
   due = v[4] or due
 end
 redis.call('HSET', key, 'source', source)
-redis.call('ZADD', SCHEDULES, 0, name)
-redis.call('HSET', job_key(entry_of(name)), 'data', ARGV[7], 'origin', ARGV[8], 'description', ARGV[9],
+redis.call('ZADD', keys.SCHEDULES, 0, name)
+redis.call('HSET', keys.rq_job(entry_of(name)), 'data', ARGV[7], 'origin', ARGV[8], 'description', ARGV[9],
   'meta', ARGV[10], 'created_at', iso(now), 'status', 'scheduled')
 if not v[3] then set_due(name, due) end
 return {happened, v[2] or ''}

@@ -5,7 +5,7 @@ write_even_when_full()
 local id = ARGV[2]
 local v = fields(id, 'state', 'description', 'origin', 'token')
 if v and v[1] and RQ_STATUS[v[1]] and v[2] and v[3] then return 0 end
-if not redis.call('ZSCORE', TASKS, id) and not redis.call('HEXISTS', 'taskqueue:failure-group-of', id) then return 0 end
+if not redis.call('ZSCORE', keys.TASKS, id) and not redis.call('HEXISTS', keys.FAILURE_GROUP_OF, id) then return 0 end
 -- Its batch and its children were not notified of its end, and there will be no other.
 local from = v and RQ_STATUS[v[1]] and v[1] or listed_under(id, {unpack(ARGV, 3)})
 if not ENDED[from] then moved(id, from, 'failed') end

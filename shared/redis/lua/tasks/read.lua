@@ -11,16 +11,16 @@ local function value_of(entry, wanted)
 end
 
 local function position(id, queue)
-  local rank = redis.pcall('ZRANK', 'taskqueue:pending:' .. queue, id)
+  local rank = redis.pcall('ZRANK', keys.pending(queue), id)
   return type(rank) == 'number' and rank or -1
 end
 
 local function read(id)
-  local record = redis.pcall('HGETALL', job_key(id))
+  local record = redis.pcall('HGETALL', keys.rq_job(id))
   if record.err then return {'', '', -1, ''} end
   local state, queue = value_of(record, 'state'), value_of(record, 'origin')
   return {record, state == 'completed' and result_of(id) or '', state == 'pending' and position(id, queue) or -1,
-    redis.call('HGET', 'taskqueue:failure-group-of', id) or ''}
+    redis.call('HGET', keys.FAILURE_GROUP_OF, id) or ''}
 end
 
 local answer = {}

@@ -5,7 +5,7 @@
 -- Returns {"begun", seed} for the first, {"resumed", seed} where the key existed (the first one's seed, so that a resumed
 --   request stores the same tasks), {"again", answer}, {"busy", seconds until the next try} or {"other", ""}.
 --   Called again by the same caller, its life is extended.
-local key, who = 'taskqueue:idempotency:' .. ARGV[2], ARGV[4]
+local key, who = keys.idempotency(ARGV[2]), ARGV[4]
 local v = redis.call('HMGET', key, 'fingerprint', 'answer', 'who', 'until', 'seed')
 if v[1] and v[1] ~= ARGV[3] then return {'other', ''} end
 if v[2] then return {'again', v[2]} end

@@ -9,10 +9,10 @@ if not (state == 'scheduled' or state == 'retrying') then return {state, 0} end
 local queue = v[2]
 leave(id, state, queue, '')
 if held_back(id, state, queue, NOW) then return {state, 1} end
-redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
-redis.call('RPUSH', 'rq:queue:' .. queue, id)
-redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
+redis.call('RPUSH', keys.rq_queue(queue), id)
+redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+redis.call('ZADD', keys.pending(queue), NOW, id)
 notify_workers(1, queue)
 moved(id, state, 'pending')
 return {state, 1}

@@ -28,7 +28,7 @@ end
 local function has_room(queue)
   if limit == 0 then return true end
   if not room[queue] then
-    room[queue] = limit - redis.call('ZCARD', 'taskqueue:pending:' .. queue) - redis.call('ZCARD', 'taskqueue:throttled:' .. queue)
+    room[queue] = limit - redis.call('ZCARD', keys.pending(queue)) - redis.call('ZCARD', keys.throttled(queue))
   end
   return room[queue] > 0
 end
@@ -56,7 +56,7 @@ local function enqueue_later(queue, id, score)
     by_queue[queue] = ids
   end
   ids[#ids + 1] = id
-  list_later('taskqueue:pending:' .. queue, score, id)
+  list_later(keys.pending(queue), score, id)
 end
 
 local function write_list(key, list)
@@ -74,9 +74,9 @@ end
 -- Enqueues the tasks that may run now, and adds all of them to their indexes.
 local function enqueue_all()
   for queue, ids in pairs(by_queue) do
-    redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
     for at = 1, #ids, 1000 do
-      redis.call('RPUSH', 'rq:queue:' .. queue, unpack(ids, at, math.min(at + 999, #ids)))
+      redis.call('RPUSH', keys.rq_queue(queue), unpack(ids, at, math.min(at + 999, #ids)))
     end
     notify_workers(#ids, queue)
   end
@@ -85,10 +85,10 @@ local function enqueue_all()
 end
 
 local function index(id, task_type, tags, score)
-  list_later(TASKS, score, id)
-  list_later('taskqueue:tasks:type:' .. task_type, score, id)
+  list_later(keys.TASKS, score, id)
+  list_later(keys.tasks_of_type(task_type), score, id)
   if tags ~= '' then
-    for _, tag in ipairs(cjson.decode(tags)) do list_later('taskqueue:tasks:tag:' .. tag, score, id) end
+    for _, tag in ipairs(cjson.decode(tags)) do list_later(keys.tasks_with_tag(tag), score, id) end
   end
 end
 
@@ -106,7 +106,7 @@ end
 local batches = {}
 local function look_at_batch(id)
   if not batches[id] then
-    local b = redis.call('HMGET', batch_key(id), 'total', 'stopped', 'closed', 'removed')
+    local b = redis.call('HMGET', keys.batch(id), 'total', 'stopped', 'closed', 'removed')
     batches[id] = {open = b[1] and not b[2] and not b[3], removed = b[4], room = slots(id), counts = {}, items = {}}
   end
   return batches[id]
@@ -114,7 +114,7 @@ end
 
 local function write_batches()
   for id, batch in pairs(batches) do
-    local key, items, ended = batch_key(id), batch.items, 0
+    local key, items, ended = keys.batch(id), batch.items, 0
     for state, n in pairs(batch.counts) do
       redis.call('HINCRBY', key, state, n)
       if ENDED[state] then ended = ended + n end
@@ -123,9 +123,9 @@ local function write_batches()
       redis.call('HINCRBY', key, 'total', #items / 2)
       if ended > 0 then redis.call('HINCRBY', key, 'ended', ended) end
       for at = 1, #items, 1000 do
-        redis.call('ZADD', 'taskqueue:batch-items:' .. id, unpack(items, at, math.min(at + 999, #items)))
+        redis.call('ZADD', keys.batch_items(id), unpack(items, at, math.min(at + 999, #items)))
       end
-      redis.call('ZADD', 'taskqueue:batches:open', 'XX', NOW, id)
+      redis.call('ZADD', keys.OPEN_BATCHES, 'XX', NOW, id)
     end
   end
   batches = {}
@@ -150,7 +150,7 @@ local function answered(id, ties, data)
     local batch = look_at_batch(ties.batch)
     local known = fields(id, 'state', 'data', 'amended')
     if known and known[1] then return (known[2] ~= data and not known[3]) and 'differs' or '=' .. known[1] end
-    if batch.removed and redis.call('ZSCORE', 'taskqueue:batch-items:' .. ties.batch, id) then return '=removed' end
+    if batch.removed and redis.call('ZSCORE', keys.batch_items(ties.batch), id) then return '=removed' end
     if not batch.open then return 'closed' end
   end
   return ties.parents and look_at_parents(ties)
@@ -165,7 +165,7 @@ local function begin(id, queue, due, ties)
   local batch = first == 'pending' and ties.batch and look_at_batch(ties.batch)
   if batch and batch.room then
     if batch.room <= 0 then
-      redis.call('ZADD', batch_wait_queue_key(ties.batch), num(now + created), id)
+      redis.call('ZADD', keys.batch_wait_queue(ties.batch), num(now + created), id)
       return 'blocked'
     end
     batch.room = batch.room - 1
@@ -193,7 +193,7 @@ local function group_for(task_type, terms)
   local names = limited and limit_names(task_type, terms and terms.limit) or {}
   if limited then names[#names + 1] = worker_queue(task_type) end
   for _, name in ipairs(names) do
-    if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', DUE, name) or false end
+    if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', keys.LIMITS_DUE, name) or false end
     if waiting[name] then return name end
   end
   return terms and terms.fair and ''
@@ -228,7 +228,7 @@ end
 local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
   local state, score = begin(id, queue, due, ties), num(now + created)
   local more = more_fields(due, expires, tags, extra, ties)
-  redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
+  redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(more))
   created = created + 1
   if ties and ties.batch then count_in_batch(id, state, ties) end
@@ -257,7 +257,7 @@ end
 -- only end by itself.
 local function refused(terms, holder, state)
   if terms.conflict == 'existing' and state ~= '' then
-    return {'existing', holder, state, redis.call('HGET', job_key(holder), 'origin') or ''}
+    return {'existing', holder, state, redis.call('HGET', keys.rq_job(holder), 'origin') or ''}
   end
   if terms.conflict == 'replace' and state ~= 'running' then return nil end
   return {'conflict', holder, state}
@@ -268,12 +268,12 @@ local function replace(holder, id, terms, ties)
   local key = terms.unique
   enqueue_all()
   write_batches()
-  if terms.client and terms.client ~= redis.call('HGET', job_key(holder), 'unique_client') then
-    redis.pcall('XADD', 'taskqueue:audit', 'MAXLEN', '~', 10000, '*', 'who', terms.by, 'what', 'replaced task',
+  if terms.client and terms.client ~= redis.call('HGET', keys.rq_job(holder), 'unique_client') then
+    redis.pcall('XADD', keys.AUDIT, 'MAXLEN', '~', 10000, '*', 'who', terms.by, 'what', 'replaced task',
       'about', holder, 'detail', 'by task ' .. id .. ' with the unique_key of another client')
   end
   cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
-  redis.call('DEL', 'taskqueue:unique-for:' .. key)
+  redis.call('DEL', keys.unique_for(key))
   if ties and ties.parents then look_at_parents(ties) end
 end
 
@@ -282,15 +282,15 @@ local function store_unique(at, id, queue, terms, ties)
   local no = holder and refused(terms, holder, state)
   if no then return no end
   local fits = has_room(queue)
-  if holder and state == 'pending' and redis.call('HGET', job_key(holder), 'origin') == queue then
+  if holder and state == 'pending' and redis.call('HGET', keys.rq_job(holder), 'origin') == queue then
     -- It takes the place of the replaced task.
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
   if not fits then return 'full' end
   if holder then replace(holder, id, terms, ties) end
   hold_unique(id, terms.unique, terms['until'])
-  redis.call('HSET', job_key(id), 'unique', terms.unique, 'unique_until', terms['until'])
-  if terms.client then redis.call('HSET', job_key(id), 'unique_client', terms.client) end
+  redis.call('HSET', keys.rq_job(id), 'unique', terms.unique, 'unique_until', terms['until'])
+  if terms.client then redis.call('HSET', keys.rq_job(id), 'unique_client', terms.client) end
   return store_at(at, ties, terms)
 end
 
@@ -299,7 +299,7 @@ local function take(at)
   local ties = ties_of(ARGV[at + 7])
   local known = ties and answered(id, ties, ARGV[at + 3])
   -- For a task of a batch this was checked before.
-  if not known and not (ties and ties.batch) then known = redis.call('HGET', job_key(id), 'state') end
+  if not known and not (ties and ties.batch) then known = redis.call('HGET', keys.rq_job(id), 'state') end
   if known then return known end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, ties) end

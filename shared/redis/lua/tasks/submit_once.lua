@@ -6,7 +6,7 @@
 --   submit.lua takes for one task.
 -- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or answer of submit.lua};
 --   "again" with the first answer. A refusal is not stored: the request may be fixed and repeated with its key.
-local key = 'taskqueue:idempotency:' .. ARGV[2]
+local key = keys.idempotency(ARGV[2])
 local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end

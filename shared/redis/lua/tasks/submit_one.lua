@@ -6,16 +6,16 @@
 -- Returns its state or "full"; nothing where a limit of its type or tenants apply: then nothing was stored, and
 --   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
-local LIMITS, DUE, FAIR, own_limit = 'taskqueue:limits', 'taskqueue:limits:due', 'taskqueue:fair', 'type:' .. task_type
-if redis.call('EXISTS', LIMITS, DUE, FAIR) > 0 and (redis.call('HEXISTS', LIMITS, own_limit) == 1 or
-  redis.call('ZSCORE', DUE, own_limit) or redis.call('ZSCORE', DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', FAIR, queue) == 1) then return false end
-local known = redis.call('HGET', job_key(id), 'state')
+local own_limit = 'type:' .. task_type
+if redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0 and (redis.call('HEXISTS', keys.LIMITS, own_limit) == 1 or
+  redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', keys.FAIR, queue) == 1) then return false end
+local known = redis.call('HGET', keys.rq_job(id), 'state')
 -- Run again with quarantine (see `_quarantine.lua`), it finds the task that it had stored before. That is not enqueued
 -- yet, so it starts again.
 local stopped = known and redis.quarantining and (known == 'pending' or known == 'scheduled') and
   not redis.call('ZSCORE', index_key(known, queue), id)
 if known and not stopped then return known end
-if limit > 0 and redis.call('ZCARD', 'taskqueue:pending:' .. queue) + redis.call('ZCARD', 'taskqueue:throttled:' .. queue) >= limit then
+if limit > 0 and redis.call('ZCARD', keys.pending(queue)) + redis.call('ZCARD', keys.throttled(queue)) >= limit then
   return 'full'
 end
 
@@ -35,9 +35,9 @@ end
 
 -- A worker without a set is of an earlier version; a lost set is published again within seconds.
 local function has_type(worker)
-  local set = redis.call('HGET', 'taskqueue:types:of', worker)
+  local set = redis.call('HGET', keys.TYPES_OF, worker)
   if not set or set == '-' then return not set end
-  local known = redis.call('HMGET', 'taskqueue:types:set:' .. set, task_type, '@first')
+  local known = redis.call('HMGET', keys.type_set(set), task_type, '@first')
   return known[1] or not known[2]
 end
 
@@ -52,13 +52,13 @@ end
 -- answered as if that had arrived: a worker that misses the answer gets the same task when it claims, and recognizes a
 -- repetition.
 local function parked_claim_for_it()
-  if redis.call('EXISTS', PAUSED, 'taskqueue:deferred', 'rq:queue:' .. queue) > 0 then return nil end
-  for _, worker in ipairs(redis.call('ZRANGE', STANDING, 0, 15)) do
-    local order = readable(redis.pcall('GET', 'taskqueue:parked-claim:' .. worker))
-    if not order or redis.call('PUBSUB', 'NUMSUB', 'taskqueue:direct-dispatch:' .. worker)[2] == 0 then
-      redis.call('ZREM', STANDING, worker)
+  if redis.call('EXISTS', keys.PAUSED, keys.DEFERRED_WORK, keys.rq_queue(queue)) > 0 then return nil end
+  for _, worker in ipairs(redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 15)) do
+    local order = readable(redis.pcall('GET', keys.parked_claim(worker)))
+    if not order or redis.call('PUBSUB', 'NUMSUB', keys.direct_dispatch(worker))[2] == 0 then
+      redis.call('ZREM', keys.PARKED_CLAIMS, worker)
     elseif serves(order) and has_type(worker) then
-      redis.call('ZREM', STANDING, worker)
+      redis.call('ZREM', keys.PARKED_CLAIMS, worker)
       return order
     end
   end
@@ -68,31 +68,31 @@ local stamp, due, expires = iso(now), moment(ARGV[7]), moment(ARGV[8])
 local state = (due and due > now) and 'scheduled' or 'pending'
 
 -- The record comes first: a full Redis refuses the first write of a script, and none after it.
-redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
+redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
   'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
 local order = state == 'pending' and not expires and parked_claim_for_it()
 local more = extra ~= '' and cjson.decode(extra) or {}
-if #more > 0 then redis.call('HSET', job_key(id), unpack(more)) end
-if due and due > now then redis.call('HSET', job_key(id), 'due_at', num(due)) end
+if #more > 0 then redis.call('HSET', keys.rq_job(id), unpack(more)) end
+if due and due > now then redis.call('HSET', keys.rq_job(id), 'due_at', num(due)) end
 if expires then
-  redis.call('HSET', job_key(id), 'expires_at', num(expires))
+  redis.call('HSET', keys.rq_job(id), 'expires_at', num(expires))
   watch_deadline(id, num(expires))
 end
-redis.call('ZADD', TASKS, NOW, id)
-redis.call('ZADD', 'taskqueue:tasks:type:' .. task_type, NOW, id)
+redis.call('ZADD', keys.TASKS, NOW, id)
+redis.call('ZADD', keys.tasks_of_type(task_type), NOW, id)
 if tags ~= '' then
-  redis.call('HSET', job_key(id), 'tags', tags)
-  for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZADD', 'taskqueue:tasks:tag:' .. tag, NOW, id) end
+  redis.call('HSET', keys.rq_job(id), 'tags', tags)
+  for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZADD', keys.tasks_with_tag(tag), NOW, id) end
 end
 count('submitted', 1)
 if state == 'scheduled' then
   enter_due(id, state, queue, due)
   return state
 end
-redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
+redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
 if not order then
-  redis.call('RPUSH', 'rq:queue:' .. queue, id)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, NOW, id)
+  redis.call('RPUSH', keys.rq_queue(queue), id)
+  redis.call('ZADD', keys.pending(queue), NOW, id)
   notify_workers(1, queue)
   return state
 end
@@ -101,11 +101,11 @@ end
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-redis.call('HSET', job_key(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
-redis.call('ZADD', LEASES, num(now + tonumber(order[3])), id)
-redis.call('ZADD', 'rq:wip:' .. queue, '+inf', id .. ':' .. token)
-redis.call('SET', 'taskqueue:dispatched:' .. worker, token .. ' ' .. id, 'EX', 60)
-redis.call('DEL', 'taskqueue:parked-claim:' .. worker)
+redis.call('HSET', keys.rq_job(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
+redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
+redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)
+redis.call('SET', keys.dispatched(worker), token .. ' ' .. id, 'EX', 60)
+redis.call('DEL', keys.parked_claim(worker))
 local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, ''}
-redis.call('PUBLISH', 'taskqueue:direct-dispatch:' .. worker, cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
+redis.call('PUBLISH', keys.direct_dispatch(worker), cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
 return 'pending'

@@ -4,7 +4,7 @@
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
 --   submit_one.lua takes.
 -- Returns what `submit_once.lua` does; nothing where that script has to store it.
-local key = 'taskqueue:idempotency:' .. ARGV[2]
+local key = keys.idempotency(ARGV[2])
 local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
 if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
 if v[1] and not v[3] then return {'busy', '', ''} end

@@ -40,7 +40,7 @@ local function parent_results(id)
       if state == 'completed' then
         found = result_of(parent[1]) or ''
       elseif state == 'failed' then
-        found = redis.call('HGET', job_key(parent[1]), 'error') or ''
+        found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or ''
       end
       left = left - #found
       if left < 0 then left, state, found = 0, state .. ' too-large', '' end
@@ -50,7 +50,7 @@ local function parent_results(id)
   end
   if v[2] then
     results.batch = {id = v[2]}
-    local b = redis.pcall('HGETALL', batch_key(v[2]))
+    local b = redis.pcall('HGETALL', keys.batch(v[2]))
     for i = 1, #b, 2 do results.batch[b[i]] = b[i + 1] end
   end
   return (results.parents or results.batch) and cjson.encode(results) or ''
@@ -61,17 +61,17 @@ local function describe(id, queue, v, attempt, enqueued)
     v[9] or '', v[10] or '', enqueued, v[15] and parent_results(id) or ''}
 end
 
-local claim_key = 'taskqueue:claim:' .. worker
-redis.call('ZREM', STANDING, worker)
+local claim_key = keys.claim(worker)
+redis.call('ZREM', keys.PARKED_CLAIMS, worker)
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
-for _, key in ipairs({claim_key, 'taskqueue:dispatched:' .. worker}) do
+for _, key in ipairs({claim_key, keys.dispatched(worker)}) do
   local last = redis.call('GET', key)
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
       local v = fields(id, unpack(NAMES))
       if v and v[1] == 'running' and v[13] == token then
         -- The worker counts its lease from its repeated claim.
-        redis.call('ZADD', LEASES, until_, id)
+        redis.call('ZADD', keys.LEASES, until_, id)
         tasks[#tasks + 1] = describe(id, v[12], v, number_of(v[4]) or 1, '')
       end
     end
@@ -84,11 +84,11 @@ local function dead_letter_corrupt(id, queue, v)
   spend(COST.ended)
   unreadable[#unreadable + 1] = id
   if v and not (v[1] or v[2] or v[3]) then
-    redis.call('ZREM', TASKS, id)
+    redis.call('ZREM', keys.TASKS, id)
     return
   end
   if v then
-    redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
+    redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
       '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
   end
   enter_ended(id, 'failed', queue)
@@ -98,8 +98,8 @@ end
 
 local function expire(id, queue, tied)
   spend(COST.ended)
-  redis.call('HSET', job_key(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
-  redis.call('ZREM', DEADLINES, id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
+  redis.call('ZREM', keys.DEADLINES, id)
   enter_ended(id, 'expired', queue)
   count('expired', 1)
   if tied then moved(id, 'pending', 'expired') end
@@ -107,7 +107,7 @@ end
 
 -- Returns whether a task with relations may start; the batch of one that may not was stopped.
 local function may_start(id, queue)
-  local batch = redis.call('HGET', job_key(id), 'batch')
+  local batch = redis.call('HGET', keys.rq_job(id), 'batch')
   local why = batch and stopped(batch)
   if why then
     spend(COST.ended)
@@ -121,11 +121,11 @@ local leases, started = {}, {}
 
 local function begin(id, queue, v, score)
   local attempt = math.max(0, math.floor(number_of(v[4]) or 0)) + 1
-  redis.call('HSET', job_key(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
+  redis.call('HSET', keys.rq_job(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
     'attempt', attempt, 'token', token)
   spend((v[15] and COST.tied or COST.plain) + (v[14] and 3 or 0))
-  if v[11] then redis.call('ZREM', DEADLINES, id) end
-  if v[14] and redis.call('HGET', job_key(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
+  if v[11] then redis.call('ZREM', keys.DEADLINES, id) end
+  if v[14] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
   if v[15] then moved(id, 'pending', 'running') end
   started[queue] = started[queue] or {}
   leases[#leases + 1] = until_
@@ -137,14 +137,14 @@ local function begin(id, queue, v, score)
 end
 
 local function keep_leases()
-  if #leases > 0 then redis.call('ZADD', LEASES, unpack(leases)) end
-  for queue, members in pairs(started) do redis.call('ZADD', 'rq:wip:' .. queue, unpack(members)) end
+  if #leases > 0 then redis.call('ZADD', keys.LEASES, unpack(leases)) end
+  for queue, members in pairs(started) do redis.call('ZADD', keys.rq_started(queue), unpack(members)) end
 end
 
 local looked_at = {}
 
 -- Returns whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
-local own_set = redis.call('HGET', TYPES_OF, worker)
+local own_set = redis.call('HGET', keys.TYPES_OF, worker)
 if own_set == '-' then own_set = false end
 local function lacks(task_type, refused)
   local version = not own_set or version_of(own_set, task_type)
@@ -154,7 +154,7 @@ end
 
 -- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
 local function tenant_of(id, v)
-  return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', job_key(id), 'receiver') or ''
+  return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
 end
 
 -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
@@ -218,8 +218,8 @@ local function start(queue, ids, scores, most)
       take_one(id, queue, scores[i])
     end
   end
-  if #left > 0 then redis.call('LPUSH', 'rq:queue:' .. queue, unpack(left)) end
-  if #gone > 0 then redis.call('ZREM', 'taskqueue:pending:' .. queue, unpack(gone)) end
+  if #left > 0 then redis.call('LPUSH', keys.rq_queue(queue), unpack(left)) end
+  if #gone > 0 then redis.call('ZREM', keys.pending(queue), unpack(gone)) end
   return #tasks - before, stale + #gone - (#tasks - before)
 end
 
@@ -227,7 +227,7 @@ end
 -- stale ones, many at a time.
 local empty = {}
 local function take_from_list(queue, n)
-  local got, stale, list = 0, 0, 'rq:queue:' .. queue
+  local got, stale, list = 0, 0, keys.rq_queue(queue)
   while got < n and room > 0 and not empty[queue] and patience > 0 do
     local ids = redis.call('LRANGE', list, 0, (stale > 0 and 200 or n - got) - 1)
     if #ids == 0 then
@@ -235,7 +235,7 @@ local function take_from_list(queue, n)
       return
     end
     spend(0.4 * #ids) -- a stale entry costs no command, but some time
-    local scores = redis.call('ZMSCORE', 'taskqueue:pending:' .. queue, unpack(ids))
+    local scores = redis.call('ZMSCORE', keys.pending(queue), unpack(ids))
     park_foreign_entries(queue, ids, scores)
     redis.call('LTRIM', list, #ids, -1)
     local begun
@@ -245,19 +245,19 @@ local function take_from_list(queue, n)
 end
 
 -- Deferred work of ended tasks is done before a new task starts: about a millisecond's worth.
-local deferred = redis.call('EXISTS', DEFERRED) == 1 and run_deferred_work(40)
+local deferred = redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
 if deferred then spend(deferred * COST.owed) end
 
 -- The requested queues, and those of them that may give something.
 local asked, queues, next_token = {}, {}, nil
-local any_paused = redis.call('EXISTS', PAUSED) == 1
+local any_paused = redis.call('EXISTS', keys.PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
   else
     local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
     local queue = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
     asked[#asked + 1] = queue
-    if queue.most > 0 and not (any_paused and redis.call('HEXISTS', PAUSED, queue.name) == 1) then
+    if queue.most > 0 and not (any_paused and redis.call('HEXISTS', keys.PAUSED, queue.name) == 1) then
       queues[#queues + 1] = queue
     end
   end
@@ -268,7 +268,7 @@ end
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
 local MOST_LINES, MOST_LOOKS = 32, 500
-local found = limited and redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
+local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
 local due, elsewhere = {}, {}
 
 local function has_line_here(name)
@@ -284,7 +284,7 @@ for _, name in ipairs(found) do
   table.insert(ours and due or elsewhere, name)
 end
 local has_tenants = {}
-for _, queue in ipairs(limited and redis.call('SMEMBERS', FAIR) or {}) do has_tenants[queue] = true end
+for _, queue in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do has_tenants[queue] = true end
 
 -- Returns the next task in the wait queues of a limit; nil when they are empty.
 local function first_waiting(queue, group)
@@ -292,7 +292,7 @@ local function first_waiting(queue, group)
     spend(3)
     local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
     if not tenant then return nil end
-    local first = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
     if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
     redis.call('ZREM', turns_key(queue, group), tenant)
   end
@@ -300,12 +300,12 @@ end
 
 local function first_in_list(queue)
   while patience > 0 do
-    local id = redis.call('LINDEX', 'rq:queue:' .. queue, 0)
+    local id = redis.call('LINDEX', keys.rq_queue(queue), 0)
     if not id then return nil end
-    local score = redis.call('ZSCORE', 'taskqueue:pending:' .. queue, id)
+    local score = redis.call('ZSCORE', keys.pending(queue), id)
     if score and not taken[id] then return {id = id, score = score, tenant = ''} end
     park_foreign_entries(queue, {id}, {score})
-    redis.call('LPOP', 'rq:queue:' .. queue)
+    redis.call('LPOP', keys.rq_queue(queue))
     spend(3)
   end
 end
@@ -318,14 +318,14 @@ local function first_of_tenants(queue)
     local names = redis.call('ZRANGE', turns_key(queue, ''), 0, 1)
     if not names[2] then
       redis.call('DEL', turns_key(queue, ''))
-      redis.call('SREM', FAIR, queue)
+      redis.call('SREM', keys.FAIR, queue)
       has_tenants[queue] = nil
       return first_in_list(queue)
     end
     local first = names[1] == '' and first_in_list(queue)
     if first then return first end
     local tenant = names[1] == '' and names[2] or names[1]
-    local next_one = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
+    local next_one = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
     if next_one[1] then return {id = next_one[1], score = next_one[2], group = '', tenant = tenant} end
     redis.call('ZREM', turns_key(queue, ''), tenant)
   end
@@ -333,10 +333,10 @@ end
 
 -- An entry of a wait queue is a hint, as a queue entry is: the index of throttled tasks decides whether it may be taken.
 local function leave_throttled(id, queue, line, group, tenant)
-  redis.call('ZREM', wait_queue_key(line), id)
-  if redis.call('ZREM', 'taskqueue:throttled:' .. queue, id) == 0 then return false end
-  redis.call('ZREM', 'rq:deferred:' .. queue, id)
-  redis.call('HDEL', job_key(id), 'line')
+  redis.call('ZREM', keys.wait_queue(line), id)
+  if redis.call('ZREM', keys.throttled(queue), id) == 0 then return false end
+  redis.call('ZREM', keys.rq_deferred(queue), id)
+  redis.call('HDEL', keys.rq_job(id), 'line')
   turn_taken(queue, group, tenant)
   return true
 end
@@ -384,7 +384,7 @@ local function take_by_age(queue, n)
     if best.group then
       take_throttled(best, queue)
     else
-      redis.call('LPOP', 'rq:queue:' .. queue)
+      redis.call('LPOP', keys.rq_queue(queue))
       start(queue, {best.id}, {best.score}, 1)
       if has_tenants[queue] then turn_taken(queue, '', '') end
     end
@@ -415,17 +415,17 @@ if #tasks > 0 then
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
-local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', DEFERRED) == 1)
+local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', keys.DEFERRED_WORK) == 1)
 
 -- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
 local function settle_limit(name)
   local limit, lines = limit_of(name), {}
-  for at, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do lines[at] = turns_key(string.sub(key, 10), name) end
+  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do lines[at] = turns_key(queue_of(key), name) end
   if #lines == 0 or redis.call('EXISTS', unpack(lines)) == 0 then
-    redis.call('ZREM', DUE, name)
+    redis.call('ZREM', keys.LIMITS_DUE, name)
     return false
   end
-  redis.call('ZADD', DUE, due_of(limit), name)
+  redis.call('ZADD', keys.LIMITS_DUE, due_of(limit), name)
   return lets_start(limit) and has_line_here(name)
 end
 
@@ -439,7 +439,7 @@ local function settle_elsewhere()
       latest[#latest + 1] = name
     end
   end
-  if #latest > 0 then redis.call('ZADD', DUE, unpack(latest)) end
+  if #latest > 0 then redis.call('ZADD', keys.LIMITS_DUE, unpack(latest)) end
 end
 
 local again_in, lines_left = -1, false
@@ -447,7 +447,7 @@ if limited then
   for _, name in ipairs(due) do looked_at[name] = true end
   for name in pairs(looked_at) do lines_left = settle_limit(name) or lines_left end
   settle_elsewhere()
-  local next_due = redis.call('ZRANGEBYSCORE', DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next_due = redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if next_due[2] then again_in = tonumber(next_due[2]) - now end
   for _, queue in ipairs(queues) do lines_left = lines_left or has_tenants[queue.name] end
   more = more or (#due == MOST_LINES and #tasks > 0)
@@ -456,7 +456,7 @@ end
 -- The rest is for the next worker, and for this one unless it may take no more of that queue.
 for _, queue in ipairs(queues) do
   local full = queue.most == 0
-  if (full or #tasks == want) and (lines_left or redis.call('EXISTS', 'rq:queue:' .. queue.name) == 1) then
+  if (full or #tasks == want) and (lines_left or redis.call('EXISTS', keys.rq_queue(queue.name)) == 1) then
     notify_workers(1, queue.name)
     if not full then
       more = true
@@ -472,7 +472,7 @@ if next_token and #tasks < want and not more then
       order[#order + 1] = queue.quota
     end
   end
-  redis.call('SET', 'taskqueue:parked-claim:' .. worker, cjson.encode(order), 'EX', 60)
-  redis.call('ZADD', STANDING, NOW, worker)
+  redis.call('SET', keys.parked_claim(worker), cjson.encode(order), 'EX', 60)
+  redis.call('ZADD', keys.PARKED_CLAIMS, NOW, worker)
 end
 return {NOW, unreadable, more and 1 or 0, tasks, again_in}

@@ -10,9 +10,9 @@ local answer = {}
 local function extend(id, token, begun, progress)
   local v = fields(id, 'token', 'state', 'begun', 'cancel')
   if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end
-  redis.call('ZADD', LEASES, until_, id)
-  if begun == '1' and v[3] ~= token then redis.call('HSET', job_key(id), 'begun', token) end
-  if progress ~= '' then redis.call('HSET', job_key(id), 'progress', progress) end
+  redis.call('ZADD', keys.LEASES, until_, id)
+  if begun == '1' and v[3] ~= token then redis.call('HSET', keys.rq_job(id), 'begun', token) end
+  if progress ~= '' then redis.call('HSET', keys.rq_job(id), 'progress', progress) end
   return v[4] and 2 or 0
 end
 

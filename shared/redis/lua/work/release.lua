@@ -17,16 +17,16 @@ local function give_back(id, token, enqueued)
     free_slots(id)
   end
   if v[5] then
-    redis.call('HSET', job_key(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
+    redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
     enter_ended(id, 'cancelled', queue)
     count('cancelled', 1)
     if v[7] then moved(id, 'running', 'cancelled') end
     return
   end
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
   hold_unique_again(id, {start = true})
-  redis.call('LPUSH', 'rq:queue:' .. queue, id)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, enqueued ~= '' and enqueued or NOW, id)
+  redis.call('LPUSH', keys.rq_queue(queue), id)
+  redis.call('ZADD', keys.pending(queue), enqueued ~= '' and enqueued or NOW, id)
   watch_deadline(id, v[4])
   if v[7] then moved(id, 'running', 'pending') end
   notify_workers(1, queue)

@@ -19,16 +19,16 @@ local answer, counts = {}, {}
 local done, finished, leases, started = {}, {}, {}, {}
 
 local function end_as(id, queue, state, attempt, record, error)
-  redis.call('HSET', job_key(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
+  redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
     'attempt:' .. attempt, record)
-  if error ~= '' then redis.call('HSET', job_key(id), 'error', error) end
+  if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
 end
 
 local kinds = {}
 
 function kinds.completed(id, queue, attempt, record, payload, error, delay, expires_at, failures, unique)
   end_as(id, queue, 'completed', attempt, record, '')
-  redis.pcall('XADD', 'rq:results:' .. id, '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
+  redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
   done[#done + 1] = NOW
   done[#done + 1] = id
   release_unique(id, unique)
@@ -40,7 +40,7 @@ end
 function kinds.failed(id, queue, attempt, record, payload, error)
   end_as(id, queue, 'failed', attempt, record, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
-  redis.pcall('XADD', 'rq:results:' .. id, 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
+  redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
   enter_ended(id, 'failed', queue)
 end
 
@@ -53,7 +53,7 @@ end
 
 function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
   local due = now + delay
-  redis.call('HSET', job_key(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
+  redis.call('HSET', keys.rq_job(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
   remember(id, attempt, record)
   enter_due(id, 'retrying', queue, due)
   watch_deadline(id, expires_at)
@@ -69,16 +69,16 @@ local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 -- Returns the task to the front: it was in front when it was claimed.
 function kinds.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
   local losses = tonumber(payload)
-  if losses then redis.call('HSET', job_key(id), 'losses', num(losses)) end
+  if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
     kinds.crashed(id, queue, attempt, record, payload, error, pause, expires_at)
     return 'retrying'
   end
-  redis.call('HSET', job_key(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
   remember(id, attempt, record)
-  redis.call('LPUSH', 'rq:queue:' .. queue, id)
-  redis.call('ZADD', 'taskqueue:pending:' .. queue, delay > 0 and num(delay) or NOW, id)
+  redis.call('LPUSH', keys.rq_queue(queue), id)
+  redis.call('ZADD', keys.pending(queue), delay > 0 and num(delay) or NOW, id)
   watch_deadline(id, expires_at)
   notify_workers(1, queue)
 end
@@ -92,7 +92,7 @@ local function judge_refusal(id, version, error)
   local readable, refusal = pcall(cjson.decode, error)
   local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
   if is_served(worker_queue(task_type, refused), recent_sets()) then
-    redis.call('HSET', job_key(id), 'refused', refused,
+    redis.call('HSET', keys.rq_job(id), 'refused', refused,
       'refusal', string.sub((v[3] and v[3] .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
     return 'refused', error
   end
@@ -100,13 +100,13 @@ local function judge_refusal(id, version, error)
     refusal.message = why .. ' (refused before by ' .. v[3] .. ')'
     error = cjson.encode(refusal)
   end
-  redis.call('HDEL', job_key(id), 'refused', 'refusal')
+  redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
   return 'failed', error
 end
 
 function kinds.refused(id, queue, attempt, record, payload, error, delay, expires_at)
   local v = fields(id, 'description', 'refused', 'enqueued_at', 'fair_key')
-  redis.call('HSET', job_key(id), 'state', 'pending', 'token', '')
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
@@ -146,10 +146,10 @@ for at = 3, #ARGV, 7 do
     ARGV[at + 6])
 end
 
-if #leases > 0 then redis.call('ZREM', LEASES, unpack(leases)) end
-for queue, members in pairs(started) do redis.call('ZREM', 'rq:wip:' .. queue, unpack(members)) end
-if #done > 0 then redis.call('ZADD', 'taskqueue:completed', unpack(done)) end
-for queue, members in pairs(finished) do redis.call('ZADD', 'rq:finished:' .. queue, unpack(members)) end
+if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end
+for queue, members in pairs(started) do redis.call('ZREM', keys.rq_started(queue), unpack(members)) end
+if #done > 0 then redis.call('ZADD', keys.ended('completed'), unpack(done)) end
+for queue, members in pairs(finished) do redis.call('ZADD', keys.rq_finished(queue), unpack(members)) end
 for kind, n in pairs(counts) do
   if kind == 'poisoned' then kind = 'failed' end
   count(kind, n)

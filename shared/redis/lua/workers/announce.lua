@@ -6,21 +6,21 @@
 --   the digest of its set of task types ("-" while it takes no tasks), its host.
 -- Returns 1, or 0 when that set has to be published first (see `_types.lua`).
 local worker, life = ARGV[2], ARGV[3]
-local rq = 'rq:worker:' .. worker
+local rq = keys.rq_worker(worker)
 write_even_when_full()
-redis.call('ZADD', 'taskqueue:workers', NOW, worker)
-redis.call('ZREM', 'taskqueue:workers:lost', worker)
-redis.call('SET', 'taskqueue:worker:' .. worker, ARGV[4], 'EX', ARGV[8])
+redis.call('ZADD', keys.WORKERS, NOW, worker)
+redis.call('ZREM', keys.LOST_WORKERS, worker)
+redis.call('SET', keys.worker(worker), ARGV[4], 'EX', ARGV[8])
 redis.call('HSET', rq, 'last_heartbeat', iso(now), unpack(cjson.decode(ARGV[7])))
 -- RQ's tools look up an empty one.
 if ARGV[5] ~= '' then redis.call('HSET', rq, 'current_job', ARGV[5]) else redis.call('HDEL', rq, 'current_job') end
 redis.call('EXPIRE', rq, life)
-redis.call('SADD', 'rq:workers', rq)
-for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', 'rq:workers:' .. queue, rq) end
-local lost = ARGV[9] ~= '-' and (not is_published(ARGV[9]) or redis.call('EXISTS', 'taskqueue:types:versions') == 0)
+redis.call('SADD', keys.RQ_WORKERS, rq)
+for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', keys.rq_workers(queue), rq) end
+local lost = ARGV[9] ~= '-' and (not is_published(ARGV[9]) or redis.call('EXISTS', keys.TYPE_VERSIONS) == 0)
 if lost then return 0 end
-redis.call('HSET', TYPES_OF, worker, ARGV[9])
+redis.call('HSET', keys.TYPES_OF, worker, ARGV[9])
 if ARGV[9] == '-' then return 1 end
-redis.call('ZADD', TYPE_SETS, NOW, ARGV[9])
-redis.call('HSET', type_set(ARGV[9]), '@host', ARGV[10])
+redis.call('ZADD', keys.TYPE_SETS, NOW, ARGV[9])
+redis.call('HSET', keys.type_set(ARGV[9]), '@host', ARGV[10])
 return 1

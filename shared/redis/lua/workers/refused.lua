@@ -23,10 +23,10 @@ end
 local function fail(id, queue)
   local v = fields(id, 'refusal')
   leave(id, 'pending', queue, '')
-  redis.call('ZREM', DEADLINES, id)
-  redis.call('HSET', job_key(id), 'state', 'failed', 'status', 'failed', 'ended_at', iso(now), 'error', cjson.encode({
+  redis.call('ZREM', keys.DEADLINES, id)
+  redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', iso(now), 'error', cjson.encode({
     type = 'InvalidData', message = 'no live version of its type takes its data: ' .. (v and v[1] or '?')}))
-  redis.call('HDEL', job_key(id), 'refused', 'refusal')
+  redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
   enter_ended(id, 'failed', queue)
   ended = ended + 1
   moved(id, 'pending', 'failed')
@@ -35,7 +35,7 @@ end
 -- Returns the first task of a wait queue and that queue's tenant; nil when it is empty.
 local function first_of(queue, group)
   for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 9)) do
-    local id = redis.call('ZRANGE', wait_queue_key(wait_queue_name(queue, group, tenant)), 0, 0)[1]
+    local id = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, group, tenant)), 0, 0)[1]
     if id then return id, tenant end
     redis.call('ZREM', turns_key(queue, group), tenant)
   end
@@ -45,24 +45,24 @@ local function end_line(queue, group)
   for _ = ended, most - 1 do
     local id, tenant = first_of(queue, group)
     if not id then return end
-    redis.call('ZREM', wait_queue_key(wait_queue_name(queue, group, tenant)), id)
-    if redis.call('ZSCORE', 'taskqueue:throttled:' .. queue, id) then fail(id, queue) end
+    redis.call('ZREM', keys.wait_queue(wait_queue_name(queue, group, tenant)), id)
+    if redis.call('ZSCORE', keys.throttled(queue), id) then fail(id, queue) end
   end
 end
 
-local queues = redis.call('SMEMBERS', 'rq:queues')
+local queues = redis.call('SMEMBERS', keys.RQ_QUEUES)
 
 local function look_at(group)
   local hopeless, waits = is_hopeless(group), false
   for _, key in ipairs(queues) do
-    local queue = string.sub(key, 10)
+    local queue = queue_of(key)
     if hopeless then end_line(queue, group) end
     waits = waits or first_of(queue, group) or redis.call('EXISTS', turns_key(queue, group)) == 1
   end
-  if not waits then redis.call('ZREM', DUE, group) end
+  if not waits then redis.call('ZREM', keys.LIMITS_DUE, group) end
 end
 
-local groups = redis.call('ZRANDMEMBER', DUE, MOST_LINES)
+local groups = redis.call('ZRANDMEMBER', keys.LIMITS_DUE, MOST_LINES)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
   if worker_queue_parts(group) then look_at(group) end

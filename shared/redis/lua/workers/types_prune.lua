@@ -7,7 +7,7 @@ write_even_when_full()
 local most, removed = tonumber(ARGV[5]), 0
 
 local function part_of(set)
-  local rows, names, versions = redis.call('HSCAN', type_set(set), '0', 'COUNT', most)[2], {}, {}
+  local rows, names, versions = redis.call('HSCAN', keys.type_set(set), '0', 'COUNT', most)[2], {}, {}
   for at = 1, math.min(#rows, 2 * most), 2 do
     names[#names + 1], versions[#versions + 1] = rows[at], rows[at + 1]
   end
@@ -17,9 +17,9 @@ end
 -- Returns those of these versions that are in no other set.
 local function in_no_other(set, names, versions)
   local kept, left = {}, {}
-  for _, other in ipairs(redis.call('ZREVRANGE', TYPE_SETS, 0, -1)) do
+  for _, other in ipairs(redis.call('ZREVRANGE', keys.TYPE_SETS, 0, -1)) do
     if other ~= set then
-      for at, version in ipairs(redis.call('HMGET', type_set(other), unpack(names))) do
+      for at, version in ipairs(redis.call('HMGET', keys.type_set(other), unpack(names))) do
         if version == versions[at] then kept[version] = true end
       end
     end
@@ -30,19 +30,19 @@ local function in_no_other(set, names, versions)
   return left
 end
 
-for _, set in ipairs(redis.call('ZRANGEBYSCORE', TYPE_SETS, '-inf', num(now - tonumber(ARGV[4])), 'LIMIT', 0, 1)) do
-  redis.call('HDEL', type_set(set), '@first', '@host')
+for _, set in ipairs(redis.call('ZRANGEBYSCORE', keys.TYPE_SETS, '-inf', num(now - tonumber(ARGV[4])), 'LIMIT', 0, 1)) do
+  redis.call('HDEL', keys.type_set(set), '@first', '@host')
   local names, versions = part_of(set)
   if #names > 0 then
     local left = in_no_other(set, names, versions)
-    if #left > 0 then redis.call('HDEL', 'taskqueue:types:versions', unpack(left)) end
-    redis.call('HDEL', type_set(set), unpack(names))
+    if #left > 0 then redis.call('HDEL', keys.TYPE_VERSIONS, unpack(left)) end
+    redis.call('HDEL', keys.type_set(set), unpack(names))
     removed = #names
   end
-  if redis.call('EXISTS', type_set(set)) == 0 then redis.call('ZREM', TYPE_SETS, set) end
+  if redis.call('EXISTS', keys.type_set(set)) == 0 then redis.call('ZREM', keys.TYPE_SETS, set) end
 end
 -- What workers of earlier versions published expires unless one of them has written it again.
-if redis.call('EXISTS', 'taskqueue:types') == 1 and redis.call('PTTL', 'taskqueue:types') == -1 then
-  redis.call('PEXPIRE', 'taskqueue:types', num(math.ceil(tonumber(ARGV[4]) / 1000)))
+if redis.call('EXISTS', keys.TYPES) == 1 and redis.call('PTTL', keys.TYPES) == -1 then
+  redis.call('PEXPIRE', keys.TYPES, num(math.ceil(tonumber(ARGV[4]) / 1000)))
 end
 return removed

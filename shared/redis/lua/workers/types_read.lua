@@ -7,9 +7,9 @@ for _, set in ipairs(live_sets()) do
   live[set] = true
   if set == '' then answer[2] = 1 end
 end
-local rows = redis.call('ZRANGE', TYPE_SETS, 0, -1, 'WITHSCORES')
+local rows = redis.call('ZRANGE', keys.TYPE_SETS, 0, -1, 'WITHSCORES')
 for at = 1, #rows, 2 do
-  local v = redis.call('HMGET', type_set(rows[at]), '@first', '@host')
+  local v = redis.call('HMGET', keys.type_set(rows[at]), '@first', '@host')
   if v[1] then
     answer[#answer + 1] = {rows[at], num(number_of(rows[at + 1]) or 0), num(number_of(v[1]) or 0), v[2] or '',
       live[rows[at]] and 1 or 0}

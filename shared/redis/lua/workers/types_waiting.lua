@@ -7,7 +7,7 @@ local sets, by_type, answer = live_sets(), {}, {}
 local function look(task_type, queue, group)
   local found = by_type[task_type]
   for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 99)) do
-    local line = wait_queue_key(wait_queue_name(queue, group, tenant))
+    local line = keys.wait_queue(wait_queue_name(queue, group, tenant))
     local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
     if first[2] and not found then
       if #answer == 100 then return end
@@ -21,12 +21,12 @@ local function look(task_type, queue, group)
   end
 end
 
-local groups = redis.call('ZRANGE', DUE, 0, 499)
+local groups = redis.call('ZRANGE', keys.LIMITS_DUE, 0, 499)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
   local task_type = worker_queue_parts(group)
   if task_type and not is_served(group, sets) then
-    for _, key in ipairs(redis.call('SMEMBERS', 'rq:queues')) do look(task_type, string.sub(key, 10), group) end
+    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do look(task_type, queue_of(key), group) end
   end
 end
 return answer

@@ -5,25 +5,24 @@
 --   has sent another heartbeat since then stays.
 --   After an outage of Redis none is moved for as long as leases are extended (`reap.lua`).
 -- Returns the names of those that were moved.
-local WORKERS, LOST, REASSIGNED = 'taskqueue:workers', 'taskqueue:workers:lost', 'taskqueue:workers:reassigned'
 local FORGOTTEN_AT_ONCE = 200
 local queues = cjson.decode(ARGV[4])
 write_even_when_full()
 local moved_names = {}
 
 local function leave_rq(name)
-  local rq = 'rq:worker:' .. name
-  redis.call('SREM', 'rq:workers', rq)
-  for _, queue in ipairs(queues) do redis.call('SREM', 'rq:workers:' .. queue, rq) end
+  local rq = keys.rq_worker(name)
+  redis.call('SREM', keys.RQ_WORKERS, rq)
+  for _, queue in ipairs(queues) do redis.call('SREM', keys.rq_workers(queue), rq) end
 end
 
-local grace = (number_of(redis.call('HGET', 'taskqueue:reaper', 'until')) or 0) > now
+local grace = (number_of(redis.call('HGET', keys.REAPER, 'until')) or 0) > now
 for at = 5, grace and 0 or #ARGV, 2 do
-  local name, seen = ARGV[at], redis.call('ZSCORE', WORKERS, ARGV[at])
+  local name, seen = ARGV[at], redis.call('ZSCORE', keys.WORKERS, ARGV[at])
   if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
-    redis.call('ZREM', WORKERS, name)
-    redis.call('ZADD', LOST, seen, name)
-    redis.call('HDEL', 'taskqueue:types:of', name)
+    redis.call('ZREM', keys.WORKERS, name)
+    redis.call('ZADD', keys.LOST_WORKERS, seen, name)
+    redis.call('HDEL', keys.TYPES_OF, name)
     leave_rq(name)
     moved_names[#moved_names + 1] = name
   end
@@ -31,13 +30,13 @@ end
 
 local function forget(names)
   for _, name in ipairs(names) do
-    redis.call('ZREM', LOST, name)
-    redis.call('ZREM', REASSIGNED, name)
-    redis.call('DEL', 'taskqueue:worker:' .. name)
+    redis.call('ZREM', keys.LOST_WORKERS, name)
+    redis.call('ZREM', keys.REASSIGNED, name)
+    redis.call('DEL', keys.worker(name))
   end
 end
 
-forget(redis.call('ZRANGEBYSCORE', LOST, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, FORGOTTEN_AT_ONCE))
-local beyond = math.min(redis.call('ZCARD', LOST) - tonumber(ARGV[3]), FORGOTTEN_AT_ONCE)
-if beyond > 0 then forget(redis.call('ZRANGE', LOST, 0, beyond - 1)) end
+forget(redis.call('ZRANGEBYSCORE', keys.LOST_WORKERS, '-inf', num(now - tonumber(ARGV[2])), 'LIMIT', 0, FORGOTTEN_AT_ONCE))
+local beyond = math.min(redis.call('ZCARD', keys.LOST_WORKERS) - tonumber(ARGV[3]), FORGOTTEN_AT_ONCE)
+if beyond > 0 then forget(redis.call('ZRANGE', keys.LOST_WORKERS, 0, beyond - 1)) end
 return moved_names

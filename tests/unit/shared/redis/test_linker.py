@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-from shutil import which
-
 import pytest
 
-from shared.redis.linker import lean, source, sources
+from shared.redis.linker import lean, scripts, source
 
 SHARED = """
 -- uses needless() in words only
@@ -24,8 +20,12 @@ end
 local function quarter(x)
   return half(half(x))
 end
+local TABLE = {
+  two = 2,
+}
 local again
 function again() return 0 end
+refuse(now)
 """
 
 
@@ -39,32 +39,31 @@ def test_functions_that_nobody_needs_are_left_out() -> None:
     assert "needless" not in lean(SHARED, "return quarter(8)")
 
 
-def test_everything_that_is_no_function_stays_in_its_order() -> None:
-    text = lean(SHARED, "return 1")
+def test_definitions_that_are_needed_stay_in_their_order_and_statements_always() -> None:
+    text = lean(SHARED, "return again(TABLE)")
     assert text.splitlines() == [
         "local now = clock(ARGV[1])",
-        "local LIMIT = 3",
         "local function clock(given) return given end",
+        "local TABLE = {",
+        "  two = 2,",
+        "}",
         "local again",
         "function again() return 0 end",
-        "return 1",
+        "refuse(now)",
+        "return again(TABLE)",
     ]
 
 
-def test_a_function_named_in_a_comment_is_not_needed_for_it() -> None:
-    assert "local function half" not in lean(SHARED, "-- half of it\nreturn 1")
+@pytest.mark.parametrize("own", ["-- half of it\nreturn 1", "return 'half'", "return x.half"])
+def test_a_function_named_in_a_comment_a_text_or_a_field_is_not_needed_for_it(own: str) -> None:
+    assert "local function half" not in lean(SHARED, own)
 
 
-SCRIPTS = sorted(name for name in sources() if not name.startswith("_"))
+@pytest.mark.parametrize("name", scripts())
+def test_a_script_names_the_keys_of_the_map(name: str) -> None:
+    assert "keys." not in source(name)
 
 
-@pytest.mark.skipif(which("luacheck") is None, reason="luacheck is not installed")
-def test_no_script_defines_a_name_twice_or_uses_one_that_is_nowhere(tmp_path: Path) -> None:
-    """Linked with what it needs: what another part declared must not be declared again, which would hide it."""
-    for name in SCRIPTS:
-        (tmp_path / f"{name}.lua").write_text(source(name))
-    # Parts share constants that not every script uses (2xx), and inner names may be those of shared functions (431).
-    options = ["--std", "lua51", "--globals", "redis", "cjson", "KEYS", "ARGV", "put_away", "--ignore", "2..", "431"]
-    command = ["luacheck", "--no-max-line-length", "--no-color", "--quiet", *options, "--", str(tmp_path)]
-    linted = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert linted.returncode == 0, linted.stdout
+def test_the_key_of_something_is_its_text_and_the_name() -> None:
+    assert "('rq:job:' .. id)" in source("cancel")
+    assert "redis.call('ZADD', 'taskqueue:tasks', " in source("submit_one")
