@@ -65,11 +65,12 @@ load: export MINUTES := $(if $(filter command line environment,$(origin MINUTES)
 load: $(VENV)/.dev ## run at half of the capacity for an hour and report growth and slowdown: make load MINUTES=10
 	$(PY) -m tests.labs.load --minutes $(MINUTES) $(ARGS)
 
-check: $(VENV)/.dev ## check formatting, lint, types, import rules, commit subjects, secrets, vulnerable dependencies
+check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, commit subjects, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tools.lint_lua
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit
 

@@ -39,16 +39,21 @@ def scripts() -> Sequence[str]:
 @cache
 def source(name: str) -> str:
     """Returns the text of a script; a confirming one also returns whether Redis postponed the write."""
-    own = name.removesuffix(CONFIRMING)
-    steps = [_as_function(each, each) for each in _named("step", own)]
-    last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
-    return _spelled(lean("\n".join(sources()[each] for each in _named("include", own)), "\n".join([*steps, *last])))
+    return _linked(name)
 
 
 @cache
 def with_quarantine(name: str) -> str:
     """Returns the text of a script that first quarantines keys of another type than theirs."""
-    return f"{_spelled(sources()['_quarantine'])}\n{source(name)}"
+    return _linked(name, "_quarantine")
+
+
+def _linked(name: str, *first: str) -> str:
+    own = name.removesuffix(CONFIRMING)
+    included = (sources()[each] for each in [*first, *_named("include", own)])
+    steps = [_as_function(each, each) for each in _named("step", own)]
+    last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
+    return _spelled(lean("\n".join(included), "\n".join([*steps, *last])))
 
 
 def _spelled(script: str) -> str:

@@ -51,7 +51,7 @@ _PLACES: Mapping[S, Sequence[Callable[[str], str]]] = {
 """The indexes in which a task of a queue stands with its id: ours, then RQ's, who has a list for those pending."""
 _ASIDE = (keys.throttled, keys.rq_deferred)
 PASSING = re.compile(
-    r"taskqueue:(bell(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|standing|order:.+|format)|rq:queues"
+    r"taskqueue:(wakeup(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|parked-claims|parked-claim:.+|format)|rq:queues"
 )
 """Keys that belong to no task: rings, what the last claim took, counts of a minute, orders to workers."""
 

@@ -7,7 +7,8 @@
 
 -- One check for a whole step: without limits and tenants, nothing else of this file is run.
 local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0
-local served, known_limits = 0, {}
+local known_limits = {}
+local served = 0
 
 local function turns_key(queue, group) return keys.wait_queues(queue .. '|' .. group) end
 local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end

@@ -3,7 +3,8 @@
 -- record; so is a stream that takes no more, because an entry has the last possible id. A count that is not a number
 -- restarts; such a score is left out; corrupt JSON counts as empty. Scripts without corrupt data do not pay for this.
 -- The schema version is not touched: data of unknown format must not be used.
-local asked, text = redis, cjson
+local asked = redis
+local json = cjson
 local put_away
 
 local function trouble(reply, words)
@@ -17,7 +18,7 @@ local function note(command, key, ...)
   end
 end
 
-put_away = function(key)
+function put_away(key)
   local name, time = keys.quarantined(key), asked.call('TIME')
   local held = asked.call('TYPE', key).ok
   asked.call('RENAME', key, name)
@@ -40,10 +41,10 @@ local function call_with_quarantine(...)
   return asked.call(...)
 end
 
-local function decode(json)
-  local readable, value = pcall(text.decode, json)
+local function decode(text)
+  local readable, value = pcall(json.decode, text)
   return readable and type(value) == 'table' and value or {}
 end
 
 local redis = setmetatable({call = call_with_quarantine, quarantining = true}, {__index = asked})
-local cjson = setmetatable({decode = decode}, {__index = text})
+local cjson = setmetatable({decode = decode}, {__index = json})

@@ -7,7 +7,8 @@
 -- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
 local SLOT = {pending = true, running = true}
-local budget, enqueued = 100, 0
+local budget = 100
+local enqueued_here = 0
 local moved
 
 
@@ -26,9 +27,9 @@ local function enqueue(id, queue, due)
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
   redis.call('RPUSH', keys.rq_queue(queue), id)
   redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-  redis.call('ZADD', keys.pending(queue), num(now + enqueued), id)
-  enqueued = enqueued + 1
-  if enqueued <= 64 then notify_workers(1, queue) end
+  redis.call('ZADD', keys.pending(queue), num(now + enqueued_here), id)
+  enqueued_here = enqueued_here + 1
+  if enqueued_here <= 64 then notify_workers(1, queue) end
   return 'pending'
 end
 
@@ -159,8 +160,8 @@ end
 -- Adds a child: the record of its parent counts it, and names the first of them for display.
 local function add_child(id, parent, score)
   register(id, parent, score)
-  local count = redis.call('HINCRBY', keys.rq_job(parent), 'children', 1)
-  if count <= 50 then redis.call('HSET', keys.rq_job(parent), 'child:' .. count, id) end
+  local children = redis.call('HINCRBY', keys.rq_job(parent), 'children', 1)
+  if children <= 50 then redis.call('HSET', keys.rq_job(parent), 'child:' .. children, id) end
 end
 
 -- Frees the parents' records from being kept for this task.

@@ -6,7 +6,7 @@
 local HOOK = 'taskqueue.webhook'
 local MOST_RESULT = 65536 -- base64; a larger result is left out, which the delivery states
 
-local function why(text)
+local function error_of(text)
   local ok, error = pcall(cjson.decode, text or '')
   if not ok or type(error) ~= 'table' then return nil end
   return {type = error.type, message = error.message}
@@ -20,7 +20,7 @@ local function news_of(id, event, url)
     local result = result_of(id)
     if result and #result > MOST_RESULT then news.result_left_out = true else news.result_base64 = result end
   end
-  if event == 'failed' then news.error = why(v[4]) end
+  if event == 'failed' then news.error = error_of(v[4]) end
   if event == 'cancelled' then news.reason = v[5] or nil end
   return news
 end

@@ -8,7 +8,7 @@
 -- Its position is kept in `keys.RECOVERY_CURSOR`: the structure, and the score and id of the last task there.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
-local lease, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 local RECORDS = 'records'
 local STATES = {'pending', 'scheduled', 'retrying', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired'}
 local KNOWN = {}
@@ -190,8 +190,8 @@ sources[#sources + 1] = RECORDS
 
 -- Both return the score and the id to continue after, or nothing at the end.
 local function walk_index(key, score, id)
-  local most = limit - looked
-  local reply = redis.call('ZRANGEBYSCORE', key, score ~= '' and score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+  local left = most - looked
+  local reply = redis.call('ZRANGEBYSCORE', key, score ~= '' and score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, left)
   local fresh = 0
   for at = 1, #reply, 2 do
     if reply[at + 1] ~= score or reply[at] > id then
@@ -199,14 +199,14 @@ local function walk_index(key, score, id)
       fresh, looked = fresh + 1, looked + 1
     end
   end
-  if #reply < 2 * most then return nil end
+  if #reply < 2 * left then return nil end
   if fresh == 0 then return '(' .. score, '' end
   return reply[#reply], reply[#reply - 1]
 end
 
 local function walk_records(cursor)
-  local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', keys.rq_job('*'), 'COUNT', limit)
-  looked = looked + limit
+  local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', keys.rq_job('*'), 'COUNT', most)
+  looked = looked + most
   for _, key in ipairs(reply[2]) do
     local id = string.sub(key, #keys.rq_job('') + 1)
     local v = fields(id, 'state')
@@ -218,7 +218,7 @@ end
 
 -- Frees keys whose holder has ended, or is removed.
 local function walk_unique_keys(cursor)
-  local reply = redis.call('HSCAN', keys.UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', limit)
+  local reply = redis.call('HSCAN', keys.UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', most)
   looked = looked + #reply[2] / 2
   for at = 1, #reply[2], 2 do
     local v = fields(reply[2][at + 1], 'state', 'unique')
@@ -250,7 +250,7 @@ for _ = 1, #sources do
     at, score, id = at % #sources + 1, '', ''
     if at == 1 then break end
   end
-  if looked >= limit then break end
+  if looked >= most then break end
 end
 redis.call('HSET', keys.RECOVERY_CURSOR, 'source', sources[at], 'score', score, 'id', id)
 local answer = {looked}

@@ -157,7 +157,7 @@ local function answered(id, ties, data)
 end
 
 -- Returns its first state.
-local function begin(id, queue, due, ties)
+local function first_state(id, due, ties)
   local first = (due and due > now) and 'scheduled' or 'pending'
   if not ties then return first end
   if ties.reason then return 'cancelled' end
@@ -174,7 +174,7 @@ local function begin(id, queue, due, ties)
 end
 
 -- Registers its relations, which no other step does.
-local function tie(id, state, ties)
+local function tie(id, ties)
   if ties.parents and not ties.reason then
     for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
   end
@@ -226,7 +226,7 @@ local function more_fields(due, expires, tags, extra, ties)
 end
 
 local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
-  local state, score = begin(id, queue, due, ties), num(now + created)
+  local state, score = first_state(id, due, ties), num(now + created)
   local more = more_fields(due, expires, tags, extra, ties)
   redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(more))
@@ -243,7 +243,7 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
     enter_ended(id, state, queue)
     count(state, 1)
   end
-  if ties then tie(id, state, ties) end
+  if ties then tie(id, ties) end
   if ties and ties.webhook and ENDED[state] then create_delivery(id, state, ties.webhook) end
   return state
 end

@@ -29,16 +29,16 @@ end
 local function readable(text)
   local whole, order = pcall(cjson.decode, text)
   if not whole or type(order) ~= 'table' then return nil end
-  local known = type(order[1]) == 'string' and type(order[2]) == 'string'
-  return known and number_of(order[3]) and number_of(order[5]) and order
+  local named = type(order[1]) == 'string' and type(order[2]) == 'string'
+  return named and number_of(order[3]) and number_of(order[5]) and order
 end
 
 -- A worker without a set is of an earlier version; a lost set is published again within seconds.
 local function has_type(worker)
   local set = redis.call('HGET', keys.TYPES_OF, worker)
   if not set or set == '-' then return not set end
-  local known = redis.call('HMGET', keys.type_set(set), task_type, '@first')
-  return known[1] or not known[2]
+  local version, first = unpack(redis.call('HMGET', keys.type_set(set), task_type, '@first'))
+  return version or not first
 end
 
 local function serves(order)

@@ -18,7 +18,7 @@ local stamp = iso(now)
 local answer, counts = {}, {}
 local done, finished, leases, started = {}, {}, {}, {}
 
-local function end_as(id, queue, state, attempt, record, error)
+local function end_as(id, state, attempt, record, error)
   redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
     'attempt:' .. attempt, record)
   if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
@@ -26,8 +26,8 @@ end
 
 local kinds = {}
 
-function kinds.completed(id, queue, attempt, record, payload, error, delay, expires_at, failures, unique)
-  end_as(id, queue, 'completed', attempt, record, '')
+function kinds.completed(id, queue, attempt, record, payload, _, _, _, _, unique)
+  end_as(id, 'completed', attempt, record, '')
   redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
   done[#done + 1] = NOW
   done[#done + 1] = id
@@ -38,7 +38,7 @@ function kinds.completed(id, queue, attempt, record, payload, error, delay, expi
 end
 
 function kinds.failed(id, queue, attempt, record, payload, error)
-  end_as(id, queue, 'failed', attempt, record, error)
+  end_as(id, 'failed', attempt, record, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
   redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
   enter_ended(id, 'failed', queue)
@@ -46,12 +46,12 @@ end
 
 kinds.poisoned = kinds.failed
 
-function kinds.cancelled(id, queue, attempt, record, payload, error)
-  end_as(id, queue, 'cancelled', attempt, record, error)
+function kinds.cancelled(id, queue, attempt, record, _, error)
+  end_as(id, 'cancelled', attempt, record, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-function kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
+function kinds.crashed(id, queue, attempt, record, _, error, delay, expires_at)
   local due = now + delay
   redis.call('HSET', keys.rq_job(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
   remember(id, attempt, record)
@@ -59,9 +59,9 @@ function kinds.crashed(id, queue, attempt, record, payload, error, delay, expire
   watch_deadline(id, expires_at)
 end
 
-function kinds.retrying(id, queue, attempt, record, payload, error, delay, expires_at, failures)
+function kinds.retrying(id, queue, attempt, record, _, error, delay, expires_at, failures)
   bump(id, 'failures', failures, 1)
-  kinds.crashed(id, queue, attempt, record, payload, error, delay, expires_at)
+  kinds.crashed(id, queue, attempt, record, '', error, delay, expires_at)
 end
 
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
@@ -72,7 +72,7 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
-    kinds.crashed(id, queue, attempt, record, payload, error, pause, expires_at)
+    kinds.crashed(id, queue, attempt, record, '', error, pause, expires_at)
     return 'retrying'
   end
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
@@ -104,7 +104,7 @@ local function judge_refusal(id, version, error)
   return 'failed', error
 end
 
-function kinds.refused(id, queue, attempt, record, payload, error, delay, expires_at)
+function kinds.refused(id, queue, attempt, _, _, _, _, expires_at)
   local v = fields(id, 'description', 'refused', 'enqueued_at', 'fair_key')
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
