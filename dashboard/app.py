@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -14,35 +12,20 @@ from flask import Flask, render_template, request, url_for
 from redis import Redis
 from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 from werkzeug.routing import BaseConverter
+from werkzeug.utils import find_modules, import_string
 
 from dashboard import present
-from dashboard.actions import Actions, Refused
 from dashboard.auth import security
+from dashboard.auth.login_throttle import LoginThrottle
 from dashboard.auth.sessions import Sessions
 from dashboard.auth.users import Role, Users
 from dashboard.background import Background
+from dashboard.context import PageContext
 from dashboard.explain.status import waiting_for
 from dashboard.metrics import Metrics
-from dashboard.overview import OverviewCache
-from dashboard.pages import (
-    audit,
-    batches,
-    bulk,
-    dead_letters,
-    health,
-    limits,
-    locks,
-    metrics,
-    overview,
-    queues,
-    schedules,
-    sign_in,
-    task,
-    tasks,
-    workers,
-)
-from dashboard.present import Redaction
+from dashboard.overview import Overview
 from dashboard.queries import Queries
+from dashboard.stores import open_stores
 from shared.config.settings import Settings
 from shared.domain.sanitize import plain
 from shared.errors import (
@@ -58,27 +41,6 @@ from shared.errors import (
 )
 from shared.observability.instrumentation import trace_redis, trace_requests
 from shared.observability.tracing import Tracing
-from shared.redis.scripts import Scripts
-from shared.stores.audit import Audit
-from shared.stores.bulk_actions import BulkActions
-from shared.stores.dead_letters import DeadLetters
-from shared.stores.failure_groups import FailureGroups
-from shared.stores.queues import Queues
-from shared.stores.task_types import TaskTypes
-from shared.stores.tasks import Records
-from shared.stores.workers import Workers
-
-
-@dataclass(frozen=True, slots=True)
-class PageContext:
-    """The dependencies of the pages."""
-
-    settings: Settings
-    users: Users
-    sessions: Sessions
-    queries: Queries
-    actions: Actions
-    redaction: Redaction
 
 
 class PlainName(BaseConverter):
@@ -97,54 +59,27 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     # Only changes are traced, not the refreshes of open pages.
     trace_requests(app, tracing, methods=("POST",))
     trace_redis(tracing)
-    counted = Metrics()
-    counted.install(app)
-    context = _page_context(app, settings, redis, users, counted, tracing)
-    security.install(app, settings, users, context.sessions, redis)
-    pages = (
-        overview,
-        tasks,
-        task,
-        batches,
-        dead_letters,
-        bulk,
-        queues,
-        limits,
-        workers,
-        locks,
-        schedules,
-        audit,
-        sign_in,
+    metrics = Metrics()
+    metrics.install(app)
+    stores = open_stores(settings, redis, tracing)
+    context = PageContext(
+        settings=settings,
+        stores=stores,
+        queries=Queries(stores, Overview(stores, metrics)),
+        redaction=present.Redaction(settings.dashboard_redact),
+        metrics=metrics,
+        users=users,
+        sessions=Sessions(redis, users, settings.dashboard_session),
+        login_throttle=LoginThrottle(users),
     )
-    for page in pages:
-        app.register_blueprint(page.page(context))
-    app.register_blueprint(health.page(redis, users.required))
-    app.register_blueprint(metrics.page(counted))
+    app.extensions["page_context"] = context
+    app.extensions["background"] = Background(stores.bulk_actions)
+    security.install(app, settings, users, context.sessions, redis)
+    for page in find_modules("dashboard.pages"):
+        app.register_blueprint(import_string(page).blueprint)
     _teach_templates(app, context)
     _register_errors(app)
     return app
-
-
-def _page_context(
-    app: Flask, settings: Settings, redis: Redis, users: Users, counted: Metrics, tracing: Tracing
-) -> PageContext:
-    scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
-    queues_ = Queues(scripts, settings.queues)
-    records = Records(scripts, tuple(settings.queues))
-    types = TaskTypes(redis)
-    dead = DeadLetters(scripts, records, tracing)
-    bulks = BulkActions(scripts, dead)
-    record = Audit(redis)
-    crew = Workers(redis, settings.lease())
-    overview_cache = OverviewCache(redis, queues_, records, crew, types, counted)
-    queries = Queries(redis, overview_cache, records, FailureGroups(scripts), bulks, record)
-    redaction = Redaction(settings.dashboard_redact)
-    depth, egress_policy = settings.max_json_depth, settings.egress_policy()
-    actions = Actions(scripts, queues_, dead, bulks, types, crew, record, queries, redaction, depth, egress_policy)
-    app.extensions["queries"] = queries
-    app.extensions["background"] = Background(overview_cache, bulks)
-    sessions = Sessions(redis, settings.dashboard_session)
-    return PageContext(settings, users, sessions, queries, actions, redaction)
 
 
 def _teach_templates(app: Flask, context: PageContext) -> None:
@@ -161,19 +96,15 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
 
     @app.context_processor
     def common() -> dict[str, object]:
+        theme = request.cookies.get("theme", "")
         return {
             "csrf_token": security.csrf_token,
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
-            "theme": _theme(),
+            "theme": theme if theme in ("light", "dark") else "",
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
         }
-
-
-def _theme() -> str:
-    wanted = request.cookies.get("theme", "")
-    return wanted if wanted in ("light", "dark") else ""
 
 
 def _asset(name: str) -> str:
@@ -186,46 +117,39 @@ def _fingerprint(name: str) -> str:
     return hashlib.sha256((files("dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
 
 
-_MISSING: Mapping[type[TaskQueueError], tuple[str, str]] = {
+_MISSING: dict[type[TaskQueueError], tuple[str, str]] = {
     TaskNotFound: ("task", "It never existed, or its record was removed at the end of its retention."),
     BatchNotFound: ("batch", "It never existed, or all its tasks have been removed."),
     ScheduleNotFound: ("schedule", "It never existed, or it was deleted."),
 }
+_CONFLICTS = (CorruptRecord, BatchBusy, IllegalTransition, LockChanged)
+_FAILED = "The action failed"
 
 
 def _register_errors(app: Flask) -> None:
+    @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
-        return _apology(503, "Redis cannot be reached", str(error)), 503, {"Retry-After": "2"}
+        return *_apology(503, "Redis cannot be reached", str(error)), {"Retry-After": "2"}
 
-    def missing(error: TaskQueueError) -> tuple[str, int]:
-        what, explain = _MISSING[type(error)]
-        return _apology(404, f"There is no such {what}", explain), 404
-
-    def conflict(error: TaskQueueError) -> tuple[str, int]:
-        status = 400 if isinstance(error, Refused) else 409
-        return _apology(status, "The action failed", str(error)), status
-
+    @app.errorhandler(HTTPException)
     def http(error: HTTPException) -> tuple[str, int]:
-        status = error.code or 500
         if error.description == NotFound.description:
-            return _apology(404, "There is no such page", "The URL is wrong, or the page was removed."), 404
-        return _apology(status, error.name, str(error.description or "")), status
+            return _apology(404, "There is no such page", "The URL is wrong, or the page was removed.")
+        title = _FAILED if error.code == 400 and request.method == "POST" else error.name
+        return _apology(error.code or 500, title, error.description or "")
 
+    @app.errorhandler(Exception)
     def broken(error: Exception) -> tuple[str, int]:
         app.logger.error("a page failed", exc_info=error, extra={"path": request.path[:256]})
         return http(InternalServerError("Internal error of the dashboard; see its log for details."))
 
-    app.register_error_handler(StoreUnavailable, unavailable)
-    for each in _MISSING:
-        app.register_error_handler(each, missing)
-    app.register_error_handler(CorruptRecord, conflict)
-    app.register_error_handler(BatchBusy, conflict)
-    app.register_error_handler(IllegalTransition, conflict)
-    app.register_error_handler(LockChanged, conflict)
-    app.register_error_handler(Refused, conflict)
-    app.register_error_handler(HTTPException, http)
-    app.register_error_handler(Exception, broken)
+    @app.errorhandler(TaskQueueError)
+    def refused(error: TaskQueueError) -> tuple[str, int]:
+        if type(error) in _MISSING:
+            what, reason = _MISSING[type(error)]
+            return _apology(404, f"There is no such {what}", reason)
+        return _apology(409, _FAILED, str(error)) if isinstance(error, _CONFLICTS) else broken(error)
 
 
-def _apology(status: int, title: str, text: str) -> str:
-    return render_template("error.html", status=status, title=title, text=text)
+def _apology(status: int, title: str, text: str) -> tuple[str, int]:
+    return render_template("error.html", status=status, title=title, text=text), status

@@ -1,38 +1,39 @@
-"""A TTL cache with single flight: concurrent requests for the same key share one read."""
+"""A TTL cache with single flight: concurrent requests for the same answer share one read of Redis."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shared.errors import StoreUnavailable
+from shared.errors import CorruptKey, StoreUnavailable
 
 T = TypeVar("T")
+
 FRESH = 2.0
-QUICK = 0.5
+"""Seconds for which an answer is valid, unless more than READS * FRESH answers are in use."""
 READS = 20
 """Bound on reads per second when hundreds of tabs show different pages."""
 OUTAGE = 1.0
-"""Seconds without a new attempt after Redis did not answer; else every thread would wait for it in turn."""
-UNWANTED = 60.0
-"""Seconds without a request after which an entry is dropped."""
+"""Seconds without a read after Redis did not answer; else every thread would wait for it in turn."""
+UNUSED = 60.0
+"""Seconds after which an answer that was not read again is dropped."""
+MOST = 512
+LARGEST = 3 * 1024 * 1024
+"""Bytes of all cached records. Parsed, they can take thirty times as much memory."""
 
 
 @dataclass(slots=True)
-class _Answer:
+class _Entry:
     at: float
-    future: Future[Any] = field(default_factory=Future)
+    answer: Future[Any] = field(default_factory=Future)
+    size: int = 0
 
     def age(self) -> float:
         return time.monotonic() - self.at
-
-    def failed(self) -> bool:
-        return self.future.done() and self.future.exception() is not None
 
 
 class TTLCache:
@@ -42,49 +43,61 @@ class TTLCache:
     seconds with two hundred. A request for an answer that is being read waits for that read.
     """
 
-    MOST = 512
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self.entries: dict[Hashable, _Entry] = {}
+        """The answers, the one read last at the end."""
+        self.failure: tuple[float, StoreUnavailable] | None = None
 
-    def get(self, question: Hashable, ask: Callable[[], T], fresh: float = FRESH) -> T:
-        """Returns the answer, at most a few seconds old.
+    def get(
+        self, key: Hashable, read: Callable[[], T], ttl: float | None = None, size: Callable[[T], int] = lambda _: 0
+    ) -> T:
+        """Returns the cached answer, or reads it.
 
-        An error of `ask` is raised in all waiting threads, and kept only if Redis did not answer.
+        `ttl` is in seconds and holds whatever the number of answers; `size` returns bytes. An error of `read` is raised
+        in all waiting threads and not kept, except that StoreUnavailable is raised for all keys for a second.
         """
         with self.lock:
-            known = self.answers.get(question)
-            mine = known is None or known.age() > (OUTAGE if known.failed() else self._life(fresh))
-            answer = self._place(question) if mine or known is None else known
-        if mine:
-            self._fill(question, answer, ask)
-        found: T = answer.future.result()
-        return found
-
-    def clear(self) -> None:
-        with self.lock:
-            self.answers.clear()
-
-    def _life(self, fresh: float) -> float:
-        """Returns for how many seconds an answer is valid; it grows with the number of recently requested answers."""
-        while self.answers and next(iter(self.answers.values())).age() > UNWANTED:
-            self.answers.popitem(last=False)
-        return max(fresh, len(self.answers) / READS)
-
-    def _place(self, question: Hashable) -> _Answer:
-        answer = self.answers[question] = _Answer(time.monotonic())
-        self.answers.move_to_end(question)
-        while len(self.answers) > self.MOST:
-            self.answers.popitem(last=False)
+            entry = self.entries.get(key)
+            if is_due := entry is None or entry.age() > (ttl or max(FRESH, len(self.entries) / READS)):
+                entry = self._add(key)
+        if is_due:
+            self._fill(key, entry, read, size)
+        answer: T = entry.answer.result()
         return answer
 
-    def _fill(self, question: Hashable, answer: _Answer, ask: Callable[[], T]) -> None:
+    def clear(self) -> None:
+        """Drops all answers after a change, also those that are being read."""
+        with self.lock:
+            self.entries.clear()
+
+    def _add(self, key: Hashable) -> _Entry:
+        if self.failure and time.monotonic() - self.failure[0] < OUTAGE:
+            raise self.failure[1]
+        self.entries.pop(key, None)
+        added = self.entries[key] = _Entry(time.monotonic())
+        return added
+
+    def _fill(self, key: Hashable, entry: _Entry, read: Callable[[], T], size: Callable[[T], int]) -> None:
         try:
-            answer.future.set_result(ask())
+            answer = read()
         except BaseException as error:
             with self.lock:
-                answer.at = time.monotonic()
-                if not isinstance(error, StoreUnavailable) and self.answers.get(question) is answer:
-                    del self.answers[question]
-            answer.future.set_exception(error)
+                if self.entries.get(key) is entry:
+                    del self.entries[key]
+                if isinstance(error, StoreUnavailable) and not isinstance(error, CorruptKey):
+                    self.failure = time.monotonic(), error
+            entry.answer.set_exception(error)
+            return
+        entry.size = size(answer)
+        entry.answer.set_result(answer)
+        with self.lock:
+            self._evict(entry)
+
+    def _evict(self, newest: _Entry) -> None:
+        """Drops answers that were not read again, and the oldest while there are too many or too large ones."""
+        total = sum(each.size for each in self.entries.values())
+        for key, entry in list(self.entries.items()):
+            if entry is newest or (entry.age() < UNUSED and len(self.entries) <= MOST and total <= LARGEST):
+                break
+            total -= self.entries.pop(key).size

@@ -79,6 +79,14 @@ def pretty(value: Any) -> str:
     return plain(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
+    """Returns a shell command that submits the same task again, with the key in `TASKQUEUE_API_KEY` if it is set."""
+    body = json.dumps({"type": task_type, "data": data, "priority": queue})
+    quoted = body.replace("'", "'\\''")
+    key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'
+    return f"curl -X POST {url}/tasks {key} -H 'Content-Type: application/json' -d '{quoted}'"
+
+
 class Redaction:
     """Hides the values of fields by name, at any depth, or by path (`customer.iban`).
 

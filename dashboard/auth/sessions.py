@@ -1,45 +1,100 @@
-"""Active sessions by id. They are stored in Redis, so that a sign-out takes effect in every process.
+"""Sessions, and the signed cookies that hold their ids.
 
-The signed cookie carries the session id, the name and a digest of password and role; Redis holds a hash of the id only.
-Both are required: access to Redis alone does not sign in, and a copied cookie is useless after the sign-out.
+A session is stored in Redis, so that a sign-out takes effect in every process. The cookie carries the session id, the
+name and a digest of password and role; Redis holds a hash of the id only. Both are required: access to Redis alone does
+not sign in, and a copied cookie is useless after the sign-out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from typing import TYPE_CHECKING
 
+from flask import session
+from flask.sessions import SecureCookieSessionInterface
+from redis.exceptions import RedisError
+
+from dashboard.auth.users import Person, Users
 from shared.redis import keys
-from shared.redis.client import translated
+from shared.redis.client import text, translated
 
 if TYPE_CHECKING:
+    from flask import Flask
+    from itsdangerous import URLSafeTimedSerializer
     from redis import Redis
 
 
-class Sessions:
-    """Starts, checks and ends sessions."""
+class SignedCookies(SecureCookieSessionInterface):
+    """Cookies signed with DASHBOARD_SECRET, or else with a key in Redis that all processes share."""
 
-    def __init__(self, redis: Redis, lifetime_seconds: float) -> None:
+    def __init__(self, secret: str, redis: Redis) -> None:
+        self.secret = secret
         self.redis = redis
+        self.temporary = secrets.token_hex(32)
+
+    def key(self) -> str:
+        """Returns the key; a temporary one while Redis is unavailable or holds an invalid one."""
+        if not self.secret:
+            try:
+                self.redis.set(keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
+                self.secret = text(self.redis.get(keys.DASHBOARD_SECRET) or b"")
+            except RedisError:
+                return self.temporary
+        return self.secret or self.temporary
+
+    def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer | None:
+        """Reads the key at the first request, which may be long after the start."""
+        app.secret_key = self.key()
+        return super().get_signing_serializer(app)
+
+
+class Sessions:
+    """Starts, checks and ends the session of the current request. Every method raises StoreUnavailable."""
+
+    def __init__(self, redis: Redis, users: Users, lifetime_seconds: float) -> None:
+        self.redis = redis
+        self.users = users
         self.lifetime_ms = int(lifetime_seconds * 1000)
 
-    def begin(self, name: str) -> str:
-        """Starts a session of this user and returns its id. Raises StoreUnavailable."""
+    def begin(self, person: Person) -> None:
+        """Signs the user in, after a sign-out."""
+        self.end()
+        session.clear()
+        session.permanent = True
+        session.update(id=self.store(person.name), name=person.name, mark=self.users.mark(person.name))
+
+    def store(self, name: str) -> str:
+        """Stores a session of this user and returns its id."""
         session_id = secrets.token_urlsafe(32)
         with translated():
             self.redis.set(_key(session_id), name, px=self.lifetime_ms)
         return session_id
 
-    def is_live(self, session_id: str) -> bool:
-        """Returns whether the session is active. Raises StoreUnavailable."""
+    def person(self) -> Person | None:
+        """Returns the user who is signed in; a change of password or role ends the session."""
+        person = self.last_person()
+        if "id" not in session:
+            return None
+        if person is None:
+            self.end()
+            return None
         with translated():
-            return bool(self.redis.exists(_key(session_id)))
+            return person if self.redis.exists(_key(str(session["id"]))) else None
 
-    def end(self, session_id: str) -> None:
-        """Ends the session in every browser that has its cookie."""
-        with translated():
-            self.redis.delete(_key(session_id))
+    def last_person(self) -> Person | None:
+        """Returns who signed in last with this browser, also after the sign-out, unless password or role changed."""
+        person = self.users.named(str(session.get("name", "")))
+        mark = str(session.get("mark", "")).encode()
+        return person if person and hmac.compare_digest(mark, self.users.mark(person.name).encode()) else None
+
+    def end(self) -> None:
+        """Signs out, in every browser that has this cookie; the cookie keeps who signed in last."""
+        if session_id := session.pop("id", None):
+            with translated():
+                self.redis.delete(_key(str(session_id)))
+        session.pop("csrf", None)
 
 
 def _key(session_id: str) -> str:

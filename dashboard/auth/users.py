@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -74,6 +75,11 @@ class Users:
         found = self.hashes.get(name)
         return Person(name, found[0]) if found else None
 
+    def mark(self, name: str) -> str:
+        """Returns a digest of a user's password hash and role, so that a change of either ends earlier sessions."""
+        role, hashed = self.hashes[name]
+        return hashlib.sha256(f"{role.name}:{hashed}".encode()).hexdigest()[:16]
+
     def from_proxy(self, name: str) -> Person:
         """Returns the person that a trusted proxy has authenticated."""
         return self.named(name) or Person(name, self.proxy_role)
@@ -111,14 +117,14 @@ def _file_lines(path: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def roles() -> Mapping[str, Role]:
-    """Returns the roles by name."""
-    return {role.name.lower(): role for role in Role}
-
-
 def print_user(arguments: list[str]) -> None:
     """Runs `python -m dashboard user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
-    if len(arguments) != 2 or arguments[1] not in roles() or ":" in arguments[0] or "," in arguments[0]:
+    if (
+        len(arguments) != 2
+        or arguments[1].upper() not in Role.__members__
+        or ":" in arguments[0]
+        or "," in arguments[0]
+    ):
         exit_with("usage: python -m dashboard user NAME viewer|operator|admin (NAME without : and ,)")
     password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:

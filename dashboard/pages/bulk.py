@@ -4,67 +4,77 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, abort, redirect, render_template, request, url_for
+from flask import Blueprint, abort, request, url_for
 
-from dashboard.auth.security import needs, person
+from dashboard.auth.security import demand_role, needs, person
 from dashboard.auth.users import Role
+from dashboard.context import changed, context, show
 from shared.stores.bulk_actions import BulkAction, Selection, Verb
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
-
 USUAL_RATE = 50
+MOST_RATE = 1000
+MOST_PICKED = 1000
 _CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
 
+blueprint = Blueprint("bulk", __name__)
 
-def page(context: PageContext) -> Blueprint:
-    """`/bulk`"""
-    blueprint = Blueprint("bulk", __name__)
 
-    @blueprint.get("/bulk")
-    def actions() -> str:
-        found, unreadable = context.queries.bulk_actions()
-        return render_template("bulk_actions.html", now=context.queries.look(), actions=found, unreadable=unreadable)
+@blueprint.get("/bulk")
+def actions() -> str:
+    found, unreadable = context.queries.bulk_actions()
+    return show("bulk_actions.html", actions=found, unreadable=unreadable)
 
-    @blueprint.post("/bulk/review")
-    @needs(Role.OPERATOR)
-    def review() -> str:
-        verb, selection = _verb(), _selection()
-        count, first = context.queries.selected(selection)
-        return render_template(
-            "bulk_review.html",
-            now=context.queries.look(),
-            verb=verb,
-            selection=selection,
-            count=count,
-            first=first,
-            group=context.queries.group(selection.cause) if selection.cause else None,
-            usual_rate=USUAL_RATE,
-        )
 
-    @blueprint.post("/bulk")
-    @needs(Role.OPERATOR)
-    def begin() -> Response:
-        verb, selection = _verb(), _selection()
-        rate = request.form.get("rate", 0, int)
-        action_id = context.actions.begin_bulk(person(), verb, selection, rate, _what(context, selection))
-        return redirect(url_for("bulk.action", action_id=action_id))
+@blueprint.post("/bulk/review")
+@needs(Role.OPERATOR)
+def review() -> str:
+    verb, selection = _verb(), _selection()
+    count, first = context.queries.selected(selection)
+    return show(
+        "bulk_review.html",
+        verb=verb,
+        selection=selection,
+        count=count,
+        first=first,
+        group=context.queries.failure_group(selection.cause) if selection.cause else None,
+        usual_rate=USUAL_RATE,
+    )
 
-    @blueprint.get("/bulk/<action_id>")
-    def action(action_id: str) -> str:
-        return render_template("bulk_action.html", now=context.queries.look(), action=_found(context, action_id))
 
-    @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
-    @needs(Role.OPERATOR)
-    def change(action_id: str, change: str) -> Response:
-        if change == "resume":
-            _demand_role(_found(context, action_id).verb)
-        context.actions.change_bulk(person(), action_id, _CHANGES[change])
-        return redirect(url_for("bulk.action", action_id=action_id))
+@blueprint.post("/bulk")
+@needs(Role.OPERATOR)
+def begin() -> Response:
+    verb, selection, rate = _verb(), _selection(), request.form.get("rate", 0, int)
+    if not 1 <= rate <= MOST_RATE:
+        abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
+    if len(selection.ids) > MOST_PICKED:
+        abort(400, f"at most {MOST_PICKED} tasks can be selected: choose the whole group instead")
+    count = context.stores.bulk_actions.count(selection)
+    if not count:
+        abort(400, "none of these tasks is a dead letter any more")
+    what = _what(selection)
+    action_id = context.stores.bulk_actions.begin(verb, selection, what=what, by=person().name, rate=rate)
+    detail = f"{count} tasks, {rate} per second: {what}"
+    return changed(f"started bulk {verb}", action_id, detail, to=url_for(".action", action_id=action_id))
 
-    return blueprint
+
+@blueprint.get("/bulk/<action_id>")
+def action(action_id: str) -> str:
+    return show("bulk_action.html", action=_found(action_id))
+
+
+@blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
+@needs(Role.OPERATOR)
+def change(action_id: str, change: str) -> Response:
+    if change == "resume":
+        _demand_role(_found(action_id).verb)
+    if not context.stores.bulk_actions.change(action_id, _CHANGES[change]):
+        abort(400, "this bulk action has ended")
+    what = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action"
+    return changed(what, action_id, to=url_for(".action", action_id=action_id))
 
 
 def _verb() -> Verb:
@@ -77,11 +87,11 @@ def _verb() -> Verb:
 
 
 def _demand_role(verb: Verb) -> None:
-    if verb is Verb.DELETE and not person().may(Role.ADMIN):
-        abort(403, f"this action requires the role admin, which {person().name} does not have")
+    if verb is Verb.DELETE:
+        demand_role(Role.ADMIN)
 
 
-def _found(context: PageContext, action_id: str) -> BulkAction:
+def _found(action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
         abort(404, "no such bulk action, or its record is corrupt; the last hundred are kept")
@@ -104,11 +114,11 @@ def _selection() -> Selection:
     return Selection(ids=ids)
 
 
-def _what(context: PageContext, selection: Selection) -> str:
+def _what(selection: Selection) -> str:
     """Returns a description of the selection for the list of actions."""
     if selection.ids:
         return "selected tasks"
     if not selection.cause:
         return "all dead letters"
-    group = context.queries.group(selection.cause)
+    group = context.queries.failure_group(selection.cause)
     return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "an empty group"

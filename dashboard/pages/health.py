@@ -1,29 +1,28 @@
-"""Liveness and readiness of the dashboard."""
+"""Liveness and readiness of the dashboard, without sign-in."""
 
 from __future__ import annotations
 
 from flask import Blueprint
-from redis import Redis
 
+from dashboard.context import context
 from shared.errors import StoreUnavailable
 from shared.redis.client import translated
 
+blueprint = Blueprint("health", __name__)
 
-def page(redis: Redis, users: bool) -> Blueprint:
-    """Returns the probes, which need no sign-in; with `users` set, their answers omit the reason of a failure."""
-    blueprint = Blueprint("health", __name__)
 
-    @blueprint.get("/health/live")
-    def live() -> dict[str, str]:
-        return {"status": "ok"}
+@blueprint.get("/health/live")
+def live() -> dict[str, str]:
+    return {"status": "ok"}
 
-    @blueprint.get("/health/ready")
-    def ready() -> tuple[dict[str, str], int]:
-        try:
-            with translated():
-                redis.ping()
-        except StoreUnavailable as error:
-            return {"status": "unavailable"} if users else {"status": "unavailable", "reason": str(error)}, 503
-        return {"status": "ok"}, 200
 
-    return blueprint
+@blueprint.get("/health/ready")
+def ready() -> tuple[dict[str, str], int]:
+    """Answers 503 while Redis is unavailable, with the reason where no sign-in is required."""
+    try:
+        with translated():
+            context.stores.redis.ping()
+    except StoreUnavailable as error:
+        reason = {} if context.users.required else {"reason": str(error)}
+        return {"status": "unavailable", **reason}, 503
+    return {"status": "ok"}, 200

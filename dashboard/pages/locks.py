@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, flash, redirect, render_template, request, url_for
+from flask import Blueprint, abort, request, url_for
 
 from dashboard.auth.security import needs, person
 from dashboard.auth.users import Role
+from dashboard.context import context, recorded, show
 from shared.stores.locks import LEADER
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
+blueprint = Blueprint("locks", __name__)
 
 
-def page(context: PageContext) -> Blueprint:
-    """`/locks`"""
-    blueprint = Blueprint("locks", __name__)
+@blueprint.get("/locks")
+def locks() -> str:
+    found = context.queries.locks()
+    return show("locks.html", locks=found, leader=next((lock for lock in found if lock.name == LEADER), None))
 
-    @blueprint.get("/locks")
-    def locks() -> str:
-        found = context.queries.all_locks()
-        leader = next((lock for lock in found if lock.name == LEADER), None)
-        return render_template("locks.html", now=context.queries.look(), locks=found, leader=leader)
 
-    @blueprint.post("/locks/<name>/unlock")
-    @needs(Role.ADMIN)
-    def unlock(name: str) -> Response:
-        whom = context.actions.unlock(person(), name, request.form.get("token", ""), request.form.get("reason", ""))
-        flash(f"Lock {name} was released; its holder was {whom}.")
-        return redirect(url_for("locks.locks"))
+@blueprint.post("/locks/<name>/unlock")
+@needs(Role.ADMIN)
+def unlock(name: str) -> Response:
+    token = request.form.get("token", "")
+    if not token:
+        abort(400, f"lock {name} is free")
+    # The script adds the audit record in the same step.
+    whom = context.stores.locks.force(name, token, person().name, _reason())
+    return recorded(url_for(".locks"), f"Lock {name} was released; its holder was {whom}.")
 
-    @blueprint.post("/locks/step-down")
-    @needs(Role.ADMIN)
-    def step_down() -> Response:
-        whom = context.actions.step_down(person(), request.form.get("reason", ""))
-        flash(f"{whom} is no longer the leader; another instance takes over.")
-        return redirect(url_for("locks.locks"))
 
-    return blueprint
+@blueprint.post("/locks/step-down")
+@needs(Role.ADMIN)
+def step_down() -> Response:
+    whom = context.stores.locks.step_down(person().name, _reason())
+    return recorded(url_for(".locks"), f"{whom} is no longer the leader; another instance takes over.")
+
+
+def _reason() -> str:
+    reason = request.form.get("reason", "").strip()
+    if not reason:
+        abort(400, "a reason is required: the audit record keeps it")
+    return reason[:500]

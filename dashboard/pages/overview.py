@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from flask import Blueprint, render_template
+from flask import Blueprint
 
+from dashboard.context import context, show
 from dashboard.explain.alerts import alerts
 from dashboard.overview import Snapshot
 
-if TYPE_CHECKING:
-    from dashboard.app import PageContext
+blueprint = Blueprint("overview", __name__)
 
 
-def page(context: PageContext) -> Blueprint:
-    """`/`"""
-    blueprint = Blueprint("overview", __name__)
-
-    @blueprint.get("/")
-    def overview() -> str:
-        now = context.queries.look()
-        return render_template(
-            "overview.html",
-            now=now,
-            alerts=alerts(now),
-            charts=json.dumps(_charts(now)),
-            gateway_port=context.settings.gateway_port,
-        )
-
-    return blueprint
+@blueprint.get("/")
+def overview() -> str:
+    now = context.queries.snapshot()
+    charts, gateway_port = json.dumps(_charts(now)), context.settings.gateway_port
+    return show("overview.html", alerts=alerts(now), charts=charts, gateway_port=gateway_port)
 
 
 def _charts(now: Snapshot) -> dict[str, list[int]]:

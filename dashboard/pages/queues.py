@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, flash, redirect, render_template, request, url_for
+from flask import Blueprint, abort, request, url_for
 
 from dashboard.auth.security import needs, person
 from dashboard.auth.users import Role
+from dashboard.context import changed, context, show
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
+blueprint = Blueprint("queues", __name__)
 
 
-def page(context: PageContext) -> Blueprint:
-    """`/queues`"""
-    blueprint = Blueprint("queues", __name__)
+@blueprint.get("/queues")
+def queues() -> str:
+    return show("queues.html")
 
-    @blueprint.get("/queues")
-    def queues() -> str:
-        return render_template("queues.html", now=context.queries.look())
 
-    @blueprint.post("/queues/<name>/pause")
-    @needs(Role.OPERATOR)
-    def pause(name: str) -> Response:
-        context.actions.pause(person(), name, request.form.get("reason", "").strip()[:500])
-        flash(f"Queue {name} is paused: workers take no more tasks from it; running tasks continue.")
-        return redirect(url_for("queues.queues"))
+@blueprint.post("/queues/<name>/pause")
+@needs(Role.OPERATOR)
+def pause(name: str) -> Response:
+    _demand_known(name)
+    reason = request.form.get("reason", "").strip()[:500]
+    context.stores.queues.pause(name, reason, person().name)
+    message = f"Queue {name} is paused: workers take no more tasks from it; running tasks continue."
+    return changed("paused queue", name, reason, to=url_for(".queues"), message=message)
 
-    @blueprint.post("/queues/<name>/resume")
-    @needs(Role.OPERATOR)
-    def resume(name: str) -> Response:
-        context.actions.resume(person(), name)
-        flash(f"Queue {name} is resumed.")
-        return redirect(url_for("queues.queues"))
 
-    return blueprint
+@blueprint.post("/queues/<name>/resume")
+@needs(Role.OPERATOR)
+def resume(name: str) -> Response:
+    _demand_known(name)
+    context.stores.queues.resume(name)
+    return changed("resumed queue", name, to=url_for(".queues"), message=f"Queue {name} is resumed.")
+
+
+def _demand_known(name: str) -> None:
+    if name not in context.stores.queues.weights:
+        abort(400, f"there is no queue {name}")

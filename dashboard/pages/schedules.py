@@ -7,95 +7,97 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, flash, redirect, render_template, request, url_for
+from flask import Blueprint, abort, request, url_for
+from werkzeug.exceptions import BadRequest
 
-from dashboard.actions import Refused
-from dashboard.auth.security import needs, person
+from dashboard import editing
+from dashboard.auth.security import needs
 from dashboard.auth.users import Role
+from dashboard.context import changed, context, show
 from dashboard.present import Redaction, pretty
-from shared.domain.schedule import Missed, Overlap, Schedule, upcoming
+from shared.domain.schedule import Missed, Overlap, Schedule, read_declared, task_now, upcoming
+from shared.domain.task import new_task_id
+from shared.observability.tracing import current_traceparent
+from shared.stores.schedules import StoredSchedule
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
-    from shared.stores.schedules import StoredSchedule
-
 NEXT = 3
 
-
-def page(context: PageContext) -> Blueprint:
-    """`/schedules`"""
-    blueprint = Blueprint("schedules", __name__)
-
-    @blueprint.get("/schedules")
-    def schedules() -> str:
-        found = context.queries.schedules(request.args.get("after", "")[:100])
-        states = context.queries.states(each.last_task for each in found.items)
-        return render_template(
-            "schedules.html",
-            now=context.queries.look(),
-            schedules=found.items,
-            unreadable=found.unreadable,
-            after=found.after,
-            states=states,
-            next_times=_next_times,
-        )
-
-    @blueprint.get("/schedules/<name>")
-    def schedule(name: str) -> str:
-        return _show(context, name)
-
-    _add_changes(blueprint, context)
-    _add_editing(blueprint, context)
-    return blueprint
+blueprint = Blueprint("schedules", __name__)
 
 
-def _add_changes(blueprint: Blueprint, context: PageContext) -> None:
-    @blueprint.post("/schedules/<name>/pause")
-    @needs(Role.OPERATOR)
-    def pause(name: str) -> Response:
-        context.actions.pause_schedule(person(), name, request.form.get("reason", "").strip()[:500])
-        return _back(name, "Paused. Due times that pass meanwhile are skipped.")
-
-    @blueprint.post("/schedules/<name>/resume")
-    @needs(Role.OPERATOR)
-    def resume(name: str) -> Response:
-        context.actions.resume_schedule(person(), name)
-        return _back(name, "Resumed. Its next due time is counted from now.")
-
-    @blueprint.post("/schedules/<name>/run")
-    @needs(Role.OPERATOR)
-    def run(name: str) -> Response:
-        task_id = context.actions.run_schedule(person(), name)
-        flash("This task was created from the schedule.")
-        return redirect(url_for("task.task", task_id=task_id))
+@blueprint.get("/schedules")
+def schedules() -> str:
+    found = context.queries.schedules(request.args.get("after", "")[:100])
+    return show(
+        "schedules.html",
+        schedules=found.items,
+        unreadable=found.unreadable,
+        after=found.after,
+        states=context.queries.states([each.last_task for each in found.items]),
+        next_times=_next_times,
+    )
 
 
-def _add_editing(blueprint: Blueprint, context: PageContext) -> None:
-    @blueprint.post("/schedules/<name>/edit")
-    @needs(Role.ADMIN)
-    def edit(name: str) -> Response | tuple[str, int]:
-        text = request.form.get("schedule", "")
-        try:
-            context.actions.change_schedule(person(), name, text)
-        except Refused as error:
-            return _show(context, name, text, str(error)), 400
-        return _back(name, "Changed.")
-
-    @blueprint.post("/schedules/<name>/delete")
-    @needs(Role.ADMIN)
-    def delete(name: str) -> Response:
-        context.actions.delete_schedule(person(), name)
-        flash(f"Schedule {name} is deleted; its tasks are kept.")
-        return redirect(url_for("schedules.schedules"))
+@blueprint.get("/schedules/<name>")
+def schedule(name: str) -> str:
+    return _show(name)
 
 
-def _show(context: PageContext, name: str, edited: str | None = None, problem: str | None = None) -> str:
+@blueprint.post("/schedules/<name>/pause")
+@needs(Role.OPERATOR)
+def pause(name: str) -> Response:
+    reason = request.form.get("reason", "").strip()[:500]
+    context.stores.schedules.pause(name, reason)
+    return _changed("paused schedule", name, "Paused. Due times that pass meanwhile are skipped.", reason)
+
+
+@blueprint.post("/schedules/<name>/resume")
+@needs(Role.OPERATOR)
+def resume(name: str) -> Response:
+    context.stores.schedules.resume(name)
+    return _changed("resumed schedule", name, "Resumed. Its next due time is counted from now.")
+
+
+@blueprint.post("/schedules/<name>/run")
+@needs(Role.OPERATOR)
+def run(name: str) -> Response:
+    schedule = context.stores.schedules.get(name).schedule
+    editing.demand_own(schedule.type)
+    task = task_now(schedule, new_task_id())
+    [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())])
+    if stored.state is None:
+        abort(400, f"the queue {task.queue} is full: try again later")
+    to = url_for("task.task", task_id=task.id)
+    return changed("ran schedule now", name, task.id, to=to, message="This task was created from the schedule.")
+
+
+@blueprint.post("/schedules/<name>/edit")
+@needs(Role.ADMIN)
+def edit(name: str) -> Response | tuple[str, int]:
+    text, stored = request.form.get("schedule", ""), context.stores.schedules.get(name)
+    try:
+        schedule = _edited(stored, text)
+    except BadRequest as error:
+        return _show(name, text, error.description), 400
+    context.stores.schedules.put(schedule, stored.source)
+    return _changed("changed schedule", name, "Changed.")
+
+
+@blueprint.post("/schedules/<name>/delete")
+@needs(Role.ADMIN)
+def delete(name: str) -> Response:
+    context.stores.schedules.delete(name)
+    message = f"Schedule {name} is deleted; its tasks are kept."
+    return changed("deleted schedule", name, to=url_for(".schedules"), message=message)
+
+
+def _show(name: str, edited: str | None = None, problem: str | None = None) -> str:
     found = context.queries.schedule(name)
-    return render_template(
+    return show(
         "schedule.html",
-        now=context.queries.look(),
         stored=found,
         times=_next_times(found, 10),
         state=context.queries.states([found.last_task]).get(found.last_task or ""),
@@ -104,9 +106,22 @@ def _show(context: PageContext, name: str, edited: str | None = None, problem: s
     )
 
 
-def _back(name: str, message: str) -> Response:
-    flash(message)
-    return redirect(url_for("schedules.schedule", name=name))
+def _changed(what: str, name: str, message: str, detail: str = "") -> Response:
+    return changed(what, name, detail, to=url_for(".schedule", name=name), message=message)
+
+
+def _edited(stored: StoredSchedule, text: str) -> Schedule:
+    """Returns the schedule with the changes of a person. Ends the request with 400 if it is invalid."""
+    before, entry = stored.schedule, editing.parse(text)
+    if isinstance(entry, dict):
+        entry["data"] = editing.restore(entry.get("data"), json.loads(before.data))
+    settings = context.settings
+    try:
+        schedule = read_declared(before.name, entry, settings.queues, before.queue, settings.egress_policy())
+    except ValueError as error:
+        abort(400, str(error))
+    editing.demand_valid(schedule.type, json.loads(schedule.data))
+    return schedule
 
 
 def _next_times(stored: StoredSchedule, count: int = NEXT) -> list[datetime]:

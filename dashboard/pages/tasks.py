@@ -5,44 +5,32 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, abort, redirect, render_template, request, url_for
+from flask import Blueprint, abort, redirect, request, url_for
 
+from dashboard.context import context, show
 from shared.domain.task import TaskState
 from shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
-
 _FIELDS = ("id", "status", "type", "priority", "tag", "since", "until")
 
+blueprint = Blueprint("tasks", __name__)
 
-def page(context: PageContext) -> Blueprint:
-    """`/tasks`"""
-    blueprint = Blueprint("tasks", __name__)
 
-    @blueprint.get("/tasks")
-    def tasks() -> str | Response:
-        asked = {name: request.args.get(name, "").strip()[:200] for name in _FIELDS}
-        if asked["id"]:
-            return redirect(url_for("task.task", task_id=asked["id"]))
-        try:
-            found = context.queries.tasks(_filter(asked), request.args.get("cursor"))
-        except ValueError as error:
-            abort(400, f"invalid filter: {error}")
-        given = {name: value for name, value in asked.items() if value}
-        return render_template(
-            "tasks.html",
-            now=context.queries.look(),
-            page=found,
-            asked=asked,
-            given=given,
-            states=list(TaskState),
-            cursor=request.args.get("cursor"),
-        )
-
-    return blueprint
+@blueprint.get("/tasks")
+def tasks() -> str | Response:
+    asked = {name: request.args.get(name, "").strip()[:200] for name in _FIELDS}
+    cursor = request.args.get("cursor")
+    if asked["id"]:
+        return redirect(url_for("task.task", task_id=asked["id"]))
+    try:
+        page = context.queries.tasks(_filter(asked), cursor)
+    except ValueError as error:
+        abort(400, f"invalid filter: {error}")
+    given = {name: value for name, value in asked.items() if value}
+    return show("tasks.html", page=page, asked=asked, given=given, states=list(TaskState), cursor=cursor)
 
 
 def _filter(asked: dict[str, str]) -> Filter:

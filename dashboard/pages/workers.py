@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, flash, redirect, render_template, url_for
+from flask import Blueprint, abort, url_for
 
-from dashboard.auth.security import needs, person
+from dashboard.auth.security import needs
 from dashboard.auth.users import Role
+from dashboard.context import changed, context, show
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from dashboard.app import PageContext
+blueprint = Blueprint("workers", __name__)
 
 
-def page(context: PageContext) -> Blueprint:
-    """`/workers`"""
-    blueprint = Blueprint("workers", __name__)
+@blueprint.get("/workers")
+def workers() -> str:
+    return show("workers.html")
 
-    @blueprint.get("/workers")
-    def workers() -> str:
-        return render_template("workers.html", now=context.queries.look())
 
-    @blueprint.post("/workers/<name>/drain")
-    @needs(Role.OPERATOR)
-    def drain(name: str) -> Response:
-        context.actions.drain(person(), name)
-        flash(f"Worker {name} is draining: it finishes its running tasks, then ends.")
-        return redirect(url_for("workers.workers"))
-
-    return blueprint
+@blueprint.post("/workers/<name>/drain")
+@needs(Role.OPERATOR)
+def drain(name: str) -> Response:
+    if not context.stores.workers.drain(name):
+        abort(400, f"there is no live worker {name}")
+    message = f"Worker {name} is draining: it finishes its running tasks, then ends."
+    return changed("drained worker", name, to=url_for(".workers"), message=message)

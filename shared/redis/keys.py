@@ -392,7 +392,7 @@ DASHBOARD_SECRET = "taskqueue:dashboard:secret"  # noqa: S105  # the name of a k
 def dashboard_session(digest: str) -> str:
     """string, owner: the dashboard; DASHBOARD_SESSION, or until the sign-out. The user of a session, by its id's hash.
 
-    Grants no access by itself: the cookie is signed, and carries a mark of the password (`dashboard/auth/security.py`).
+    Grants no access by itself: the cookie is signed, and carries a mark of the password (`dashboard/auth/sessions.py`).
     """
     return f"taskqueue:dashboard:session:{digest}"
 

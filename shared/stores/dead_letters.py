@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from shared.domain import payload, strict_json
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
 from shared.domain.traceparent import read_traceparent
@@ -52,8 +53,16 @@ class DeadLetters:
         Raises TaskNotFound, IllegalTransition when it is not, or no longer, a dead letter, and BatchStopped.
         """
         [found] = self.requeue_many([task_id])
-        demand_going_on(found)
+        _demand_running_batch(found)
         _check(task_id, found.state, found.done, "retried")
+
+    def amend(self, task_id: str, task_type: str, data: Any) -> None:
+        """Requeues one with other data. Raises the errors of `requeue`."""
+        call = payload.encode(task_type, strict_json.dump(data))
+        with translated(), self.replaying([task_id]) as cause:
+            found = self.scripts.amend(task_id, call, cause)
+        _demand_running_batch(found)
+        _check(task_id, found.state, found.done, "retried with other data")
 
     def purge(self, task_id: str) -> None:
         """Deletes one for good. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
@@ -90,7 +99,7 @@ class DeadLetters:
             return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.purge(failed, ids[at : at + CHUNK])]
 
 
-def demand_going_on(found: SentBack) -> None:
+def _demand_running_batch(found: SentBack) -> None:
     """Raises BatchStopped for a dead letter whose batch is stopped."""
     if found.stopped:
         raise BatchStopped(
@@ -110,4 +119,4 @@ def _check(task_id: str, state: str, done: bool, verb: str) -> None:
         return
     if not state:
         raise TaskNotFound(id=task_id)
-    raise IllegalTransition(f"the task is {state}: only a failed task can be {verb} from the dead letters", state=state)
+    raise IllegalTransition(f"the task is {state}: only a failed task can be {verb}", state=state)

@@ -20,6 +20,9 @@ from shared.redis.client import text, translated
 if TYPE_CHECKING:
     from shared.redis.scripts import Argument, Scripts
 
+_First = Sequence[tuple[bytes, float]]
+"""The first entry of an index with its score; empty for an empty index."""
+
 _FOREIGN = 200
 """Foreign jobs that one step moves."""
 
@@ -69,8 +72,9 @@ class Submitted:
 class QueueInfo:
     """A summary of a queue. `oldest_at` is when its longest waiting pending task was enqueued.
 
-    Of the pending tasks `throttled` wait for a limit or for the turn of their tenant; `oldest_ready_at` is for the
-    others. `foreign` jobs were put into its list by RQ programs: they are parked, and not counted as pending.
+    `due_at` is when the first of its scheduled and retrying tasks is due. Of the pending tasks `throttled` wait for a
+    limit or for the turn of their tenant; `oldest_ready_at` is for the others. `foreign` jobs were put into its list by
+    RQ programs: they are parked, and not counted as pending.
     """
 
     name: str
@@ -83,6 +87,7 @@ class QueueInfo:
     throttled: int = 0
     oldest_ready_at: datetime | None = None
     foreign: int = 0
+    due_at: datetime | None = None
 
 
 class Queues:
@@ -145,6 +150,17 @@ class Queues:
             raise IllegalTransition(f"the delivery is {state}: {rule}", state=state)
         return on_its_way
 
+    def run_now(self, task_id: str) -> None:
+        """Moves a scheduled or retrying task to its queue. Raises TaskNotFound, else IllegalTransition."""
+        with translated():
+            state, done = self.scripts.run_now(task_id)
+        if not state:
+            raise TaskNotFound(id=task_id)
+        if not done:
+            raise IllegalTransition(
+                f"the task is {state}: only a scheduled or retrying task can be run now", state=state
+            )
+
     def pause(self, queue: str, reason: str, by: str = "") -> None:
         """Stops claims from this queue until it is resumed; running tasks continue."""
         with translated():
@@ -179,27 +195,35 @@ class Queues:
                 pipeline.zcard(keys.scheduled(name))
                 pipeline.zcard(keys.retrying(name))
                 pipeline.zcard(keys.foreign(name))
-                pipeline.zrange(keys.pending(name), 0, 0, withscores=True)
-                pipeline.zrange(keys.throttled(name), 0, 0, withscores=True)
+                for key in (keys.pending, keys.throttled, keys.scheduled, keys.retrying):
+                    pipeline.zrange(key(name), 0, 0, withscores=True)
             paused, *numbers = pipeline.execute()
-        rows = zip(*[iter(numbers)] * 7, strict=True)
-        return [
-            QueueInfo(
-                name=name,
-                weight=self.weights[name],
-                pending=pending + throttled,
-                throttled=throttled,
-                scheduled=scheduled,
-                retrying=retrying,
-                foreign=foreign,
-                oldest_at=min((instant(each[0][1]) for each in (ready, waiting) if each), default=None),
-                oldest_ready_at=instant(ready[0][1]) if ready else None,
-                paused=_pause(paused[name.encode()]) if name.encode() in paused else None,
-            )
-            for name, (pending, throttled, scheduled, retrying, foreign, ready, waiting) in zip(
-                names, rows, strict=True
-            )
-        ]
+        rows = zip(*[iter(numbers)] * 9, strict=True)
+        return [self._info(name, paused.get(name.encode()), *row) for name, row in zip(names, rows, strict=True)]
+
+    def _info(
+        self, name: str, pause: bytes | None, pending: int, throttled: int, scheduled: int, retrying: int, foreign: int,
+        *first: _First,
+    ) -> QueueInfo:  # fmt: skip
+        """Returns a queue from its numbers, and the first entries of its indexes in the same order."""
+        ready, waiting, due, retry = first
+        return QueueInfo(
+            name=name,
+            weight=self.weights[name],
+            pending=pending + throttled,
+            throttled=throttled,
+            scheduled=scheduled,
+            retrying=retrying,
+            foreign=foreign,
+            oldest_at=_earliest(ready, waiting),
+            oldest_ready_at=_earliest(ready),
+            due_at=_earliest(due, retry),
+            paused=_pause(pause) if pause is not None else None,
+        )
+
+
+def _earliest(*indexes: _First) -> datetime | None:
+    return min((instant(each[0][1]) for each in indexes if each), default=None)
 
 
 def _pause(stored: bytes) -> dict[str, str]:

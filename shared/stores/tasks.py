@@ -109,6 +109,11 @@ class Records:
         found = zip(ids, rows, strict=True)
         return {task_id: _reading(task_id, *row) for task_id, row in found if row[0] != []}
 
+    def discard(self, task_id: str) -> bool:
+        """Removes a corrupt record; returns whether there was one."""
+        with translated():
+            return self.scripts.discard(task_id, self.queues)
+
     def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
         """Returns summaries of tasks; unknown ids are omitted."""
         if not ids:

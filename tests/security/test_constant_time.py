@@ -21,6 +21,7 @@ SUSPECT = re.compile(rf"(?i){_WORDS}.*[=!]=|[=!]=.*{_WORDS}")
 COMPARED = {
     "shared/stores/api_keys.py": "hmac.compare_digest(digest, ",
     "dashboard/auth/security.py": "hmac.compare_digest(given.encode(), known.encode())",
+    "dashboard/auth/sessions.py": "hmac.compare_digest(mark, ",
     "dashboard/auth/users.py": "check_password_hash(",
 }
 """Where secrets that come from outside are compared."""

@@ -41,6 +41,7 @@ def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
 ) -> None:
     """A session also needs a mark of the password's hash, which is in the settings only."""
     hashed = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
+    users = Users([f"ann:admin:{hashed}"])
     browser = open_browser(dashboard_users=f"ann:admin:{hashed}")
     browser.get("/sign-in")
     secret = redis_client.get(keys.DASHBOARD_SECRET)
@@ -49,12 +50,12 @@ def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
     forger.secret_key = text(secret)
     sign = SecureCookieSessionInterface().get_signing_serializer(forger)
     assert sign
-    session_id = Sessions(redis_client, 600).begin("ann")
+    session_id = Sessions(redis_client, users, 600).store("ann")
     for mark in ("", "0" * 16):
         cookie = sign.dumps({"name": "ann", "mark": mark, "id": session_id, "csrf": "x"})
         browser.client.set_cookie("taskqueue_dashboard", str(cookie))
         assert browser.client.get("/").status_code == 302
-    assert Users([f"ann:admin:{hashed}"]).named("ann")
+    assert users.named("ann")
 
 
 def test_a_record_that_was_tampered_with_ends_as_a_dead_letter_or_runs_as_it_was_meant(system: System) -> None:

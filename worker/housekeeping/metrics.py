@@ -97,17 +97,17 @@ class Metrics:
 
     def _of_waiting(self, overview: Iterable[QueueInfo], now: datetime) -> Iterator[Metric]:
         """Yields how overdue the first of each kind is."""
-        due = [key(queue.name) for queue in overview for key in (keys.scheduled, keys.retrying)]
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.SCHEDULES)
             pipeline.zcard(keys.QUARANTINE)
-            for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE, *due):
+            for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE):
                 pipeline.zrange(key, 0, 0, withscores=True)
             schedules, damaged, *firsts = pipeline.execute()
-        dead_letter, lease, schedule, *tasks = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
+        dead_letter, lease, schedule = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
+        task = max(_age(queue.due_at, now) for queue in overview)
         for name, text, value in (
             ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", dead_letter),
-            ("task_overdue_seconds", "Time since the most overdue retry or run-at task was due.", max(tasks)),
+            ("task_overdue_seconds", "Time since the most overdue retry or run-at task was due.", task),
             ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", lease),
             ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", schedule),
             ("schedules", "Schedules stored.", schedules),

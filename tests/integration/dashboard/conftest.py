@@ -55,6 +55,10 @@ class Browser:
             session.setdefault("csrf", "a token of this test")
             return str(session["csrf"])
 
+    def forget(self) -> None:
+        """Lets the next page read everything anew."""
+        self.app.extensions["page_context"].queries.cache.clear()
+
     def post(self, path: str, follow: bool = True, **form: object) -> TestResponse:
         data = {"csrf": self.token(), **form}
         return self.client.post(path, data=data, headers=self.headers, follow_redirects=follow)

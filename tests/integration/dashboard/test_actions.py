@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.actions import as_command
+from dashboard.present import as_command
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.stores.audit import Audit
@@ -235,7 +235,6 @@ def test_an_origin_that_cannot_be_read_is_another_site(browser: Browser, system:
 def test_who_was_shown_no_form_has_no_token_that_could_be_right(browser: Browser, system: System, path: str) -> None:
     for guess in ("-", "", "None"):
         assert browser.client.post(path, data={"csrf": guess}).status_code == 403
-        assert browser.client.post(path, headers={"X-CSRF-Token": guess}).status_code == 403
     assert _audit(system) == []
 
 
@@ -358,7 +357,7 @@ def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, 
     assert json.loads(stored.data) == {"to": "bob", "password": "s3cret"}
     answer = browser.post("/schedules/nightly/edit", schedule='{"type": "echo", "cron": "now"}')
     assert answer.status_code == 400
-    assert "is not a cron expression" in answer.text
+    assert "is no cron expression" in answer.text
     browser.post("/schedules/nightly/delete")
     assert browser.get("/schedules/nightly").status_code == 404
     assert [what for _, what, _ in _audit(system)] == [

@@ -26,7 +26,7 @@ def test_more_workers_are_asked_for_only_where_they_would_help(browser: Browser,
     assert "Start more workers" not in page
     waiting = system.submit("noop", queue="low")
     system.redis.zadd(keys.pending("low"), {waiting: old})
-    browser.app.extensions["queries"].forget()
+    browser.forget()
     page = browser.text("/")
     assert "The oldest task in low has waited 6 min" in page
     assert "Start more workers" in page

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.background import Background
+from dashboard.background import BulkRunner
 from shared.domain.task import BatchPlace, TaskState
 from shared.redis import keys
 from shared.redis.client import text
@@ -45,9 +45,9 @@ def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: Sys
     page = browser.post("/bulk/review", scope="picked", id=ids[:3], verb="delete").text
     assert "Delete 3 dead letters?" in page
     browser.post("/bulk", scope="picked", id=ids[:3], verb="delete", rate="1000")
-    background: Background = browser.app.extensions["background"]
+    runner: BulkRunner = browser.app.extensions["background"].runner
     for _ in range(50):
-        background.carry_out()
+        runner.step()
     assert _failed(system) == 7
     [action] = _bulks(system).all()[0]
     assert (action.state, action.done, action.total) == ("finished", 3, 3)
@@ -79,26 +79,26 @@ def test_the_rate_is_kept_through_a_pause(system: System) -> None:
     bury(system, [f"{n} no" for n in range(300)])
     bulks = _bulks(system)
     action = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=100)
-    background = Background(None, bulks)  # type: ignore[arg-type]  # only the bulk actions are looked at
+    runner = BulkRunner(bulks)
     started = time.monotonic()
     while time.monotonic() - started < 1.0:
-        background.carry_out()
+        runner.step()
         time.sleep(0.02)
     done = 300 - _failed(system)
     assert 80 <= done <= 100 * (time.monotonic() - started) + 25
     bulks.change(action, "paused")
-    background.carry_out()
+    runner.step()
     paused_at = _failed(system)
     time.sleep(0.5)
-    background.carry_out()
+    runner.step()
     assert _failed(system) == paused_at
     bulks.change(action, "running")
     time.sleep(0.3)
-    background.carry_out()
+    runner.step()
     assert paused_at - _failed(system) <= 110, "no burst for the time it was paused"
 
     def all_done() -> bool:
-        background.carry_out()
+        runner.step()
         return _failed(system) == 0
 
     wait_until(all_done, "all are done")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard.follow_up import AT_ONCE, CALLS, FollowUp
+from dashboard.background import AT_ONCE, CALLS, FollowUp
 from shared.domain.limit import Limit
 from shared.domain.task import TaskState
 from shared.http.bind import free_port

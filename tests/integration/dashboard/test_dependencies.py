@@ -104,7 +104,7 @@ def test_a_batch_shows_its_progress_and_its_tasks(browser: Browser, system: Syst
     assert follow
     assert f'href="/tasks/{ids[50]}"' in browser.text(follow[1])
     system.queues.cancel(ids[7], "")
-    browser.app.extensions["queries"].forget()
+    browser.forget()
     cancelled = browser.text(f"/batches/{batch_id}?status=cancelled")
     assert cancelled.count('<tr id="row-') == 1
     assert f'href="/tasks/{ids[7]}"' in cancelled
@@ -144,5 +144,5 @@ def test_damaged_ties_break_no_page(browser: Browser, system: System) -> None:
     waiting = child(system, system.submit("noop"))
     for value in ("nonsense", "[[1]]", json.dumps([["x", "maybe"]])):
         system.redis.hset(f"rq:job:{waiting}", "parents", value)
-        browser.app.extensions["queries"].forget()
+        browser.forget()
         assert "cannot be read" in browser.text(f"/tasks/{waiting}")

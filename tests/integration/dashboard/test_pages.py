@@ -332,8 +332,8 @@ def test_when_redis_is_away_the_page_says_so(browser: Browser, monkeypatch: pyte
 
     browser.text("/")
     monkeypatch.setattr("redis.connection.AbstractConnection.connect", refuse)
-    browser.app.extensions["background"].bulks.redis.connection_pool.disconnect()
-    browser.app.extensions["background"].overview_cache.forget()
+    browser.app.extensions["page_context"].stores.redis.connection_pool.disconnect()
+    browser.forget()
     answer = browser.get("/")
     assert answer.status_code == 503
     assert "Redis cannot be reached" in answer.text

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from redis import Redis
 
-from dashboard.auth.security import SecretStore
+from dashboard.auth.sessions import SignedCookies
 from shared.redis import keys
 from shared.redis.client import text
 
@@ -30,15 +30,15 @@ class Forgetful:
 
 
 def test_a_key_that_goes_while_it_is_asked_for_is_asked_for_again(redis_client: Redis) -> None:
-    keeper = SecretStore("", cast("Redis", Forgetful(redis_client)))
-    assert keeper.secret() == keeper.stopgap
-    kept = keeper.secret()
+    keeper = SignedCookies("", cast("Redis", Forgetful(redis_client)))
+    assert keeper.key() == keeper.temporary
+    kept = keeper.key()
     assert kept == text(redis_client.get(keys.DASHBOARD_SECRET))
     assert len(kept) == 64
-    assert SecretStore("", redis_client).secret() == kept, "all processes share it"
+    assert SignedCookies("", redis_client).key() == kept, "all processes share it"
 
 
 @pytest.mark.parametrize("stored", ["", b"\xff"])
 def test_what_is_stored_is_never_an_empty_key(redis_client: Redis, stored: str | bytes) -> None:
     redis_client.set(keys.DASHBOARD_SECRET, stored)
-    assert SecretStore("", redis_client).secret()
+    assert SignedCookies("", redis_client).key()

@@ -68,4 +68,4 @@ def test_it_does_when_somebody_says_so(system: System) -> None:
 def test_wrong_users_are_told_at_start(system: System) -> None:
     process = system.start("dashboard", DASHBOARD_USERS="eve")
     assert process.wait(60) == 2
-    assert "'eve' is no user" in system.logs()
+    assert "'eve' is not a valid user" in system.logs()

@@ -12,7 +12,7 @@ from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
 from dashboard.auth import login_throttle
-from dashboard.auth.login_throttle import COOKIE, LoginThrottle
+from dashboard.auth.login_throttle import LoginThrottle
 from dashboard.auth.security import safe_target
 from dashboard.auth.users import Users
 from shared.errors import SettingsError
@@ -159,19 +159,19 @@ def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
 def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(LoginThrottle, "STRANGERS", 3)
+    monkeypatch.setattr(LoginThrottle, "OF_UNKNOWN", 3)
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
-    now[0] += LoginThrottle.WAIT
+    now[0] += LoginThrottle.WINDOW
     assert [_sign_in(_another(guarded), name) for name in ("vera", "otto", "anna") * 2] == [302] * 6
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
     answer = guarded.post("/sign-in", follow=False, name="vera", password="correct horse")
-    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "30")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "60")
 
 
 def test_strangers_keep_nobody_out_who_signed_in_before_in_this_browser(
     guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoginThrottle, "STRANGERS", 7)
+    monkeypatch.setattr(LoginThrottle, "OF_UNKNOWN", 7)
     assert _sign_in(guarded, "vera") == 302
     guarded.post("/sign-out")
     stranger = _another(guarded)
@@ -192,7 +192,8 @@ def test_who_signed_in_before_in_this_browser_is_slowed_down_too(guarded: Browse
 def test_a_browser_is_known_no_more_when_the_password_changes(open_browser: Callable[..., Browser]) -> None:
     browser = open_browser(dashboard_users=USERS)
     _sign_in(browser, "vera")
-    cookie = browser.client.get_cookie(COOKIE, path="/sign-in")
+    browser.post("/sign-out")
+    cookie = browser.client.get_cookie("taskqueue_dashboard")
     assert cookie
     assert cookie.http_only
     for password, status in (("correct horse", 302), ("another", 429)):
@@ -200,7 +201,7 @@ def test_a_browser_is_known_no_more_when_the_password_changes(open_browser: Call
         later = open_browser(dashboard_users=users)
         for _ in range(6):
             _sign_in(_another(later), "vera", "wrong")
-        later.client.set_cookie(COOKIE, cookie.value, path="/sign-in")
+        later.client.set_cookie("taskqueue_dashboard", cookie.value)
         assert _sign_in(later, "vera", password) == status
 
 

@@ -86,7 +86,7 @@ def _measured(browser: Browser, system: System) -> dict[str, Cost]:
 
 
 def _once(browser: Browser, system: System, ask: Callable[[], object]) -> Cost:
-    browser.app.extensions["queries"].forget()
+    browser.forget()
     worked, began = _worked(system), time.perf_counter()
     ask()
     waited = time.perf_counter() - began

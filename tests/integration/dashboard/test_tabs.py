@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Barrier, BrokenBarrierError, Thread
@@ -12,9 +12,8 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
-from dashboard import cache, overview, status_cache
+from dashboard import cache, overview
 from dashboard.cache import READS, TTLCache
-from dashboard.overview import OverviewCache
 from dashboard.present import Redaction
 from shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
@@ -25,7 +24,6 @@ REFRESH = 5.0
 TICK = 0.25
 A_ROUND = int(REFRESH / TICK)
 WINDOW = 12.0
-READ_TOGETHER = WINDOW / cache.FRESH
 
 
 @dataclass
@@ -41,33 +39,46 @@ class ExecutorMonitor:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> ExecutorMonitor:
     found = ExecutorMonitor()
-    for module in (cache, overview, status_cache):
+    for module in (cache, overview):
         monkeypatch.setattr(module, "time", found)
     return found
 
 
+@dataclass
+class Cost:
+    """How many commands a dashboard sends."""
+
+    browser: Browser
+    watch: ExecutorMonitor
+    sent: list[str]
+
+    def once(self, path: str) -> int:
+        """For one page, with nothing remembered."""
+        self.browser.forget()
+        self.sent.clear()
+        self.browser.text(path)
+        return len(self.sent)
+
+    def of_tabs(self, paths: Sequence[str]) -> int:
+        """While tabs on these pages refresh themselves for a window of time."""
+        self._spend(paths, REFRESH)  # the first round, when they are opened
+        return self._spend(paths, WINDOW)
+
+    def _spend(self, paths: Sequence[str], window: float) -> int:
+        self.sent.clear()
+        for tick in range(int(window / TICK)):
+            first, last = (len(paths) * (tick % A_ROUND + n) // A_ROUND for n in (0, 1))
+            for path in paths[first:last]:
+                self.browser.text(path)
+            self.watch.now += TICK
+        return len(self.sent)
+
+
 @pytest.fixture
-def cost(browser: Browser, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], int]:
-    """How many commands the dashboard sends while tabs on these pages refresh themselves for a window of time."""
+def cost(browser: Browser, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPatch) -> Cost:
     sent: list[str] = []
     _count_commands(monkeypatch, sent)
-    overview_cache: OverviewCache = browser.app.extensions["background"].overview_cache
-
-    def spend(tabs: Sequence[str], window: float) -> int:
-        sent.clear()
-        for tick in range(int(window / TICK)):
-            overview_cache.keep_fresh()
-            first, last = (len(tabs) * (tick % A_ROUND + n) // A_ROUND for n in (0, 1))
-            for path in tabs[first:last]:
-                browser.text(path)
-            watch.now += TICK
-        return len(sent)
-
-    def measure(tabs: Sequence[str]) -> int:
-        spend(tabs, REFRESH)  # the first round, when they are opened
-        return spend(tabs, WINDOW)
-
-    return measure
+    return Cost(browser, watch, sent)
 
 
 def _count_commands(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
@@ -87,72 +98,47 @@ def _count_commands(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/locks", "/audit"])
-def test_many_tabs_on_one_page_cost_what_one_costs(
-    cost: Callable[[Sequence[str]], int], system: System, path: str
-) -> None:
+def test_many_tabs_on_one_page_cost_one_read_every_two_seconds(cost: Cost, system: System, path: str) -> None:
     bury(system, ["no"])
-    few = cost([path])
-    # One tab asks every five seconds; of many, the first that comes after two seconds asks for all.
-    assert 0 < cost([path] * TABS) <= few + 2 * READ_TOGETHER
+    once = cost.once(path)
+    assert 0 < cost.of_tabs([path] * TABS) <= once * WINDOW / cache.FRESH
 
 
-def test_many_tabs_on_other_tasks_cost_what_one_costs(cost: Callable[[Sequence[str]], int], system: System) -> None:
+@pytest.mark.parametrize("what", ["lists", "tasks"])
+def test_many_tabs_on_other_pages_cost_no_more_than_the_budget(cost: Cost, system: System, what: str) -> None:
     ids = bury(system, ["no"] * (TABS // 2)) + system.submit_many([("noop", "null")] * (TABS // 2))
-    few = cost([f"/tasks/{ids[0]}"])
-    assert cost([f"/tasks/{each}" for each in ids]) <= few + READ_TOGETHER
+    snapshots = cost.once("/") * WINDOW / cache.FRESH
+    paths = [f"/tasks/{each}" if what == "tasks" else f"/tasks?type={each}" for each in ids]
+    assert 0 < cost.of_tabs(paths) <= snapshots + READS * WINDOW
 
 
-def test_many_tabs_on_other_lists_cost_no_more_than_the_budget(
-    cost: Callable[[Sequence[str]], int], system: System
-) -> None:
-    bury(system, ["no"])
-    few = cost(["/tasks?type=t0"])
-    many = cost([f"/tasks?type=t{n}" for n in range(TABS)])
-    assert few < many <= few + READS * WINDOW
-
-
-def test_a_task_that_somebody_watches_is_shown_as_it_is(
+def test_a_task_is_shown_as_it_was_two_seconds_ago_at_most(
     browser: Browser, watch: ExecutorMonitor, system: System
 ) -> None:
-    first, second = bury(system, ["no"] * 2)
-    for each in (first, second):
-        assert "It failed for good" in browser.text(f"/tasks/{each}")
-    system.dead_letters.requeue(second)
-    watch.now += 3
-    browser.text(f"/tasks/{first}")
-    watch.now += 1
-    assert "No worker is alive" in browser.text(f"/tasks/{second}")
-    system.dead_letters.requeue(first)
-    system.queues.cancel(second, "enough")
-    system.redis.delete(f"rq:job:{first}")
-    watch.now += 3
-    assert browser.get(f"/tasks/{first}").status_code == 404
-    assert "It was cancelled" in browser.text(f"/tasks/{second}")
-
-
-def test_large_records_are_not_read_for_others(browser: Browser, watch: ExecutorMonitor, system: System) -> None:
-    large = system.submit("noop", f'"{"x" * 20_000}"')
-    small = system.submit("noop")
-    browser.text(f"/tasks/{large}")
-    before = browser.app.extensions["queries"].watchlist.watched[large].read_at
-    watch.now += 3
-    browser.text(f"/tasks/{small}")
-    assert browser.app.extensions["queries"].watchlist.watched[large].read_at == before
-    browser.text(f"/tasks/{large}")
-    assert browser.app.extensions["queries"].watchlist.watched[large].read_at == watch.now
+    [task] = bury(system, ["no"])
+    assert "It failed for good" in browser.text(f"/tasks/{task}")
+    system.dead_letters.requeue(task)
+    watch.now += cache.FRESH - 0.1
+    assert "It failed for good" in browser.text(f"/tasks/{task}")
+    watch.now += 0.2
+    assert "No worker is alive" in browser.text(f"/tasks/{task}")
+    system.redis.delete(f"rq:job:{task}")
+    watch.now += cache.FRESH + 0.1
+    assert browser.get(f"/tasks/{task}").status_code == 404
 
 
 def test_large_records_are_not_kept_beyond_a_bound(
     browser: Browser, watch: ExecutorMonitor, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_cache, "KEPT", 50_000)
+    monkeypatch.setattr(cache, "LARGEST", 50_000)
     a, b, c, d = (system.submit("noop", f'"{"x" * 20_000}"') for _ in range(4))
     small, huge = system.submit("noop"), system.submit("noop", f'"{"x" * 60_000}"')
-    kept = [(a, {a}), (b, {a, b}), (c, {a, b, c}), (d, {b, c, d}), (small, {c, d, small}), (huge, {c, d, small, huge})]
-    for task, expected in [*kept, (small, {c, d, small})]:
+    kept = [(a, {a}), (b, {a, b}), (c, {b, c}), (d, {c, d}), (small, {c, d, small}), (huge, set()), (small, {small})]
+    entries = browser.app.extensions["page_context"].queries.cache.entries
+    for task, expected in kept:
         watch.now += cache.FRESH + 1
         browser.text(f"/tasks/{task}")
-        assert set(browser.app.extensions["queries"].watchlist.watched) == expected
+        assert {key[1] for key in entries if key[0] == "task"} == expected
 
 
 @pytest.mark.parametrize("what", ["", "/data.json"])
@@ -189,7 +175,7 @@ def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
         return 7
 
     def come() -> None:
-        if len(asked) or found.answers:
+        if len(asked) or found.entries:
             together.wait(20)
         answers.append(found.get("question", ask))
 
@@ -229,20 +215,20 @@ def test_while_redis_is_away_it_is_asked_once_a_second(
     with monkeypatch.context() as patched:
         patched.setattr(Scripts, "call", away)
         for _ in range(5):
-            for path in ("/", "/tasks", f"/tasks/{task}"):
+            for path in ("/tasks", "/", f"/tasks/{task}"):
                 assert browser.get(path).status_code == 503
-        assert sorted(asked) == ["page", "page", "read"]
+        assert asked == ["page"]
     assert browser.get(f"/tasks/{task}").status_code == 503
     watch.now += 1.1
     assert browser.get(f"/tasks/{task}").status_code == 200
 
 
-def test_the_snapshot_is_not_read_when_nobody_looks(browser: Browser, watch: ExecutorMonitor) -> None:
-    overview_cache: OverviewCache = browser.app.extensions["background"].overview_cache
-    overview_cache.keep_fresh()
-    assert overview_cache.current is None
-    browser.text("/")
-    watch.now += 60
-    found = overview_cache.current
-    overview_cache.keep_fresh()
-    assert overview_cache.current is found
+def test_what_is_read_while_something_changes_is_not_kept() -> None:
+    found = TTLCache()
+
+    def read() -> int:
+        found.clear()
+        return 1
+
+    assert found.get("question", read) == 1
+    assert found.get("question", lambda: 2) == 2

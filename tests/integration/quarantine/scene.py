@@ -205,8 +205,11 @@ class Scene:
             for key, (value, ttl) in self.saved.items():
                 pipeline.restore(key, ttl, value)
             pipeline.execute()
-        self.dashboard.extensions["queries"].forget()
-        self.dashboard.extensions["queries"].overview_cache.settled = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Lets the dashboard read everything anew."""
+        self.dashboard.extensions["page_context"].queries.cache.clear()
 
     def work(self) -> None:
         """A worker takes what it can get and completes all of it."""

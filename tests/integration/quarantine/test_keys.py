@@ -61,7 +61,7 @@ def endure(scene: Scene, caplog: pytest.LogCaptureFixture, damaged: Sequence[str
         if not scene.unfinished():
             break
     assert not scene.unfinished()
-    scene.dashboard.extensions["queries"].forget()
+    scene.forget()
     assert not [each for each in scene.refusals(damaged) if not any(why in each[2] for why in TRUE_REFUSALS)]
     thrown = [record for record in caplog.records if record.exc_info]
     assert not thrown, (thrown[0].getMessage(), thrown[0].exc_text)

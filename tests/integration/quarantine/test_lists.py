@@ -38,7 +38,7 @@ def read(scene: Scene, path: str) -> Any:
 
 
 def page(scene: Scene, path: str) -> str:
-    scene.dashboard.extensions["queries"].forget()
+    scene.forget()
     answer = scene.dashboard.test_client().get(path)
     assert answer.status_code == 200, (path, answer.text)
     return answer.text

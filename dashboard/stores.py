@@ -1,0 +1,67 @@
+"""The stores that pages read and actions change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.redis.scripts import Scripts
+from shared.stores.audit import Audit
+from shared.stores.batches import Batches
+from shared.stores.bulk_actions import BulkActions
+from shared.stores.dead_letters import DeadLetters
+from shared.stores.failure_groups import FailureGroups
+from shared.stores.limits import Limits
+from shared.stores.locks import LockAdmin
+from shared.stores.queues import Queues
+from shared.stores.schedules import ScheduleStore
+from shared.stores.task_types import TaskTypes
+from shared.stores.tasks import Records
+from shared.stores.workers import Workers
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from shared.config.settings import Settings
+    from shared.observability.tracing import Tracing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """All stores, on one Redis client."""
+
+    redis: Redis
+    audit: Audit
+    batches: Batches
+    bulk_actions: BulkActions
+    dead_letters: DeadLetters
+    failure_groups: FailureGroups
+    limits: Limits
+    locks: LockAdmin
+    queues: Queues
+    schedules: ScheduleStore
+    tasks: Records
+    types: TaskTypes
+    workers: Workers
+
+
+def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
+    """Returns the stores; nothing is read yet."""
+    scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
+    tasks = Records(scripts, tuple(settings.queues))
+    dead_letters = DeadLetters(scripts, tasks, tracing)
+    return Stores(
+        redis=redis,
+        audit=Audit(redis),
+        batches=Batches(scripts),
+        bulk_actions=BulkActions(scripts, dead_letters),
+        dead_letters=dead_letters,
+        failure_groups=FailureGroups(scripts),
+        limits=Limits(scripts),
+        locks=LockAdmin(scripts),
+        queues=Queues(scripts, settings.queues),
+        schedules=ScheduleStore(scripts),
+        tasks=tasks,
+        types=TaskTypes(redis),
+        workers=Workers(redis, settings.lease()),
+    )
