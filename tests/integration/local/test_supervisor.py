@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shared.local.supervisor import ServiceLog
 from tests.integration.local.watching import Program, eventually, is_gone
 
 Start = Callable[..., Program]
@@ -174,3 +176,43 @@ def test_children_that_outlive_their_service_are_ended(start: Start, journal: Pa
     child = next(process for process in supervisor.family() if process.name() == "sleep")
     os.kill(pid_of(journal, "worker"), signal.SIGKILL)
     eventually("the child has ended", lambda: not psutil.pid_exists(child.pid) or is_gone(child.pid))
+
+
+# --- the log ---
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_names_stand_in_a_column() -> None:
+    out = io.StringIO()
+    log = ServiceLog(out, ["api", "worker"])
+    log.line("api", "one")
+    log.line("worker", "two")
+    assert out.getvalue() == "api    | one\nworker | two\n"
+
+
+@pytest.mark.parametrize(
+    ("out", "no_colour", "lines"),
+    [
+        (Terminal(), "", "\x1b[36mapi    |\x1b[0m one\n\x1b[33mworker |\x1b[0m two\n"),
+        (Terminal(), "1", "api    | one\nworker | two\n"),
+    ],
+)
+def test_names_have_colours_on_a_terminal_unless_that_is_not_wanted(
+    out: Terminal, no_colour: str, lines: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    log = ServiceLog(out, ["api", "worker"])
+    log.line("api", "one")
+    log.line("worker", "two")
+    assert out.getvalue() == lines
+
+
+def test_reader_that_went_away_stops_nothing() -> None:
+    out = io.StringIO()
+    log = ServiceLog(out, ["api"])
+    out.close()
+    log.line("api", "unread")

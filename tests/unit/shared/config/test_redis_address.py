@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.redis_address import read_address
+from shared.config.redis_address import read_address, without_password
 from shared.config.settings import load
 from shared.errors import SettingsError
 
@@ -78,3 +78,16 @@ def test_the_password_of_the_sentinels_goes_to_them_only() -> None:
     url = load({"REDIS_URL": "redis+sentinel://one/main", "REDIS_SENTINEL_PASSWORD": "theirs"}).store_url
     assert read_address(url).sentinel_password == "theirs"
     assert "theirs" not in read_address(url).url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:secret@host:6379/0", "redis://host:6379/0"),
+        ("rediss://user:se%40cret@host/1?password=secret", "rediss://host/1"),
+        ("redis://host", "redis://host"),
+        ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+    ],
+)
+def test_password_is_left_out_of_what_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
