@@ -19,9 +19,8 @@ from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
 from gateway.auth.authenticator import actor
-from gateway.http import errors, ndjson
+from gateway.http import errors
 from gateway.http.errors import Kind, Refusal
-from gateway.http.ndjson import Lines
 from gateway.tasks import validation_messages
 from shared.domain import strict_json
 from shared.redis.connections import note_what_is_sent
@@ -53,8 +52,6 @@ class Answer:
     description: str
     model: type[BaseModel] | None = None
     media_type: str = JSON
-    lines: type[BaseModel] | None = None
-    """Model of a line, when a stream is answered with this status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +75,6 @@ class Endpoint:
     problems: tuple[Kind, ...] = ()
     store: bool = True
     """Whether it uses Redis, and so answers 503 while Redis is unavailable."""
-    lines: bool = False
-    """Whether its body may also be a stream of lines; it is passed unread, as `ndjson.Lines`."""
     events: bool = False
     """Whether it responds with a stream of events and honours the header Last-Event-ID."""
     scope: Scope | None = Scope.ADMIN
@@ -177,12 +172,9 @@ class _View:
         self.guards.authenticator.authenticate(self.about.scope)
         if self.about.store:
             self.guards.authenticator.take_tokens(self.guards.circuit_breaker)
-        lines = self.about.lines and request.mimetype == ndjson.MEDIA_TYPE
-        _check_accept(ndjson.MEDIA_TYPE if lines else self.about.produces)
+        _check_accept(self.about.produces)
         if self.about.query is not None:
             arguments["query"] = _read_query(self.about.query, self.guards.limits)
-        if lines:
-            return self._answer(body=_read_lines(self.about, self.guards.limits), **arguments)
         if self.about.body is None:
             return self._answer(**arguments)
         return self._answer_to(self.about.body, arguments)
@@ -266,7 +258,8 @@ def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
     if about.idempotent:
-        g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, value)
+        path = about.path.format(**(request.view_args or {}))
+        g.request_key = request_key(request.headers.get("Idempotency-Key"), path, value)
     return value
 
 
@@ -281,16 +274,6 @@ def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
         raise errors.invalid(
             [errors.field_error(path, text) for path, text in validation_messages.explain(error, model)]
         ) from None
-
-
-def _read_lines(about: Endpoint, limits: Limits) -> Lines:
-    _check_encoding()
-    # The content is not known yet: the key identifies the stream, and each task is compared as it arrives.
-    g.request_key = request_key(request.headers.get("Idempotency-Key"), about.path, None)
-    if not request.environ.get("taskqueue.place", lambda: True)():
-        headers = {"Retry-After": str(errors.RETRY_AFTER)}
-        raise Refusal(errors.BUSY, "the maximum number of streams is open: try again later", headers=headers)
-    return Lines(request.environ["wsgi.input"], request.max_content_length or ndjson.READ, limits.json_depth)
 
 
 def request_key(header: str | None, path: str, value: Any) -> Request | None:
@@ -318,10 +301,6 @@ def _check_media_type() -> None:
         raise Refusal(errors.MEDIA, f"the body must be {JSON}: set the header Content-Type, got {given[:80]!r}")
     if request.mimetype_params.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
         raise Refusal(errors.MEDIA, f"the charset of {JSON} must be utf-8: omit it, got {given[:80]!r}")
-    _check_encoding()
-
-
-def _check_encoding() -> None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise Refusal(errors.MEDIA, f"compressed bodies are not supported: send it without {encoding[:40]!r}")

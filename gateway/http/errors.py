@@ -115,16 +115,11 @@ BATCH_STOPPED = Kind(
     "batch-stopped",
     409,
     "Batch stopped",
-    "The batch was cancelled, or stopped by its failures: it accepts no more tasks, and none of its tasks starts.",
+    "The batch accepts no more tasks: it was closed; or it was cancelled or stopped by its failures, and then none of "
+    "its tasks starts.",
 )
 BATCH_BUSY = Kind(
     "batch-busy", 409, "Batch busy", "A cancel or retry of all its tasks is in progress: try again later."
-)
-TOO_SLOW = Kind(
-    "too-slow",
-    408,
-    "Too slow",
-    "The stream sent no complete line for too long: send the remaining tasks with another request.",
 )
 TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or store the data elsewhere and send its address.")
 MEDIA = Kind("unsupported-media-type", 415, "Unsupported media type", "Send application/json without compression.")
@@ -170,7 +165,9 @@ INTERNAL = Kind(
     "internal-error", 500, "Internal error", "The gateway failed; its log has the error under `request_id`."
 )
 CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "The record stored under this id or name cannot be read.")
-BUSY = Kind("too-many-streams", 503, "Too many streams", "The maximum number of streams is open: try again later.")
+BUSY = Kind(
+    "too-many-streams", 503, "Too many streams", "The maximum number of event streams is open: try again later."
+)
 STORE = Kind(
     "store-unavailable",
     503,
@@ -199,7 +196,7 @@ KINDS = {
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
         NO_WORKER, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, TOO_SLOW, CROWDED, ASKED_TOO_OFTEN,
+        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, CROWDED, ASKED_TOO_OFTEN,
     )
 }  # fmt: skip
 

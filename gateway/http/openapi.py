@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway import schemas
-from gateway.http import errors, ndjson
+from gateway.http import errors
 from gateway.http.endpoints import JSON, Answer, Endpoint
 from gateway.http.errors import Kind
 from shared.domain.task import TASK_ID
@@ -110,9 +110,8 @@ def _definitions(declared: Declared) -> dict[str, Document]:
     taken = {model for about, _ in declared for model in (about.body, about.query) if model}
     given = {answer.model for about, _ in declared for answer in about.answers.values() if answer.model}
     wanted = [*((model, "validation") for model in taken), *((model, "serialization") for model in given)]
-    lines = {answer.lines for about, _ in declared for answer in about.answers.values() if answer.lines}
-    wanted += [(schemas.Problem, "serialization"), *((model, "serialization") for model in lines)]
-    bodies = (schemas.DependencyBody, schemas.BatchItemBody, schemas.BatchLineBody)
+    wanted += [(schemas.Problem, "serialization")]
+    bodies = (schemas.DependencyBody, schemas.BatchItemBody)
     wanted += [(model, "validation") for model in bodies]
     wanted.sort(key=lambda each: each[0].__name__)
     _, found = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]  # the modes are literals
@@ -148,7 +147,7 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], 
     if rest:
         operation["description"] = rest
     if about.body:
-        operation["requestBody"] = _request_body(about, about.body)
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(about.body)}}}
     return operation
 
 
@@ -157,17 +156,6 @@ def _security(about: Endpoint, keys: bool) -> list[Document]:
     if about.scope is None:
         return []
     return [{_SCHEME: [about.scope]}, *([] if keys else [{}])]
-
-
-def _request_body(about: Endpoint, body: type[BaseModel]) -> Document:
-    """Returns the JSON body only: some generators omit an endpoint with a second media type that they do not know."""
-    found: Document = {"required": True, "content": {JSON: {"schema": _reference(body)}}}
-    if about.lines:
-        found["description"] = (
-            f"Also as a stream, {ndjson.MEDIA_TYPE}: one JSON object per line, a task as in `tasks`; the first may be "
-            "a BatchLineBody. The response is then such a stream, in which each line is a BatchLine."
-        )
-    return found
 
 
 def _operation_id(about: Endpoint) -> str:

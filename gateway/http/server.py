@@ -1,4 +1,4 @@
-"""The gateway's HTTP server: streamed bodies, refusals as problem documents, event streams.
+"""The gateway's HTTP server: refusals as problem documents, and event streams.
 
 The loop itself, and its shutdown, are in `shared/http/server.py`.
 """
@@ -6,57 +6,21 @@ The loop itself, and its shutdown, are in `shared/http/server.py`.
 from __future__ import annotations
 
 import logging
-import socket
-from collections import deque
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
-from waitress.adjustments import Adjustments
 from waitress.channel import ClientDisconnected
 
 from gateway.events.broadcaster import Stream
-from gateway.http import errors, ndjson
+from gateway.http import errors
 from gateway.http.errors import Kind, Refusal
-from gateway.http.streams import Streams
 from shared.http import server
 
 log = logging.getLogger(__name__)
 
-STREAMED = "/tasks/batch"
-"""The path whose body of lines is read as it arrives."""
 UNREAD_EVENTS = 256 << 10
 """Maximum bytes of events that wait for a client that does not read."""
-
-
-class Parser(server.Parser):
-    """An incoming request; a stream of lines is answered while it arrives."""
-
-    def __init__(self, adj: Adjustments) -> None:
-        super().__init__(adj)
-        self.stream: tuple[int | None, bool] | None = None
-        self.rest = b""
-
-    def parse_header(self, header_plus: bytes) -> None:
-        super().parse_header(header_plus)
-        if self.command == "POST" and self.path == STREAMED and self._is_lines():
-            self._leave_body()
-
-    def _is_lines(self) -> bool:
-        kind: str = self.headers.get("CONTENT_TYPE", "")
-        return kind.partition(";")[0].strip().lower() == ndjson.MEDIA_TYPE
-
-    def _leave_body(self) -> None:
-        """Leaves the body unread; keeps its length and whether the client expects 100 Continue."""
-        self.stream = (None if self.chunked else self.content_length, self.expect_continue)
-        self.body_rcv, self.chunked, self.content_length = None, False, 0
-        self.expect_continue, self.connection_close = False, True
-
-    def received(self, data: bytes) -> int:
-        consumed = super().received(data)
-        if self.stream is not None and self.completed and not self.error:
-            self.rest, consumed = data[consumed:], len(data)
-        return consumed
 
 
 class Problem(server.Refused):
@@ -134,7 +98,6 @@ class Task(server.Task):
 class Channel(server.Channel):
     """A connection."""
 
-    parser_class = Parser
     error_task_class = Problem
     task_class = Task
 
@@ -144,14 +107,6 @@ class Channel(server.Channel):
     @property
     def busy(self) -> bool:
         return self.events is not None or super().busy
-
-    def leave(self, streams: Streams) -> None:
-        """Passes the connection to a stream and removes it from this loop."""
-        request, sock = self.requests[0], self.socket
-        environ = self.task_class(self, request).get_environment()
-        self.del_channel()
-        length, waits = request.stream
-        streams.take(sock, request.rest, length, environ, waits)
 
     def received(self, data: bytes) -> bool:
         """Ignores further requests on a connection with an event stream."""
@@ -182,35 +137,10 @@ class Server(server.Server):
     unread_bodies = 64 << 20
     untaken_answers = 64 << 20
 
-    def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
-        self.streams = Streams(app)
-        self.leaving: deque[Channel] = deque()
-        super().__init__(app, listener, threads)
-
     def add_task(self, task: Any) -> None:
-        """Passes a complete request to a thread, and a stream, whose body is still arriving, to its own thread."""
-        if getattr(task, "events", None) is not None:
-            return
-        first = task.requests[0]
-        if getattr(first, "stream", None) is not None and not first.error and len(task.requests) == 1:
-            # This may run in a thread that finished the previous request; only the loop may remove a connection.
-            self.leaving.append(task)
-            self.pull_trigger()
-        else:
+        """Passes a complete request to a thread; further requests on a connection with an event stream are ignored."""
+        if getattr(task, "events", None) is None:
             super().add_task(task)
-
-    def turn(self, timeout: float) -> None:
-        super().turn(timeout)
-        for _ in range(len(self.leaving)):
-            channel = self.leaving.popleft()
-            if channel.connected and channel.total_outbufs_len:
-                # Earlier responses are sent first; a client that does not read them is disconnected as usual.
-                self.leaving.append(channel)
-            elif channel.connected:
-                channel.leave(self.streams)
-
-    def unfinished(self, wait_for_half_sent: bool) -> bool:
-        return bool(self.leaving) or self.streams.running > 0 or super().unfinished(wait_for_half_sent)
 
 
 class GunicornWorker(server.GunicornWorker):

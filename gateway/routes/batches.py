@@ -1,41 +1,49 @@
-"""Endpoint for submitting many tasks in one request: as a JSON document, or as a stream of lines."""
+"""Endpoints for submitting many tasks: in one request, or in several that fill a batch."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flask import g
 
-from gateway import schemas
-from gateway.http import errors, ndjson
+from gateway import present, schemas
+from gateway.http import errors
 from gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
 from gateway.http.errors import Refusal
-from gateway.http.ndjson import Lines
-from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, accepted, plan, problem
-from gateway.tasks.batch_stream import BatchStream
+from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
 from shared.domain.task import NewTask
-from shared.errors import StoreUnavailable
+from shared.errors import BatchNotFound, StoreUnavailable
 from shared.failpoints import stop_point
 from shared.stores.api_keys import Scope
-from shared.stores.idempotency import Begun, Idempotency, Request, new_seed, task_id
+from shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from shared.stores.queues import CHUNK
 
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
 _FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}
 _SOON = {*_REDIS_AWAY, errors.QUEUE_FULL.type}
 """Refusals with Retry-After, as for a single task."""
+_ANSWERS = {
+    202: Answer(description="Every task is accepted and stored.", model=schemas.BatchAccepted),
+    207: Answer(
+        description=(
+            "Some tasks are accepted; each refused one has its problem. Retry-After is sent when a queue was full or "
+            "Redis was unavailable."
+        ),
+        model=schemas.BatchAccepted,
+    ),
+}
+Submission = Callable[[str, Begun | None], dict[str, Any]]
+"""Carries a request out: takes the seed of its ids, and the request if it has an Idempotency-Key."""
 
 
 class BatchSubmission:
     """Submission of batches."""
 
-    def __init__(self, intake: BatchPlanner, idempotency: Idempotency, stopping: threading.Event) -> None:
+    def __init__(self, intake: BatchPlanner, idempotency: Idempotency) -> None:
         self.idempotency = idempotency
         self.intake = intake
-        self.stopping = stopping
 
     @endpoint(
         "POST",
@@ -43,49 +51,111 @@ class BatchSubmission:
         tag="batches",
         scope=Scope.SUBMIT,
         body=schemas.BatchBody,
-        query=schemas.BatchQuery,
-        lines=True,
-        answers={
-            202: Answer(description="Every task is accepted and stored.", model=schemas.BatchAccepted),
-            207: Answer(
-                description=(
-                    "Some tasks are accepted; each refused one has its problem. Retry-After is sent when a queue was "
-                    "full or Redis was unavailable. A stream always gets this status."
-                ),
-                model=schemas.BatchAccepted,
-                lines=schemas.BatchLine,
-            ),
-        },
-        problems=(errors.NO_TYPES, errors.BUSY, errors.BAD_REQUEST, errors.TOO_SLOW),
+        answers=_ANSWERS,
+        problems=(errors.NO_TYPES,),
         idempotent=True,
     )
-    def submit(self, body: schemas.BatchBody | Lines, query: schemas.BatchQuery) -> Reply:
-        """Submits up to 10,000 tasks at once, or a million as a stream. Each is accepted or refused by itself.
+    def submit(self, body: schemas.BatchBody) -> Reply:
+        """Submits a whole batch of up to 10,000 tasks. Each is accepted or refused by itself."""
 
-        A stream (`application/x-ndjson`) has one task per line; its first line may be `{"batch": {…}}` with options of
-        the batch. It is read and answered line by line, so read the response while you send. When resent with the same
-        Idempotency-Key, it continues where the first one stopped and stores nothing twice.
+        def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
+            identity = Identity.new(seed)
+            planned = plan(self.intake, identity, body.tasks, g.trace_parent)
+            if not planned.tasks:
+                return _answer(None, planned.refused)
+            self.intake.open(identity, body, g.trace_parent)
+            items, whole = self._store(planned, begun)
+            if whole:
+                # Also after temporary refusals: the refused tasks may never be sent again.
+                self.intake.batches.close(identity.batch_id)
+            return _answer(identity.batch_id, items)
+
+        return _reply(*self._once(carry_out))
+
+    @endpoint(
+        "POST",
+        "/batches",
+        tag="batches",
+        scope=Scope.SUBMIT,
+        body=schemas.NewBatchBody,
+        answers=_ANSWERS,
+        problems=(errors.NO_TYPES,),
+        idempotent=True,
+    )
+    def create(self, body: schemas.NewBatchBody) -> Reply:
+        """Creates a batch that receives tasks until it is closed. It can contain its first tasks.
+
+        When resent with the same Idempotency-Key, it opens the same batch again, even if that was closed.
         """
-        if isinstance(body, Lines):
-            return self._stream(body, query.start)
-        if g.request_key is None:
-            return _reply(self._submit(body, new_seed(), None))
-        begun = self.idempotency.begin(g.request_key)
-        if isinstance(begun, bytes):
-            return _reply(with_ids(begun), REPLAYED)
-        stop_point("gateway.batch-begun")
-        try:
-            answer = self._submit(body, begun.seed, begun)
-        except Refusal:
-            self.idempotency.forget(begun)
-            raise
-        self._keep(begun, answer)
-        return _reply(answer)
+
+        def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
+            identity = Identity.new(seed)
+            planned = plan(self.intake, identity, body.tasks, g.trace_parent)
+            self.intake.open(identity, body, g.trace_parent)
+            self.intake.batches.extend(identity.batch_id, len(body.tasks), 0, "")
+            return _answer(identity.batch_id, self._store(planned, begun)[0])
+
+        answer, headers = self._once(carry_out)
+        if headers:
+            self.intake.open(Identity(answer["batch_id"]), body, g.trace_parent)
+        return _reply(answer, headers)
+
+    @endpoint(
+        "POST",
+        "/batches/{batch_id}/tasks",
+        tag="batches",
+        scope=Scope.SUBMIT,
+        body=schemas.MoreTasksBody,
+        answers=_ANSWERS,
+        problems=(errors.NO_TYPES, errors.NOT_FOUND),
+        idempotent=True,
+    )
+    def add(self, batch_id: str, body: schemas.MoreTasksBody) -> Reply:
+        """Adds up to 10,000 tasks to a batch. Each is accepted or refused by itself."""
+
+        def carry_out(_: str, begun: Begun | None) -> dict[str, Any]:
+            request = begun.request.digest if begun else ""
+            start = self.intake.batches.extend(batch_id, len(body.tasks), body.start, request)
+            planned = plan(self.intake, Identity(batch_id), body.tasks, g.trace_parent, start)
+            return _answer(batch_id, self._store(planned, begun)[0])
+
+        return _reply(*self._once(carry_out))
+
+    @endpoint(
+        "POST",
+        "/batches/{batch_id}/close",
+        tag="batches",
+        scope=Scope.SUBMIT,
+        answers={200: Answer(description="The batch receives no more tasks.", model=schemas.BatchView)},
+        problems=(errors.NOT_FOUND,),
+    )
+    def close(self, batch_id: str) -> Reply:
+        """Closes a batch: all of its tasks were sent. It ends when they have ended."""
+        self.intake.batches.close(batch_id)
+        return Reply(content=present.batch(self.intake.batches.get(batch_id)))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
         """Returns the first response to this request, for a repetition that validation would refuse now."""
         kept = self.idempotency.first_answer(request)
         return None if kept is None else _reply(with_ids(kept), REPLAYED)
+
+    # --- each request once ---
+
+    def _once(self, carry_out: Submission) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """Carries a request out, or finds the first response to its Idempotency-Key. Returns response and headers."""
+        if g.request_key is None:
+            return carry_out(new_seed(), None), {}
+        begun = self.idempotency.begin(g.request_key)
+        if isinstance(begun, bytes):
+            return with_ids(begun), REPLAYED
+        stop_point("gateway.batch-begun")
+        try:
+            answer = carry_out(begun.seed, begun)
+        except (Refusal, BatchNotFound):
+            self.idempotency.forget(begun)
+            raise
+        self._keep(begun, answer)
+        return answer, {}
 
     def _keep(self, begun: Begun, answer: Mapping[str, Any]) -> None:
         """Stores a final response; after a temporary refusal, a repetition of the request continues instead."""
@@ -95,39 +165,15 @@ class BatchSubmission:
         if refused & _FOR_NOW:
             self.idempotency.pause(begun)
         else:
-            self.idempotency.end(begun, without_ids(answer, begun))
+            self.idempotency.end(begun, without_ids(answer))
 
-    def _stream(self, lines: Lines, start: int) -> Reply:
-        begun = self.idempotency.hold(g.request_key) if g.request_key else None
-        identity = Identity(begun.seed if begun else new_seed())
-        stream = BatchStream(self.intake, identity, lines, start, g.trace_parent, self.stopping)
-        try:
-            stream.begin()
-        except Refusal:
-            if begun:
-                self.idempotency.forget(begun)
-            raise
-        return Reply(content=stream.answers(), status=207, media_type=ndjson.MEDIA_TYPE)
-
-    def _submit(self, body: schemas.BatchBody, seed: str, begun: Begun | None) -> dict[str, Any]:
-        identity = Identity(seed)
-        planned = plan(self.intake, identity, body.tasks, g.trace_parent)
-        items: list[Item] = [planned.refused.get(at, {}) for at in range(len(body.tasks))]
-        if planned.tasks:
-            self.intake.open(identity, body, g.trace_parent)
-            if self._store(planned.tasks, items, begun):
-                # Also after temporary refusals: the refused tasks may never be sent again.
-                self.intake.batches.close(identity.batch_id)
-        taken = accepted(items)
-        batch_id = identity.batch_id if planned.tasks else None
-        return {"batch_id": batch_id, "accepted": taken, "refused": len(items) - taken, "items": items}
-
-    def _store(self, tasks: Sequence[tuple[int, NewTask]], items: list[Item], begun: Begun | None) -> bool:
-        """Stores tasks in chunks and records each outcome in `items`. Returns whether Redis answered throughout.
+    def _store(self, planned: Plan, begun: Begun | None) -> tuple[dict[int, Item], bool]:
+        """Stores tasks in chunks. Returns the outcome of each task, and whether Redis answered throughout.
 
         If Redis fails after the first chunk, stored tasks are reported as stored. Raises StoreUnavailable if it fails
         at the first chunk.
         """
+        tasks, items = planned.tasks, dict(planned.refused)
         for first in range(0, len(tasks), CHUNK):
             chunk = tasks[first : first + CHUNK]
             try:
@@ -138,17 +184,21 @@ class BatchSubmission:
             except StoreUnavailable as error:
                 if first == 0:
                     raise
-                self._give_up(tasks[first:], items, errors.refusal_of(error))
-                return False
-            for (at, _), each in zip(chunk, stored, strict=True):
-                items[at] = each
-        return True
+                return items | _unknown(tasks[first:], problem(errors.refusal_of(error))), False
+            items.update((at, each) for (at, _), each in zip(chunk, stored, strict=True))
+        return items, True
 
-    def _give_up(self, tasks: Sequence[tuple[int, NewTask]], items: list[Item], refusal: Refusal) -> None:
-        for at, task in tasks[:CHUNK]:
-            items[at] = {"task_id": task.id, "problem": problem(refusal)}
-        for at, _ in tasks[CHUNK:]:
-            items[at] = {"problem": problem(refusal)}
+
+def _unknown(tasks: Sequence[tuple[int, NewTask]], why: Item) -> dict[int, Item]:
+    """Returns the outcome of tasks when Redis failed: those of the first chunk may be stored, so they have an id."""
+    sent = {at: {"task_id": task.id, "problem": why} for at, task in tasks[:CHUNK]}
+    return sent | {at: {"problem": why} for at, _ in tasks[CHUNK:]}
+
+
+def _answer(batch_id: str | None, items: Mapping[int, Item]) -> dict[str, Any]:
+    listed = [{"index": at, **items[at]} for at in sorted(items)]
+    taken = accepted(listed)
+    return {"batch_id": batch_id, "accepted": taken, "refused": len(listed) - taken, "items": listed}
 
 
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
@@ -162,21 +212,25 @@ def _refusals(answer: Mapping[str, Any]) -> set[str]:
     return {item["problem"]["type"] for item in answer["items"] if "problem" in item}
 
 
-def without_ids(answer: Mapping[str, Any], begun: Begun) -> bytes:
-    """Returns the response in its stored form, without ids that follow from the seed."""
-    items = [
-        {"status": item["status"]} if item.get("task_id") == begun.task_id(at) else item
-        for at, item in enumerate(answer["items"])
-    ]
-    return json.dumps({"seed": begun.seed, **answer, "items": items}).encode()
+def without_ids(answer: Mapping[str, Any]) -> bytes:
+    """Returns the response in its stored form, without ids that follow from the batch."""
+    items = [_without_id(answer["batch_id"], item) for item in answer["items"]]
+    return json.dumps({**answer, "items": items}).encode()
 
 
 def with_ids(kept: bytes) -> dict[str, Any]:
     """Returns the response restored from its stored form."""
     answer: dict[str, Any] = json.loads(kept)
-    seed = answer.pop("seed")
-    answer["items"] = [
-        {"task_id": task_id(seed, at), **item} if len(item) == 1 and "status" in item else item
-        for at, item in enumerate(answer["items"])
-    ]
+    answer["items"] = [_with_id(answer["batch_id"], item) for item in answer["items"]]
     return answer
+
+
+def _without_id(batch_id: str | None, item: Item) -> Item:
+    derived = batch_id and len(item) == 3 and item.get("task_id") == Identity(batch_id).of(item["index"])
+    return {"index": item["index"], "status": item["status"]} if derived else item
+
+
+def _with_id(batch_id: str | None, item: Item) -> Item:
+    if batch_id is None or item.keys() != {"index", "status"}:
+        return item
+    return {"index": item["index"], "task_id": Identity(batch_id).of(item["index"]), "status": item["status"]}

@@ -10,7 +10,7 @@ from pydantic.functional_validators import model_validator
 
 from gateway.schemas.submission import NewTaskBody
 from gateway.schemas.tasks import TaskView
-from gateway.schemas.values import Body, NextCursor, PageQuery, Query, SparseView, View
+from gateway.schemas.values import Body, NextCursor, PageQuery, SparseView, View
 from shared.domain.task import TaskState
 
 
@@ -60,18 +60,41 @@ class BatchBody(BatchTermsBody):
     )
 
 
-class BatchLineBody(Body):
-    """The optional first line of a stream, with the options of the batch; every other line is a task."""
+class NewBatchBody(BatchTermsBody):
+    """A batch, with its first tasks or without."""
 
-    batch: BatchTermsBody
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "import", "tasks": [{"type": "process", "data": "one"}]}]}
+    )
+
+    tasks: Annotated[list[Any], Field(max_length=10_000)] = Field([], description="The first tasks, as in BatchBody.")
+
+
+class MoreTasksBody(Body):
+    """Further tasks of a batch. Each is checked by itself, so an invalid task does not affect the others."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tasks": [{"type": "process", "data": "three"}]}]})
+
+    tasks: Annotated[list[Any], Field(min_length=1, max_length=10_000)] = Field(
+        description="Tasks as in BatchBody. `depends_on` can also refer to tasks of earlier requests by name, or by "
+        "index if they have no name."
+    )
+    start: int | None = Field(
+        None,
+        ge=0,
+        le=10**9,
+        description="Index in the batch of the first of these tasks; by default they follow all others. A request with "
+        "`start` can be resent without an Idempotency-Key: a task is stored once at its index.",
+    )
 
 
 class BatchItem(SparseView):
-    """The outcome of one task of a batch, at the index at which it was sent: its id and state, or a problem.
+    """The outcome of one task of a batch, by its index in the batch: its id and state, or a problem.
 
     A problem together with an id means that Redis did not answer: the task may be stored. GET /tasks/{id} shows it.
     """
 
+    index: int
     task_id: str | None = None
     status: TaskState | None = None
     warnings: list[str] | None = None
@@ -85,24 +108,6 @@ class BatchAccepted(View):
     accepted: int
     refused: int
     items: list[BatchItem]
-
-
-class BatchLine(SparseView):
-    """A line of the response to a stream: the outcome of one task of the request, by its index.
-
-    The first line has only the `batch_id`; the last has `complete` and the numbers of accepted and refused tasks.
-    Without the last line the response was cut off: send the remaining tasks again.
-    """
-
-    batch_id: str | None = None
-    index: int | None = None
-    task_id: str | None = None
-    status: TaskState | None = None
-    warnings: list[str] | None = None
-    problem: dict[str, Any] | None = None
-    complete: bool | None = None
-    accepted: int | None = None
-    refused: int | None = None
 
 
 class BatchView(View):
@@ -154,9 +159,3 @@ class BatchItemsQuery(PageQuery):
     """Filters for the tasks of a batch."""
 
     status: TaskState | None = None
-
-
-class BatchQuery(Query):
-    """Parameters of a batch that is sent as a stream."""
-
-    start: int = Field(0, ge=0, le=10**9, description="When continuing a stream: the index of its first task.")

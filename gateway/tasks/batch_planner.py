@@ -25,22 +25,26 @@ MOST_KNOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ids of a batch and of its tasks, derived from one seed."""
+    """The ids of the tasks of a batch, derived from its id: so any request can refer to the tasks of others."""
 
-    seed: str
+    batch_id: str
 
-    @property
-    def batch_id(self) -> str:
-        return task_id(self.seed, "batch")
+    @classmethod
+    def new(cls, seed: str) -> Identity:
+        """Returns the identity of the batch that a request with this seed creates."""
+        return cls(task_id(seed, "batch"))
 
     @property
     def then_id(self) -> str:
         """Returns the id of the task that follows the batch."""
-        return task_id(self.seed, "then")
+        return self._derived("then")
 
-    def of(self, place: int, name: object) -> str:
+    def of(self, index: int, name: object = None) -> str:
         """Returns the id of a task: derived from its name, if any, so that it may be resent at another index."""
-        return task_id(self.seed, f"item {name}" if isinstance(name, str) else place)
+        return self._derived(f"item {name}" if isinstance(name, str) else index)
+
+    def _derived(self, what: int | str) -> str:
+        return task_id(f"{self.batch_id[:10]}-{self.batch_id}", what)
 
 
 class BatchPlanner:
@@ -93,30 +97,31 @@ def _stored_answer(task: NewTask, stored: Submitted, warnings: Sequence[str]) ->
 
 @dataclass(slots=True)
 class Plan:
-    """The tasks of a complete request, in the order in which they can be stored."""
+    """The tasks of a request by their index in the batch, in the order in which they can be stored."""
 
     tasks: list[tuple[int, NewTask]]
     refused: dict[int, Item]
 
 
-def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None) -> Plan:
-    """Validates all tasks of a request; each is accepted or refused by itself.
+def plan(
+    intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None, start: int = 0
+) -> Plan:
+    """Validates all tasks of a request, the first with index `start`; each is accepted or refused by itself.
 
     Raises Refusal when no task types are registered yet.
     """
-    names = [value.get("item") if isinstance(value, dict) else None for value in values]
-    ids = [identity.of(at, name) for at, name in enumerate(names)]
-    places = {task_id: at for at, task_id in reversed(list(enumerate(ids)))}
-    finder = _Finder(ids, {name: at for at, name in enumerate(names) if isinstance(name, str)})
-    batch_id = identity.batch_id
+    names = {at: value.get("item") if isinstance(value, dict) else None for at, value in enumerate(values, start)}
+    ids = {at: identity.of(at, name) for at, name in names.items()}
+    places = {task_id: at for at, task_id in reversed(ids.items())}
+    finder = _Finder(identity, ids, {name: at for at, name in names.items() if isinstance(name, str)}, start)
     since = intake.task_factory.type_cache.clock()
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
-    for at, value in enumerate(values):
+    for at, value in enumerate(values, start):
         try:
             if places[ids[at]] != at:
                 raise errors.invalid([errors.field_error(("item",), f"is already the name of task {places[ids[at]]}")])
-            place = BatchPlace(batch_id=batch_id, index=at)
+            place = BatchPlace(batch_id=identity.batch_id, index=at)
             tasks[at] = intake.task_factory.read(value, trace_parent, ids[at], finder, place, since)
         except Refusal as refusal:
             if refusal.kind is errors.NO_TYPES:
@@ -128,22 +133,27 @@ def plan(intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_
 
 
 class _Finder:
-    """Finds other tasks of the same request by index or name."""
+    """Finds other tasks of the batch by index or name: those of the same request, and of earlier ones if any."""
 
-    def __init__(self, ids: Sequence[str], names: Mapping[str, int]) -> None:
+    def __init__(self, identity: Identity, ids: Mapping[int, str], names: Mapping[str, int], start: int) -> None:
+        self.identity = identity
         self.ids = ids
         self.names = names
+        self.start = start
         self.asked = False
 
     def __call__(self, item: int | str) -> str:
         self.asked = True
         if isinstance(item, str):
-            if item not in self.names:
+            if item not in self.names and not self.start:
                 raise ValueError("is not the name of a task of this batch")
-            return self.ids[self.names[item]]
-        if not 0 <= item < len(self.ids):
-            raise ValueError(f"is not an index of this batch: it has {len(self.ids)} tasks, counted from 0")
-        return self.ids[item]
+            return self.identity.of(0, item)
+        if item in self.ids:
+            return self.ids[item]
+        if not 0 <= item < self.start:
+            end = self.start + len(self.ids)
+            raise ValueError(f"is not an index of this batch: it has {end} tasks, counted from 0")
+        return self.identity.of(item)
 
 
 def _ordered(tasks: Mapping[int, NewTask], places: Mapping[str, int], refused: dict[int, Item]) -> Plan:

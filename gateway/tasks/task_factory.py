@@ -131,7 +131,7 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
     if stored.missing_parent is not None:
         return no_parent(task, stored.missing_parent)
     if stored.batch_closed:
-        return Refusal(errors.BATCH_STOPPED, "the batch was stopped: submit the task in another batch")
+        return Refusal(errors.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
     if stored.differs:
         return Refusal(
             errors.NOT_THE_SAME, f"task {task.id} was sent at this index of the batch before, with different data"

@@ -106,7 +106,7 @@ class Client:
 
         A sequence is sent before this returns. Any other iterable is consumed while the feed is iterated over, or when
         `drain` is called: memory use stays constant, and nothing is sent before. Create tasks with `new_task`; a task
-        may depend on an earlier one by index or name.
+        may depend on an earlier one by name, or by index if that has no name.
         """
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
         return BatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4())).send(tasks)

@@ -1,39 +1,42 @@
-"""Sends a batch as a stream of lines and reads the responses meanwhile, in constant memory.
+"""Sends a batch in pages, in constant memory: while some are on their way, the next tasks are produced.
 
-Only tasks without a response are kept, at most `WINDOW` lines; lines are sent while there is nothing to read. Tasks are
-produced in the caller's thread, because a database cursor may not be used in another; a second thread sends lines while
-the next task is produced. After a lost connection, sending resumes at the first task without a response, under the same
-Idempotency-Key, so nothing is stored twice.
+Tasks are produced in the caller's thread, because a database cursor may not be used in another; two further threads
+send pages. A page is resent after a lost response: it states the index of its first task, so nothing is stored twice.
 """
 
 from __future__ import annotations
 
 import json
-import select
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
-from io import BufferedReader
-from itertools import islice
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
+from urllib.parse import quote
 
 from shared.client.answers import BatchItem, read
-from shared.client.problems import Problem, problem
+from shared.client.problems import ClientError, Problem, problem
 from shared.client.sending import Sending
-from shared.client.transport import LOST, Transport, may_pass, opened, read_document
+from shared.client.transport import Transport
 
-WINDOW = 4000
-"""Maximum tasks sent without a response."""
-PIECE = 64 << 10
-"""Bytes of lines that are sent together."""
-GATHER = 0.002
-"""Seconds after which lines are sent without waiting for more."""
-LINES = "application/x-ndjson"
-_READ = 1 << 16
+PAGE = 1000
+"""Maximum tasks of a page."""
+PAGE_BYTES = 256 << 10
+"""Bytes above which a page of several tasks is not filled further; a gateway accepts 1 MiB by default."""
+GATHER = 0.005
+"""Seconds after which a page is sent even if it is not full."""
+SENDERS = 2
+"""Pages sent at the same time: the gateway validates one while Redis stores another."""
+_LEAVE = 1.0
+"""Seconds to wait for senders of a batch that is abandoned."""
+_AFTER_OTHERS = ("depends_on", "unique_key")
+"""Options for which earlier tasks of the batch must have been stored."""
+_TOO_LARGE = 413
+
+Outcome = dict[str, Any]
 
 
 class BatchFeed(Sending):
@@ -51,62 +54,56 @@ class BatchFeed(Sending):
         self.accepted = 0
         self.refused = 0
         self.complete = False
-        self._head = _line({"batch": terms})
+        self._terms = terms
         self._tasks = tasks
-        self._lines: Iterator[bytes] = iter(())
         self._broken: Exception | None = None
-        self._unsent: deque[bytes] = deque()
-        self._unanswered: deque[bytes] = deque()
-        self._patience = transport.patience(lasting=True)
 
     def results(self) -> Iterator[BatchItem]:
-        self._patience.renew()
         # Created here because it refers to this object: an unsent feed must be freed, and warn, immediately.
-        self._lines = self._made(self._tasks)
-        while not self.complete:
-            self._wait_for_a_line()
-            lost: Exception = ConnectionResetError("the answer was cut off")
-            wait = None
-            try:
-                yield from self._stream()
-            except Problem as refusal:
-                if not may_pass(refusal):
-                    raise
-                lost, wait = refusal, refusal.document.get("retry_after")
-            except LOST as error:
-                lost = error
-            if not self.complete:
-                self._go_back(lost, wait)
+        tasks = self._produced(self._tasks)
+        first = next(tasks, None)
         if self._broken:
-            raise self._with_batch(self._broken)
-
-    def _wait_for_a_line(self) -> None:
-        # The gateway aborts a silent stream, and the iterable of tasks may be slower than that.
-        if not self._unsent:
-            self._unsent.extend(islice(self._lines, 1))
-        if self._broken and not self._unsent and self.batch_id is None:
             raise self._broken
-
-    def _go_back(self, lost: Exception, wait: float | None) -> None:
-        """Returns to the first task without a response, after a pause. Raises the error when patience is used up."""
-        self._unsent.extendleft(reversed(self._unanswered))
-        self._unanswered.clear()
-        if not self._patience.pause(wait):
-            error = lost if isinstance(lost, Problem) else self.transport.unreachable(lost)
+        try:
+            path = self._open()
+            with _Pages(self.transport, path) as pages:
+                for task in chain([first] if first else [], tasks):
+                    pages.add(task)
+                    yield from self._counted(pages.ready())
+                yield from self._counted(pages.rest())
+            self.transport.ask("POST", f"{path}/close", lasting=True)
+        except ClientError as error:
             error.add_note(
                 f"{self.accepted} tasks of this batch were accepted before; resend the whole batch with "
                 f"idempotency_key={self.key!r} to store none twice"
             )
-            raise error from lost
+            raise
+        self.complete = True
+        if self._broken:
+            raise self._with_batch(self._broken)
 
-    # --- lines ---
-
-    def _made(self, tasks: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    def _produced(self, tasks: Iterable[Mapping[str, Any]]) -> Iterator[_Task]:
+        """Yields encoded tasks until the end of the iterable, or the first error, which is kept."""
         try:
             for task in tasks:
-                yield _line(task)
+                body = json.dumps(task, allow_nan=False, separators=(",", ":")).encode()
+                yield _Task(body, any(name in task for name in _AFTER_OTHERS))
         except Exception as error:
             self._broken = error
+
+    def _open(self) -> str:
+        """Creates the batch, or opens the existing one again. Returns its path."""
+        headers = {"Idempotency-Key": self.key}
+        answer = self.transport.ask("POST", "/batches", body=self._terms, headers=headers, lasting=True)
+        self.batch_id = str(answer.document["batch_id"])
+        return f"/batches/{quote(self.batch_id, safe='')}"
+
+    def _counted(self, outcomes: Iterable[Outcome]) -> Iterator[BatchItem]:
+        for outcome in outcomes:
+            item = read(BatchItem, outcome)
+            self.accepted += item.accepted
+            self.refused += not item.accepted
+            yield item
 
     def _with_batch(self, error: Exception) -> Exception:
         error.add_note(
@@ -115,196 +112,151 @@ class BatchFeed(Sending):
         )
         return error
 
-    # --- one connection ---
 
-    def _stream(self) -> Iterator[BatchItem]:
-        connection = self.transport.connect(self.transport.timeout)
-        try:
-            self._begin(connection)
-            with _Outbox(connection.sock) as outbox:
-                more = True
-                while more and len(self._unanswered) < WINDOW and not _readable(outbox.sock):
-                    more = self._send(outbox)
-                with opened(connection.getresponse(), LINES) as response:
-                    yield from self._converse(outbox, response, more)
-        finally:
-            connection.close()
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task as JSON, and whether earlier tasks must have been stored."""
 
-    def _converse(self, outbox: _Outbox, response: HTTPResponse, more: bool) -> Iterator[BatchItem]:
-        # Bypasses http.client, which would wait for the next chunk after reading this one.
-        source, chunks, rest = response.fp, _Chunks(response.chunked), b""
-        buffered = _buffered(outbox.sock, source)
-        while not self.complete:
-            if more and len(self._unanswered) < WINDOW and not buffered and not _readable(outbox.sock):
-                more = self._send(outbox)
-                continue
-            data, buffered = source.read1(_READ), False
-            if not data:
-                return
-            *lines, rest = (rest + chunks.take(data)).split(b"\n")
-            for line in lines:
-                yield from self._take(read_document(line))
-
-    def _begin(self, connection: HTTPConnection) -> None:
-        answered = self.accepted + self.refused
-        connection.putrequest("POST", self.transport.target("/tasks/batch", {"start": answered or None}))
-        headers = {**self.transport.headers, "Content-Type": LINES, "Idempotency-Key": self.key}
-        for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
-            connection.putheader(name, value)
-        connection.endheaders()
-        connection.send(_chunk(self._head))
-
-    def _send(self, outbox: _Outbox) -> bool:
-        """Sends the next lines, several when they are produced quickly. Returns whether there may be more."""
-        size, until = 0, time.monotonic() + GATHER
-        while size < PIECE and (not size or time.monotonic() < until):
-            line = self._unsent.popleft() if self._unsent else next(self._lines, None)
-            if line is None:
-                return outbox.flush() and outbox.end()
-            self._unanswered.append(line)
-            outbox.add(line)
-            size += len(line)
-        return outbox.flush()
-
-    def _take(self, said: Mapping[str, Any]) -> Iterator[BatchItem]:
-        refused = said.get("problem")
-        if refused and ("index" not in said or refused["status"] == 503):
-            raise problem(refused["status"], refused)
-        if "index" in said:
-            self._unanswered.popleft()
-            self._patience.renew()
-            item = read(BatchItem, said)
-            self.accepted += item.accepted
-            self.refused += not item.accepted
-            yield item
-        self.batch_id = said.get("batch_id", self.batch_id)
-        self.complete = said.get("complete", False)
+    body: bytes
+    after_others: bool
 
 
-class _Outbox:
-    """Buffers lines for one connection and sends them together, or after `GATHER` seconds from its own thread.
+@dataclass(slots=True)
+class _Page:
+    """Consecutive tasks, the first with index `start`."""
 
-    That thread sends only lines that were added and not flushed; otherwise the socket belongs to the caller.
+    start: int
+    tasks: list[_Task] = field(default_factory=list)
+    size: int = 0
+    due: float = 0.0
+    answer: Future[list[Outcome]] = field(default_factory=Future)
+
+    def full_for(self, task: _Task) -> bool:
+        return len(self.tasks) >= PAGE or (bool(self.tasks) and self.size + len(task.body) > PAGE_BYTES)
+
+    def body(self) -> bytes:
+        return b'{"start":%d,"tasks":[%b]}' % (self.start, b",".join([task.body for task in self.tasks]))
+
+
+class _Pages:
+    """Collects tasks in a page, and sends pages from threads of its own.
+
+    A thread without work takes the page when it is full, `GATHER` seconds old, or the last. So a fast producer gets
+    large pages, and a task of a slow one does not wait for the next.
     """
 
-    def __init__(self, sock: Any) -> None:
-        self.sock = sock
-        self._lines: list[bytes] = []
-        self._due = 0.0
-        self._open = True
-        self._lost: OSError | None = None
+    def __init__(self, transport: Transport, path: str) -> None:
+        self.transport = transport
+        self.path = f"{path}/tasks"
+        self._page = _Page(0)
+        self._sent: deque[_Page] = deque()
+        self._full = self._ended = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._send_what_is_due, name="batch outbox", daemon=True)
+        self._threads = [threading.Thread(target=self._run, name="batch sender", daemon=True) for _ in range(SENDERS)]
 
-    def __enter__(self) -> _Outbox:
-        self._thread.start()
+    def __enter__(self) -> _Pages:
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            self._open = False
-            self._changed.notify()
-        self._thread.join()
+            self._ended = True
+            self._page = _Page(0)
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(_LEAVE)
 
-    def add(self, line: bytes) -> None:
-        """Adds a line; it is sent after `GATHER` seconds even if no other follows."""
+    def add(self, task: _Task) -> None:
+        """Adds a task; waits while the page is full."""
         with self._changed:
-            if not self._lines:
-                self._due = time.monotonic() + GATHER
-                self._changed.notify()
-            self._lines.append(line)
+            while self._page.full_for(task):
+                self._full = True
+                self._changed.notify_all()
+                self._changed.wait()
+            page = self._page
+            if not page.tasks:
+                page.due = time.monotonic() + GATHER
+                self._changed.notify_all()
+            page.tasks.append(task)
+            page.size += len(task.body)
 
-    def flush(self) -> bool:
-        """Sends all lines. Returns False when the gateway refused the stream early; the response has the reason."""
+    def ready(self) -> Iterator[Outcome]:
+        """Yields the outcomes that are known now, in order. Raises ClientError for a page that cannot be sent."""
+        while self._sent and self._sent[0].answer.done():
+            yield from self._first()
+
+    def rest(self) -> Iterator[Outcome]:
+        """Sends the last page and yields all remaining outcomes."""
         with self._changed:
-            self._leave()
-        if self._lost is None:
-            return True
-        if isinstance(self._lost, BrokenPipeError | ConnectionResetError):
+            self._ended = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._page.tasks)
+        while self._sent:
+            yield from self._first()
+
+    def _first(self) -> list[Outcome]:
+        outcomes = self._sent[0].answer.result()
+        with self._changed:
+            self._sent.popleft()
+        return outcomes
+
+    # --- in the threads ---
+
+    def _run(self) -> None:
+        while page := self._next():
+            try:
+                page.answer.set_result(self._deliver(page.start, page.tasks))
+            except Exception as error:
+                page.answer.set_exception(error)
+            with self._changed:
+                self._changed.notify_all()
+
+    def _next(self) -> _Page | None:
+        with self._changed:
+            while not self._may_take():
+                if self._ended and not self._page.tasks:
+                    return None
+                left = self._page.due - time.monotonic() if self._page.tasks else None
+                self._changed.wait(left if left is None or left > 0 else None)
+            page, self._full = self._page, False
+            self._page = _Page(page.start + len(page.tasks))
+            self._sent.append(page)
+            self._changed.notify_all()
+            return page
+
+    def _may_take(self) -> bool:
+        page = self._page
+        if not page.tasks or not (self._full or self._ended or time.monotonic() >= page.due):
             return False
-        raise self._lost
+        waits = any(task.after_others for task in page.tasks)
+        return not waits or all(each.answer.done() for each in self._sent)
 
-    def end(self) -> bool:
-        """Ends the request. Returns False."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.sock.sendall(_chunk(b""))
-        return False
+    def _deliver(self, start: int, tasks: list[_Task]) -> list[Outcome]:
+        """Sends tasks, again until Redis has answered for each. Returns their outcomes."""
+        patience = self.transport.patience(lasting=True)
+        while True:
+            try:
+                answer = self.transport.ask("POST", self.path, body=_Page(start, tasks).body(), lasting=True)
+            except Problem as refusal:
+                if refusal.status != _TOO_LARGE:
+                    raise
+                return self._halved(start, tasks, refusal)
+            items: list[Outcome] = answer.document["items"]
+            unknown = next((each["problem"] for each in items if _unknown(each)), None)
+            if unknown is None:
+                return items
+            if not patience.pause(unknown.get("retry_after")):
+                raise problem(unknown["status"], unknown)
 
-    def _send_what_is_due(self) -> None:
-        with self._changed:
-            while self._open:
-                left = self._due - time.monotonic()
-                if not self._lines or left > 0:
-                    self._changed.wait(left if self._lines else None)
-                else:
-                    self._leave()
-
-    def _leave(self) -> None:
-        data, self._lines = b"".join(self._lines), []
-        try:
-            if data and self._lost is None:
-                self.sock.sendall(_chunk(data))
-        except OSError as error:
-            self._lost = error
-
-
-def _readable(sock: Any) -> bool:
-    if getattr(sock, "pending", int)():  # TLS has decrypted something already
-        return True
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
+    def _halved(self, start: int, tasks: list[_Task], refusal: Problem) -> list[Outcome]:
+        """Sends the halves of a page that is too large for the gateway; a single task is refused by itself."""
+        if len(tasks) == 1:
+            return [{"index": start, "problem": refusal.document}]
+        half = len(tasks) // 2
+        return self._deliver(start, tasks[:half]) + self._deliver(start + half, tasks[half:])
 
 
-def _buffered(sock: Any, source: BufferedReader) -> bool:
-    """Returns whether data that arrived with the headers is buffered, which polling the socket does not show."""
-    timeout = sock.gettimeout()
-    sock.settimeout(0)
-    try:
-        return bool(source.peek(1))
-    except ssl.SSLWantReadError:
-        return False
-    finally:
-        sock.settimeout(timeout)
-
-
-class _Chunks:
-    """Decodes a chunked body incrementally."""
-
-    def __init__(self, chunked: bool) -> None:
-        self.chunked = chunked
-        self.left = 0
-        self.rest = b""
-
-    def take(self, data: bytes) -> bytes:
-        if not self.chunked:
-            return data
-        data, at, parts = self.rest + data, 0, []
-        while at < len(data):
-            if not self.left:
-                end = data.find(b"\r\n", at)
-                if end < 0:
-                    break
-                self.left, at = _size(data[at:end]), end + 2
-            part = data[at : at + self.left]
-            parts.append(part)
-            self.left -= len(part)
-            at += len(part)
-        self.rest = data[at:]
-        return b"".join(parts)
-
-
-def _size(line: bytes) -> int:
-    """Returns the size of the next chunk; 0 for the empty line after a chunk."""
-    try:
-        return int(line.partition(b";")[0], 16) if line else 0
-    except ValueError:
-        raise HTTPException("the chunks of the response cannot be read") from None
-
-
-def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
+def _unknown(item: Outcome) -> bool:
+    """Returns whether Redis did not answer for a task."""
+    return "problem" in item and item["problem"]["status"] == 503

@@ -125,12 +125,12 @@ class Transport:
         repeatable: bool = True,
         lasting: bool = False,
     ) -> Answer:
-        """Sends a request and returns its response; `longer` adds seconds to the time limit.
+        """Sends a request and returns its response; `body` is a value or JSON; `longer` adds seconds to the time limit.
 
         Raises Problem or Unreachable.
         """
         target = self.target(path, query)
-        content = None if body is None else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        content = body if body is None or isinstance(body, bytes) else _encoded(body)
         sent = {**self.headers, **(headers or {})}
         if content is not None:
             sent["Content-Type"] = "application/json"
@@ -212,6 +212,10 @@ class Transport:
                 self.kept.append((time.monotonic(), connection))
                 return
         connection.close()
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
 def opened(response: HTTPResponse, media_type: str) -> HTTPResponse:

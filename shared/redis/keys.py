@@ -187,10 +187,10 @@ def unique_for(key: str) -> str:
 
 
 def idempotency(digest: str) -> str:
-    """hash, owner: submit_once, request_begin, request_end; IDEMPOTENCY_TTL. The request with this key.
+    """hash, owner: submit_once, request_begin, request_end, batch_extend; IDEMPOTENCY_TTL. The request with this key.
 
     fingerprint (of the request), answer; for one task its id (task); for many the token of the process that carries it
-    out, its time-out, and the seed of the ids of its tasks.
+    out, its time-out, the seed of the ids of its tasks, and the first of their indexes in a batch.
     """
     return f"taskqueue:idempotency:{digest}"
 
@@ -262,7 +262,8 @@ def batch(batch_id: str) -> str:
     """hash, owner: batch_open, and every script that moves a task; until its tasks are removed, at least a day.
 
     name, created_at, total, one count per state, ended, removed, max_running, stop_on_error, then, closed, done_at,
-    stopped, stopped_at, work and work_at (progress of a cancel or a retry of all its tasks).
+    stopped, stopped_at, work and work_at (progress of a cancel or a retry of all its tasks), next (the index behind all
+    reserved ones).
     """
     return f"taskqueue:batch:{batch_id}"
 

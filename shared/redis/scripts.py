@@ -364,6 +364,11 @@ class Scripts:
         """Opens a new or an existing batch; returns whether it is new."""
         return bool(self.call_answered("batch_open", batch_id, name, max_running, stop_on_error, then))
 
+    def batch_extend(self, batch_id: str, count: int, start: str, request: str) -> int | None:
+        """Reserves indexes for more tasks; returns the first, or None for an unknown batch."""
+        first = self.call("batch_extend", batch_id, count, start, request)
+        return None if first is None else int(first)
+
     def batch_close(self, batch_id: str) -> bool:
         """Closes a batch: all of it was sent. Returns whether it exists."""
         return bool(self.call_answered("batch_close", batch_id))

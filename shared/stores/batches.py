@@ -101,6 +101,18 @@ class Batches:
         with translated():
             self.scripts.batch_discard(batch_id)
 
+    def extend(self, batch_id: str, count: int, start: int | None, request: str) -> int:
+        """Reserves indexes for `count` more tasks, from `start` on if given. Returns the first index.
+
+        `request` is the digest of an idempotency key, or "": its repetitions get the same indexes. Raises
+        BatchNotFound.
+        """
+        with translated():
+            first = self.scripts.batch_extend(batch_id, count, _number(start), request)
+        if first is None:
+            raise BatchNotFound(id=batch_id)
+        return first
+
     def close(self, batch_id: str) -> None:
         """Closes a batch: all of it was sent."""
         with translated():

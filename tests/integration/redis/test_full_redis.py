@@ -28,8 +28,8 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once",
-    "submit_one", "submit_one_once",
+    "batch_extend", "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit",
+    "submit_once", "submit_one", "submit_one_once",
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 

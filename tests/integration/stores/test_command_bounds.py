@@ -449,6 +449,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "audit": (100, "who", "what", "about", "detail"),
     "batch_close": ("b",),
     "batch_discard": ("b",),
+    "batch_extend": ("b", 1000, "", "digest"),
     "batch_open": ("b", "name", "", "", ""),
     "batch_page": ("", "", 200),
     "batch_prune": (1, 1, 100, "", ""),

@@ -2,7 +2,7 @@
 
 A gateway with its default number of processes and a worker-less Redis of its own, on this machine, which also runs the
 load: the figures are for all three together. Tasks go into a queue that nobody empties; types are published without a
-worker, so that nothing but submission is measured. Then submission at a fixed rate, streams of lines, and reads of a
+worker, so that nothing but submission is measured. Then submission at a fixed rate, large batches, and reads of a
 store that grows.
 """
 
@@ -90,7 +90,7 @@ def wrk(
 
 ONE = '{"type":"noop","data":{"to":"somebody@example.org","body":"' + "x" * 150 + '"}}'
 RATE = 500
-STREAM = 100_000
+LARGE = 100_000
 
 
 def requests(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
@@ -121,17 +121,17 @@ def steady(folder: Path, address: str, redis: Redis, options: argparse.Namespace
     )
 
 
-def streams(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
-    """A hundred thousand tasks in one request of lines, sent by the client."""
+def batches(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:
+    """A hundred thousand tasks in one batch, sent by the client."""
     one = json.loads(ONE)
-    ways: dict[str, Iterable[dict[str, Any]]] = {"a list": [one] * STREAM, "a generator": (one for _ in range(STREAM))}
+    ways: dict[str, Iterable[dict[str, Any]]] = {"a list": [one] * LARGE, "a generator": (one for _ in range(LARGE))}
     for name, tasks in ways.items():
         with Client(address) as client:
             begun, spent = time.perf_counter(), time.process_time()
             accepted = client.batch(tasks).drain().accepted
             seconds, spent = time.perf_counter() - begun, time.process_time() - spent
         print(
-            f"\n{accepted:,} tasks from {name} in one NDJSON request: {seconds:.1f} s (client: {spent:.1f} s)",
+            f"\n{accepted:,} tasks from {name} in one batch: {seconds:.1f} s (client: {spent:.1f} s)",
             flush=True,
         )
 
@@ -169,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     if not shutil.which("wrk"):
         raise SystemExit("wrk is not installed: on Debian, apt-get install wrk")
-    for act in (requests, steady, streams, reads) if options.largest else (requests, steady, streams):
+    for act in (requests, steady, batches, reads) if options.largest else (requests, steady, batches):
         with (
             tempfile.TemporaryDirectory() as name,
             EmbeddedRedis(data_dir=Path(name) / "redis") as server,

@@ -83,7 +83,6 @@ OUTAGES = "An outage of Redis costs no task an attempt"
 LEFTOVERS = "Changes that a handler makes to its process"
 FOREIGN = "Jobs that RQ programs put into these queues"
 PARENTS = "A task runs after its parents"
-STREAMS = "Every line of the answer to a streamed batch"
 DRAIN = "SIGTERM lets running tasks finish"
 BOUNDED = "Requests, queues, and what is kept"
 STEADY = "Under a steady load nothing grows"
@@ -557,12 +556,12 @@ MUTATIONS: Sequence[Mutation] = (
         ("batches are closed",),
     ),
     Mutation(
-        "a stream whose tasks are stored again when it is sent again",
-        STREAMS,
+        "a batch whose tasks are stored again when they are sent again",
+        KEYED,
         "shared/redis/lua/tasks/submit.lua",
         "    if known and known[1] then return (known[2]",
         "    if false then return (known[2]",
-        _tests("integration/gateway/test_batches", "test_a_stream_sent_again_with_its_key_adds_nothing_twice"),
+        _tests("integration/gateway/test_batches", "test_a_batch_sent_again_by_its_indexes_adds_nothing_twice"),
     ),
     Mutation(
         "an outage that is told as a fault of ours",
