@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from shared.config import foreign_names
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.limit import Limit
-from shared.domain.task import WEBHOOK_TYPE
+from shared.domain.task import WEBHOOK_TYPE, TaskState
 from shared.errors import TaskQueueError
 from shared.http.bind import raise_file_limit
 from shared.http.metrics_server import Check, MetricsServer
@@ -156,8 +156,8 @@ class Heartbeat:
             started_at=self.started_at,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
             held=holdings.held,
-            completed=metrics.total("completed"),
-            failed=metrics.total("failed"),
+            completed=metrics.total(TaskState.COMPLETED),
+            failed=metrics.total(TaskState.FAILED),
             retried=metrics.retries,
             crashed=metrics.crashes,
             lost=metrics.leases_lost,

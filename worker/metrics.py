@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared.domain.task import TaskState
+
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 MOST_TYPES = 200
 """Task types with a label of their own, at most."""
@@ -23,7 +25,6 @@ MOST_ERRORS = 20
 """Error classes with a label of their own for each type, at most."""
 OTHER = "other"
 """The label of everything beyond these, and of types that are not registered here."""
-_ENDINGS = {"completed": "completed", "failed": "failed", "poisoned": "failed", "cancelled": "cancelled"}
 _LONGEST = 100
 
 
@@ -79,30 +80,30 @@ class WorkerMetrics(Collector):
             if task_type not in self.durations and len(self.durations) < MOST_TYPES:
                 self._add(task_type)
 
-    def ended(self, task_type: str, kind: str, seconds: float, error: str) -> None:
-        """Counts an ended attempt that Redis accepted; `kind` as in `report.lua`."""
-        if kind in ("interrupted", "refused"):
-            return  # it was returned: neither the task nor the attempt ended
+    def ended(self, task_type: str, state: str, seconds: float, error: str) -> None:
+        """Counts an ended attempt that Redis accepted; `state` is what the task became."""
+        if state == TaskState.PENDING:
+            return  # it was interrupted or refused, and returned
         durations = self.durations.get(task_type)
         if durations is None:
             task_type = OTHER
             durations = self.durations.get(OTHER) or self._add(OTHER)
         durations.observe(seconds)
         self.busy_seconds += seconds
-        ending = _ENDINGS.get(kind)
-        if ending is None:
+        if state == TaskState.RETRYING:
             self.retries += 1
         else:
-            self.completions[task_type, ending] += 1
-        if error and kind != "cancelled":
+            self.completions[task_type, state] += 1
+        if error and state != TaskState.CANCELLED:
             self.failures[task_type, self._error(task_type, error)] += 1
 
-    def total(self, *kinds: str) -> int:
-        return sum(count for (_, kind), count in list(self.completions.items()) if kind in kinds)
+    def total(self, state: TaskState) -> int:
+        """Returns how many tasks of all types ended in a state."""
+        return sum(count for (_, each), count in list(self.completions.items()) if each == state)
 
     def _add(self, task_type: str) -> Durations:
-        for ending in ("completed", "failed"):
-            self.completions[task_type, ending] = 0
+        for state in (TaskState.COMPLETED, TaskState.FAILED):
+            self.completions[task_type, state] = 0
         durations = self.durations[task_type] = Durations()
         return durations
 

@@ -23,7 +23,7 @@ def overview() -> str:
 def _charts(now: Snapshot) -> dict[str, list[int]]:
     """Returns the counts of the last sixty minutes as series for the charts."""
     minutes = now.minutes
-    unlucky = ("failed", "poisoned", "lost", "crashed")
+    unlucky = ("failed", "lost")
     return {
         "minute": [each * 60 for each in minutes],
         "submitted": [counts.get("submitted", 0) for counts in minutes.values()],

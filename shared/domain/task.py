@@ -74,7 +74,7 @@ RQ_STATUS: Mapping[TaskState, str] = {
 
 
 class Outcome(StrEnum):
-    """How one attempt ended, as in the attempt's record."""
+    """How one attempt ended. `refused` is in logs and traces only: that attempt is not counted."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -83,6 +83,7 @@ class Outcome(StrEnum):
     LOST = "lost"
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
+    REFUSED = "refused"
 
 
 TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")

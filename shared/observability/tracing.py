@@ -24,6 +24,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.config.settings import Settings
+from shared.domain.task import TaskState
 from shared.domain.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
 from shared.observability.collector import destination_of
 
@@ -196,9 +197,15 @@ class Tracing:
             )
 
     def end_attempt(
-        self, span: Span, subject: Subject, outcome: str, error: Mapping[str, Any] | None, end_ns: int | None = None
+        self,
+        span: Span,
+        subject: Subject,
+        outcome: str,
+        state: str,
+        error: Mapping[str, Any] | None,
+        end_ns: int | None = None,
     ) -> None:
-        """Ends the span of an attempt, and records a span `dead-letter` if the task failed for good."""
+        """Ends the span of an attempt, and records a span `dead-letter` if the task `state` is failed."""
         span.set_attribute("taskqueue.task.outcome", outcome)
         if error:
             kind, message = str(error.get("type", "")), str(error.get("message", ""))
@@ -209,7 +216,7 @@ class Tracing:
             span.set_attribute("error.type", kind)
             span.set_status(Status(StatusCode.ERROR, f"{kind}: {message[:200]}"))
         span.end(end_ns)
-        if outcome in ("failed", "poisoned"):
+        if state == TaskState.FAILED:
             self._end_previous(span, subject, str((error or {}).get("type", "")), end_ns)
 
     def _end_previous(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:

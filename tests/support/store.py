@@ -13,6 +13,7 @@ from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.redis.scripts import Scripts
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
+from tests.support.attempt_ends import ENDS
 
 WEIGHTS = {"high": 4, "normal": 3}
 SECOND = 1_000_000
@@ -42,7 +43,7 @@ class Store:
     def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0) -> int:
         record = '{"outcome":"completed"}'
         error = "" if kind == "completed" else '{"type":"E","message":"m"}'
-        [answer] = self.scripts.call("report", "w", task_id, token, kind, delay, record, error, NULL)
+        [answer] = self.scripts.call("report", "w", task_id, token, *ENDS[kind], delay, record, error, NULL)
         return int(answer)
 
     def extend(self, task_id: str, token: str = "t1", begun: str = "0") -> int:

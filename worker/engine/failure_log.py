@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from shared.domain.task import TaskState
 from worker.engine.redis_session import Report
 
 log = logging.getLogger(__name__)
@@ -21,14 +22,16 @@ MOST_SUMMARIES = 50
 
 _EVENTS = {
     "retrying": (logging.WARNING, "🔄 retry scheduled"),
-    "crashed": (logging.WARNING, "🔄 retry scheduled after a crash"),
     "failed": (logging.ERROR, "dead letter"),
-    "poisoned": (logging.ERROR, "dead letter (poison task)"),
     "cancelled": (logging.INFO, "attempt cancelled"),
+}
+"""By the state that the task got."""
+_RETURNED = {
     "interrupted": (logging.INFO, "attempt interrupted, task returned to its queue"),
     "refused": (logging.WARNING, "task refused by this version of its type, left to another worker"),
 }
-_OTHER = ("failed", "other types", "other errors")
+"""By the outcome of an attempt after which the task is pending."""
+_OTHER = ("failed", "failed", "other types", "other errors")
 
 
 class FailureLog:
@@ -38,27 +41,33 @@ class FailureLog:
         self.monotonic = monotonic
         self._second_ends = 0.0
         self._lines_left = LINES_PER_SECOND
-        self._unlogged: Counter[tuple[str, str, str]] = Counter()
+        self._unlogged: Counter[tuple[str, str, str, str]] = Counter()
 
     def add(self, report: Report) -> None:
         """Logs the outcome of an attempt; nothing for one that completed."""
-        if report.kind not in _EVENTS:
+        if report.state == TaskState.COMPLETED:
             return
         self.summarize(self.monotonic())
         if self._lines_left > 0:
             self._lines_left -= 1
             _log_attempt(report)
         else:
-            key = (report.kind, report.claimed.name, report.error_type)
+            key = (report.outcome, report.state, report.claimed.name, report.error_type)
             self._unlogged[key if key in self._unlogged or len(self._unlogged) < MOST_SUMMARIES else _OTHER] += 1
 
     def summarize(self, now: float) -> None:
         """Logs how many attempts of the last second had no line of their own, once that second is over."""
         if now < self._second_ends:
             return
-        for (kind, task_type, error), count in self._unlogged.items():
-            level, event = _EVENTS[kind]
-            fields = {"task_type": task_type, "error_type": error, "outcome": kind, "attempts": count}
+        for (outcome, state, task_type, error), count in self._unlogged.items():
+            level, event = _event(outcome, state)
+            fields = {
+                "task_type": task_type,
+                "error_type": error,
+                "outcome": outcome,
+                "state": state,
+                "attempts": count,
+            }
             log.log(level, "%s: %d more attempts of %s (%s)", event, count, task_type, error, extra=fields)
         self._unlogged.clear()
         self._second_ends = now + 1
@@ -69,16 +78,22 @@ class FailureLog:
         self.summarize(float("inf"))
 
 
+def _event(outcome: str, state: str) -> tuple[int, str]:
+    """Returns the level and the words for what happened to the task."""
+    return _EVENTS.get(state) or _RETURNED[outcome]
+
+
 def _log_attempt(report: Report) -> None:
     claimed = report.claimed
-    level, event = _EVENTS[report.kind]
-    delay = report.delay_us / 1_000_000 if report.kind in ("retrying", "crashed") else None
+    level, event = _event(report.outcome, report.state)
+    delay = report.delay_us / 1_000_000 if report.state == TaskState.RETRYING else None
     fields = {
         **claimed.log_fields,
         "task_type": claimed.name,
         "queue": claimed.queue.decode(errors="replace"),
         "error_type": report.error_type,
-        "outcome": report.kind,
+        "outcome": report.outcome,
+        "state": report.state,
         "retry_delay": delay,
     }
     after = "" if delay is None else f" in {delay:g} s"

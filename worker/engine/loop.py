@@ -18,6 +18,7 @@ import time
 from redis.exceptions import ResponseError
 
 from shared.config.settings import Settings
+from shared.domain.task import Outcome
 from shared.errors import StoreUnavailable
 from shared.failpoints import stop_point
 from worker.engine.claimed_task import ClaimedTask
@@ -336,9 +337,9 @@ class Engine:
             log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 
     def _on_written(self, report: Report) -> None:
-        self.metrics.ended(report.claimed.name, report.kind, report.run_seconds, report.error_type)
+        self.metrics.ended(report.claimed.name, report.state, report.run_seconds, report.error_type)
         self.failure_log.add(report)
-        if report.kind == "refused" and not report.version:
+        if report.outcome == Outcome.REFUSED and not report.version:
             self.heartbeat_due.set()  # the published types differ from those of its executors
 
     def _receive(self, claimed: ClaimedTask) -> None:

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from shared.domain.clock import monotonic_us
 from shared.domain.decode import UNREADABLE
+from shared.domain.task import Outcome, TaskState
 from shared.errors import StoreUnavailable
 from shared.redis import keys
 from shared.redis.client import translated
@@ -39,10 +40,11 @@ _NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Report:
-    """The outcome of an attempt, in the words of `report.lua`."""
+    """The outcome of an attempt, as in `report.lua`: a value of `Outcome`, and the state that the task gets."""
 
     claimed: ClaimedTask
-    kind: str
+    outcome: str
+    state: str
     delay_us: int
     record: bytes
     error: bytes
@@ -242,8 +244,9 @@ class RedisSession:
                 arguments += (
                     claimed.id,
                     claimed.token,
-                    report.kind,
-                    report.version if report.kind == "refused" else report.delay_us,
+                    report.outcome,
+                    report.state,
+                    report.version if report.outcome == Outcome.REFUSED else report.delay_us,
                     report.record,
                     report.error,
                     report.payload,
@@ -323,9 +326,9 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult)
             result.refused.append(report.claimed)
             continue
         if answer == 2:
-            report.kind = "cancelled"
-        elif report.kind == "refused" and answer == 1:
-            report.kind = "failed"
+            report.state = TaskState.CANCELLED
+        elif report.outcome == Outcome.REFUSED and answer == 1:
+            report.outcome, report.state = Outcome.FAILED, TaskState.FAILED
         result.written.append(report)
 
 

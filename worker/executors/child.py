@@ -32,7 +32,7 @@ from shared.observability.instrumentation import trace_calls, trace_redis
 from shared.observability.tracing import Tracing
 from shared.stores.task_types import pack, version_of
 from worker.executors import ipc, standard_streams
-from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, ExecutorEnds, Outcome
+from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
 from worker.executors.leftovers import Leftovers
 from worker.executors.log_capture import LogCapture
 from worker.executors.operating_system import die_with_parent
@@ -130,7 +130,7 @@ class Executor:
 
     # --- one attempt ---
 
-    def attempt(self, assignment: Assignment, clock_offset_us: int) -> Outcome:
+    def attempt(self, assignment: Assignment, clock_offset_us: int) -> EndedAttempt:
         """Runs one task and returns its outcome; exceptions of the handler are caught."""
         self.started_us = time.monotonic_ns() // 1000
         self.limit_us = int(assignment.limit * 1_000_000)

@@ -15,7 +15,7 @@ from shared.domain import failure_fingerprint
 from shared.domain.clock import monotonic_us, to_us
 from shared.domain.decode import UNREADABLE
 from shared.domain.retry import RetryPolicy
-from shared.domain.task import Outcome
+from shared.domain.task import Outcome, TaskState
 from shared.domain.traceparent import trace_id
 from shared.redis.client import text
 from worker.engine.claimed_task import ClaimedTask
@@ -47,9 +47,9 @@ class CrashReports:
         crashes = claimed.crashes + 1
         if crashes >= self.max_crashes:
             error = {"type": "PoisonTask", "message": f"crashed {crashes} times; last: {error['message']}"}
-            return self._report(claimed, "poisoned", Outcome.CRASHED, began_at, error)
+            return self._report(claimed, Outcome.CRASHED, TaskState.FAILED, began_at, error)
         delay = self._policy(claimed).override({"max_retries": crashes}).delay(crashes, self.random)
-        return self._report(claimed, "crashed", Outcome.CRASHED, began_at, error, to_us(delay) if delay else 0)
+        return self._report(claimed, Outcome.CRASHED, TaskState.RETRYING, began_at, error, to_us(delay) if delay else 0)
 
     def timed_out(self, claimed: ClaimedTask, began_at: float) -> Report:
         """Reports a task that did not stop at its time limit and was killed."""
@@ -59,13 +59,13 @@ class CrashReports:
         }
         delay = self._policy(claimed).delay(claimed.failures + 1, self.random)
         if delay is None:
-            return self._report(claimed, "failed", Outcome.TIMED_OUT, began_at, error)
-        return self._report(claimed, "retrying", Outcome.TIMED_OUT, began_at, error, to_us(delay))
+            return self._report(claimed, Outcome.TIMED_OUT, TaskState.FAILED, began_at, error)
+        return self._report(claimed, Outcome.TIMED_OUT, TaskState.RETRYING, began_at, error, to_us(delay))
 
     def interrupted(self, claimed: ClaimedTask, began_at: float, why: str) -> Report:
         """Reports an interruption by the worker: returned to its queue, at no cost."""
         error = {"type": "Interrupted", "message": why}
-        report = self._report(claimed, "interrupted", Outcome.INTERRUPTED, began_at, error, claimed.enqueued_us)
+        report = self._report(claimed, Outcome.INTERRUPTED, TaskState.PENDING, began_at, error, claimed.enqueued_us)
         report.payload = b""
         return report
 
@@ -85,14 +85,14 @@ class CrashReports:
         if times >= MAX_LOSSES:
             why = f"{times} workers in a row were stopped within {SOON:g} s of its start"
             error = {"type": "PoisonTask", "message": why}
-            return self._report(claimed, "poisoned", Outcome.INTERRUPTED, began_at, error)
+            return self._report(claimed, Outcome.INTERRUPTED, TaskState.FAILED, began_at, error)
         report.payload = b"%d" % times
         return report
 
     def cancelled(self, claimed: ClaimedTask, began_at: float) -> Report:
         """Reports a task that did not stop when cancelled and was killed."""
         error = {"type": "TaskCancelled", "message": "the task was cancelled while it ran; it was killed"}
-        return self._report(claimed, "cancelled", Outcome.CANCELLED, began_at, error)
+        return self._report(claimed, Outcome.CANCELLED, TaskState.CANCELLED, began_at, error)
 
     def _policy(self, claimed: ClaimedTask) -> RetryPolicy:
         known = self.pool.types.get(claimed.name)
@@ -106,8 +106,8 @@ class CrashReports:
     def _report(
         self,
         claimed: ClaimedTask,
-        kind: str,
         outcome: Outcome,
+        state: TaskState,
         began_at: float,
         error: Mapping[str, str],
         delay_us: int = 0,
@@ -120,7 +120,7 @@ class CrashReports:
             "outcome": outcome,
             "error": error,
         }
-        if kind in ("retrying", "crashed"):
+        if state is TaskState.RETRYING:
             record["retry_delay"] = delay_us / 1_000_000
         if traced := trace_id(claimed.traceparent):
             record["trace_id"] = traced
@@ -129,7 +129,8 @@ class CrashReports:
         text = f"{error['type']}: {error['message']}".encode("utf-8", "backslashreplace")
         return Report(
             claimed,
-            kind,
+            outcome,
+            state,
             delay_us,
             json.dumps(record).encode(),
             json.dumps({**error, "pattern": failure_fingerprint.pattern(error["message"])}).encode(),

@@ -59,11 +59,15 @@ class Assignment(NamedTuple):
     parent_results: bytes = b""
 
 
-class Outcome(NamedTuple):
-    """The outcome of a task, in the words of `report.lua`; the worker passes it on unparsed."""
+class EndedAttempt(NamedTuple):
+    """How an attempt ended, as in `report.lua`; the worker passes it on unparsed.
+
+    `outcome` is a value of `Outcome`, and `state`, what the task becomes, one of `TaskState`.
+    """
 
     number: int
-    kind: str
+    outcome: str
+    state: str
     delay_us: int
     record: bytes
     error: bytes

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 from shared.config.settings import Settings
+from shared.domain.task import TaskState
 from shared.failpoints import stop_point
 from shared.stores.task_types import TypeSet
 from worker.engine.claimed_task import ClaimedTask
@@ -72,7 +73,7 @@ class ExecutorMonitor:
         try:
             for name, *fields in executor.read():
                 if name == ipc.OUTCOME:
-                    self._on_outcome(executor, ipc.Outcome(*fields))
+                    self._on_outcome(executor, ipc.EndedAttempt(*fields))
                 elif name == ipc.HELLO:
                     self.pool.on_hello(executor, TypeSet(*fields))
                     self.metrics.know(self.pool.types)
@@ -82,30 +83,31 @@ class ExecutorMonitor:
             executor.closed_to_input = True
             executor.kill(f"pipes: the handler wrote into the executor's connection to its worker ({error})")
 
-    def _on_outcome(self, executor: ExecutorProcess, outcome: ipc.Outcome) -> None:
+    def _on_outcome(self, executor: ExecutorProcess, ended: ipc.EndedAttempt) -> None:
         began_at = executor.began_at
-        claimed = executor.finished(outcome.number)
+        claimed = executor.finished(ended.number)
         if claimed is None:
             return
-        if outcome.kind == "cancelled" and not claimed.cancelled:
+        if ended.state == TaskState.CANCELLED and not claimed.cancelled:
             # The command was for the task before this one.
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
             self.session.report(report)
             return
-        run_seconds = outcome.run_us / 1_000_000
+        run_seconds = ended.run_us / 1_000_000
         if claimed.queue not in self._not_claimed_ahead:
             self.prefetch.learn(run_seconds)
         self.session.report(
             Report(
                 claimed,
-                outcome.kind,
-                outcome.delay_us,
-                outcome.record,
-                outcome.error,
-                outcome.payload,
+                ended.outcome,
+                ended.state,
+                ended.delay_us,
+                ended.record,
+                ended.error,
+                ended.payload,
                 run_seconds,
-                outcome.error_type,
-                outcome.version,
+                ended.error_type,
+                ended.version,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Outcomes of attempts: results and errors in the words of `report.lua`, and what follows from an error."""
+"""Outcomes of attempts: results and errors as in `report.lua`, and what follows from an error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from shared.domain import failure_fingerprint, strict_json
 from shared.domain.clock import to_us
 from shared.domain.decode import UNREADABLE
 from shared.domain.retry import Changes, RetryPolicy, RetryRules
-from shared.domain.task import Outcome as Ending
+from shared.domain.task import Outcome, TaskState
 from shared.errors import CorruptRecord, InvalidJSON
 from shared.redis.client import text
-from worker.executors.ipc import Assignment, Outcome
+from worker.executors.ipc import Assignment, EndedAttempt
 from worker.handlers import registry
 from worker.handlers.registry import Handler
 from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
@@ -57,7 +57,7 @@ class InvalidData(Exception):
 
 FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord)
 """Errors that a retry cannot fix."""
-_ENDINGS = {TimeLimitExceeded: Ending.TIMED_OUT, TaskCancelled: Ending.CANCELLED}
+_OUTCOMES = {TimeLimitExceeded: Outcome.TIMED_OUT, TaskCancelled: Outcome.CANCELLED}
 _NULL = base64.b64encode(b"null")
 
 
@@ -118,9 +118,10 @@ class Outcomes:
         except InvalidJSON as error:
             raise ResultNotSerializable(f"the result could not be read back: {error}") from error
 
-    def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> Outcome:
+    def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> EndedAttempt:
         """Returns the outcome of a successful attempt."""
-        return Outcome(number, "completed", 0, dump({**record, "outcome": Ending.COMPLETED}), b"", result, run_us, "")
+        history = dump({**record, "outcome": "completed"})
+        return EndedAttempt(number, "completed", "completed", 0, history, b"", result, run_us, "")
 
     def failed(
         self,
@@ -131,48 +132,68 @@ class Outcomes:
         run_us: int,
         cancelled: bool,
         version: str | None = None,
-    ) -> Outcome:
+    ) -> EndedAttempt:
         """Returns the outcome of a failed attempt: retry, dead letter, or cancelled (only if requested).
 
         One that this worker cannot run at all is refused: `version` is its version of the type, "" when it has none.
         """
-        name, message, trace = (
-            failure_fingerprint.class_name(error)[:_LONGEST_NAME],
-            _message(error),
-            self._traceback(error),
-        )
-        kind, delay_us = ("cancelled", 0) if cancelled else self._verdict(assignment, handler, error)
-        if version is not None and not cancelled and isinstance(error, UnknownTaskType | InvalidData):
-            kind, delay_us = "refused", 0
-        history = {
-            **record,
-            "outcome": _ENDINGS.get(type(error), Ending.FAILED),
-            "error": {"type": name, "message": message, "traceback": trace},
+        outcome, state, delay_us = self._judge(assignment, handler, error, cancelled, version is not None)
+        about = {
+            "type": failure_fingerprint.class_name(error)[:_LONGEST_NAME],
+            "message": _message(error),
+            "traceback": self._traceback(error),
         }
-        if kind == "retrying":
+        # A refused attempt is stored only when no version of the type takes the data: as failed.
+        stored = Outcome.FAILED if outcome is Outcome.REFUSED else outcome
+        history = {**record, "outcome": stored, "error": about}
+        if state is TaskState.RETRYING:
             history["retry_delay"] = delay_us / 1_000_000
-        # Only a dead letter needs a failure fingerprint.
-        traits = failure_fingerprint.traits(error, message, self._ours[0]) if kind in ("failed", "refused") else {}
-        summary = dump({"type": name, "message": message[:300], **traits})
-        payload = base64.b64encode(zlib.compress(trace.encode()))
-        return Outcome(assignment.number, kind, delay_us, dump(history), summary, payload, run_us, name, version or "")
+        return EndedAttempt(
+            assignment.number,
+            outcome.value,
+            state.value,
+            delay_us,
+            dump(history),
+            dump(self._summary(error, about, may_be_dead=state in (TaskState.FAILED, TaskState.PENDING))),
+            base64.b64encode(zlib.compress(about["traceback"].encode())),
+            run_us,
+            about["type"],
+            version or "",
+        )
 
-    def _verdict(self, assignment: Assignment, handler: Handler | None, error: BaseException) -> tuple[str, int]:
-        """Returns the kind of the outcome, and the delay before the next attempt in microseconds."""
+    def _summary(self, error: BaseException, about: Mapping[str, str], may_be_dead: bool) -> dict[str, str]:
+        """Returns the error for the record of the task; only a dead letter needs a failure fingerprint."""
+        traits = failure_fingerprint.traits(error, about["message"], self._ours[0]) if may_be_dead else {}
+        return {"type": about["type"], "message": about["message"][:300], **traits}
+
+    def _judge(
+        self, assignment: Assignment, handler: Handler | None, error: BaseException, cancelled: bool, refusable: bool
+    ) -> tuple[Outcome, TaskState, int]:
+        """Returns the outcome, what the task becomes, and the delay before its next attempt in microseconds."""
+        if cancelled:
+            return Outcome.CANCELLED, TaskState.CANCELLED, 0
+        if refusable and isinstance(error, UnknownTaskType | InvalidData):
+            return Outcome.REFUSED, TaskState.PENDING, 0
+        return _OUTCOMES.get(type(error), Outcome.FAILED), *self._next_state(assignment, handler, error)
+
+    def _next_state(
+        self, assignment: Assignment, handler: Handler | None, error: BaseException
+    ) -> tuple[TaskState, int]:
+        """Returns what a failed task becomes, and the delay before its next attempt in microseconds."""
         if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
-            return "failed", 0
+            return TaskState.FAILED, 0
         rules = handler.rules if handler else RetryRules({})
         if rules.gives_up(error):
-            return "failed", 0
+            return TaskState.FAILED, 0
         delay = self._policy(handler, assignment, rules.changes(error)).delay(assignment.failures + 1, self.random)
         if delay is None:
-            return "failed", 0
+            return TaskState.FAILED, 0
         wished = getattr(error, "delay", None) if isinstance(error, RetryLater) else None
         if isinstance(wished, timedelta):
             delay = min(wished, self.max_delay)
         elif rules.chooses(error):
             delay = self._chosen(rules, error, assignment, delay)
-        return ("retrying", to_us(delay)) if delay is not None else ("failed", 0)
+        return (TaskState.RETRYING, to_us(delay)) if delay is not None else (TaskState.FAILED, 0)
 
     def _chosen(
         self, rules: RetryRules, error: BaseException, assignment: Assignment, otherwise: timedelta

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from worker.engine.claimed_task import ClaimedTask
     from worker.engine.redis_session import Report
-    from worker.executors.ipc import Assignment, Outcome
+    from worker.executors.ipc import Assignment, EndedAttempt
     from worker.executors.recorder import Recorder
 
 MOST_KEPT = 32
@@ -58,14 +58,14 @@ class AttemptSpans:
         self.span = self.tracing.attempt(subject, traceparent, time.time_ns(), waited_ns, cause)
         self._token = context.attach(trace.set_span_in_context(self.span))
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, ended: EndedAttempt) -> None:
         """Ends the attempt's span."""
         span, self.span = self.span, None
         if span is None:
             return
         context.detach(self._token)
-        error = json.loads(outcome.record).get("error") if outcome.error_type else None
-        self.tracing.end_attempt(span, self._subject, outcome.kind, error)
+        error = json.loads(ended.record).get("error") if ended.error_type else None
+        self.tracing.end_attempt(span, self._subject, ended.outcome, ended.state, error)
 
 
 class SpanWriter:
@@ -138,7 +138,9 @@ class SpanForwarder:
         now = time.time_ns()
         began = now - int((time.monotonic() - began_at) * 1_000_000_000)
         span = self.tracing.crashed_attempt(subject, traceparent, began, _replay_link(claimed.about, claimed.attempt))
-        self.tracing.end_attempt(span, subject, report.kind, json.loads(report.record).get("error"), now)
+        self.tracing.end_attempt(
+            span, subject, report.outcome, report.state, json.loads(report.record).get("error"), now
+        )
 
 
 def _replay_link(meta: Mapping[str, Any], attempt: int) -> Link | None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from shared.client.answers import Attempt, Error
-from worker.executors.ipc import Assignment, Outcome
+from worker.executors.ipc import Assignment, EndedAttempt
 from worker.executors.outcomes import InvalidData, Outcomes, explain
 from worker.executors.recorder import Recorder
 from worker.handlers.context import CurrentTask, current
@@ -18,19 +18,19 @@ from worker.handlers.registry import Handler
 
 def run(
     handler: Handler, first: Assignment, outcomes: Outcomes, recorder: Recorder, due: datetime
-) -> tuple[Outcome, list[Attempt]]:
+) -> tuple[EndedAttempt, list[Attempt]]:
     """Runs a task until it has ended, without waiting for retries. Returns the last outcome and all attempts."""
     attempts: list[Attempt] = []
     while True:
         assignment = first._replace(attempt=len(attempts) + 1, failures=len(attempts))
         outcome = _run_once(handler, assignment, outcomes, recorder)
         attempts.append(_attempt(assignment.attempt, due, outcome))
-        if outcome.kind != "retrying":
+        if outcome.state != "retrying":
             return outcome, attempts
         due += timedelta(microseconds=outcome.delay_us)
 
 
-def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, recorder: Recorder) -> Outcome:
+def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, recorder: Recorder) -> EndedAttempt:
     token = current.set(
         CurrentTask(
             id=assignment.id.decode(),
@@ -59,7 +59,7 @@ def _arguments(handler: Handler, data: bytes) -> object:
         raise InvalidData(explain(error)) from error
 
 
-def _attempt(number: int, due: datetime, outcome: Outcome) -> Attempt:
+def _attempt(number: int, due: datetime, outcome: EndedAttempt) -> Attempt:
     record = json.loads(outcome.record)
     return Attempt(
         number=number,

@@ -114,7 +114,7 @@ class LocalClient:
         task = TaskDetail(
             task_id=task_id,
             type=handler.name,
-            status=TaskState(outcome.kind),
+            status=TaskState(outcome.state),
             priority=queue,
             created_at=now,
             started_at=made[-1].started_at,
@@ -125,7 +125,7 @@ class LocalClient:
             progress=progress[-1] if progress else None,
             error=made[-1].error,
             data=json.loads(data),
-            result=json.loads(base64.b64decode(outcome.payload)) if outcome.kind == "completed" else None,
+            result=json.loads(base64.b64decode(outcome.payload)) if outcome.state == "completed" else None,
             max_retries=self.settings.retry_policy.override(handler.retry).override(retry).max_retries,
             timeout_seconds=body.get("timeout"),
             attempts=tuple(made),

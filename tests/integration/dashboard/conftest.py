@@ -20,6 +20,7 @@ from dashboard.auth.users import Users
 from shared.config.settings import Settings
 from shared.domain import failure_fingerprint
 from shared.redis.client import connect
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, running_system
 
 
@@ -105,7 +106,7 @@ def bury(
             message = waiting.pop(task[0].decode(), "another")
             about = {"type": error, "message": message, "place": place, "pattern": failure_fingerprint.pattern(message)}
             record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": f"Trace\n{message}"}}
-            report += [task[0], "spade", "failed", "0", json.dumps(record), json.dumps(about), b""]
+            report += [task[0], "spade", *ENDS["failed"], "0", json.dumps(record), json.dumps(about), b""]
         system.scripts.call("report", "digger", *report)
         system.redis.delete("taskqueue:claim:digger")
     return ids

@@ -11,6 +11,7 @@ from itertools import count
 from shared.domain import failure_fingerprint
 from shared.domain.task import NewTask, new_task_id
 from shared.redis import keys
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, System
 
 FAILURE_GROUPS = 40
@@ -51,7 +52,7 @@ def _work(system: System, numbers: Iterable[int], failures: Counter[bytes]) -> N
             failures[task[2]] += 1
         else:
             kind, *rest = _completed()
-        report += [task[0], token, kind, "0", *rest]
+        report += [task[0], token, *ENDS[kind], "0", *rest]
     system.scripts.call("report", "digger", *report)
     system.redis.delete(keys.claim("digger"))
 

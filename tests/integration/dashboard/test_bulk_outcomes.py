@@ -17,6 +17,7 @@ from shared.redis import keys
 from shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
 from shared.stores.limits import Limits
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 
 
@@ -90,7 +91,7 @@ def test_what_failed_again_does_not_end_green(system: System, bulks: BulkActions
 def _claim_and_fail(system: System) -> None:
     for row in system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3]:
         about = '{"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"}'
-        system.scripts.call("report", "digger", row[0], "again", "failed", "0", "{}", about, b"")
+        system.scripts.call("report", "digger", row[0], "again", *ENDS["failed"], "0", "{}", about, b"")
     system.redis.delete("taskqueue:claim:digger")
 
 

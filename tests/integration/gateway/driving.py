@@ -13,6 +13,7 @@ from werkzeug.test import TestResponse
 from shared.config.settings import Settings
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from tests.support.attempt_ends import ENDS
 
 QUEUES = tuple(Settings().queues)
 LEASE_US = 10_000_000
@@ -79,7 +80,8 @@ class Gateway:
         }
         shown = json.dumps(error) if error else ""
         token = f"token-{self.claims}"
-        accepted = self.scripts.call("report", "w1", task_id, token, kind, delay_us, json.dumps(record), shown, payload)
+        end = (*ENDS[kind], delay_us, json.dumps(record), shown, payload)
+        accepted = self.scripts.call("report", "w1", task_id, token, *end)
         assert accepted == [1]
 
 

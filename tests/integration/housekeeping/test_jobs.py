@@ -24,6 +24,7 @@ from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, wait_until
 from worker.housekeeping.jobs import max_elements, ttl
 from worker.housekeeping.jobs.max_elements import MaxElements
@@ -54,7 +55,7 @@ def claim(machine: Machine, count: int = 1000) -> list[tuple[str, str]]:
 
 def finish(machine: Machine, tasks: list[tuple[str, str]], kind: str = "completed") -> None:
     for task_id, token in tasks:
-        machine.scripts.call("report", "w1", task_id, token, kind, 0, '{"outcome": "completed"}', "", "")
+        machine.scripts.call("report", "w1", task_id, token, *ENDS[kind], 0, '{"outcome": "completed"}', "", "")
 
 
 def counts(machine: Machine) -> dict[TaskState, int]:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shared.domain.task import TRANSITIONS, WAITING, On, OnParentFailure, TaskState
+from tests.support.attempt_ends import ENDS
 
 S = TaskState
 IN_A_SLOT = {S.PENDING, S.RUNNING}
-OVERRULED = {"retrying", "crashed", "failed", "poisoned", "interrupted"}
-BECOMES = {"crashed": S.RETRYING, "poisoned": S.FAILED, "interrupted": S.PENDING}
+OVERRULED = {S.RETRYING, S.FAILED, S.PENDING}
 MOST_LOSSES = 20
 TOLD, UNTOLD, HOLDS = "told", "untold", "holds"
 
@@ -193,20 +193,21 @@ class Model:
             return 0
         if task.state is not S.RUNNING:
             return 1
-        task.crashes += kind in ("crashed", "poisoned")
-        overruled = task.wish and kind in OVERRULED
+        outcome, state = ENDS[kind][0], S(ENDS[kind][1])
+        task.crashes += outcome == "crashed"
+        overruled = task.wish and state in OVERRULED
         if overruled:
-            kind = "cancelled"
+            state = S.CANCELLED
         task.history.add(task.attempt)
-        task.failures += kind == "retrying"
-        if kind in ("retrying", "crashed", "interrupted"):
-            self.counts[kind] += 1
-        if kind in ("retrying", "crashed"):
+        if state is S.RETRYING:
+            task.failures += outcome == "failed"
+            self.counts["retrying"] += 1
             task.due = self.now + delay
-        if kind == "interrupted":
+        if state is S.PENDING:
+            self.counts["interrupted"] += 1
             task.token = ""
         task.begun = False
-        self._move(task, BECOMES.get(kind) or S(kind))
+        self._move(task, state)
         return 2 if overruled else 1
 
     def release(self, task_id: str, token: str) -> int:

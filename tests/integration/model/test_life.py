@@ -30,6 +30,7 @@ from shared.stores.limits import Limits
 from shared.stores.queues import Queues, Submitted
 from tests.integration.model.recount import QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
+from tests.support.attempt_ends import ENDS
 
 S = TaskState
 LEASE = 10 * MICROSECONDS
@@ -286,7 +287,7 @@ class Life(RuleBasedStateMachine):
     def report(self, pick: int, kind: str, delay: int, again: bool) -> None:
         """By whoever ever got a task: most hold its lease, some lost it long ago."""
         task_id, token, worker = self.holder(pick)
-        row = (task_id, token, kind, *((0,) if kind == "interrupted" else (delay * MICROSECONDS,)))
+        row = (task_id, token, *ENDS[kind], *((0,) if kind == "interrupted" else (delay * MICROSECONDS,)))
         error = "" if kind == "completed" else '{"type":"E","message":"m","place":"p","pattern":"m"}'
         call = ("report", worker, *row, '{"outcome":"failed"}', error, RESULT)
         expected = self.model.report(task_id, token, kind, delay * MICROSECONDS)

@@ -37,7 +37,7 @@ BUGS = {
     "who lost the lease gives the task back": Bug("release", "v[1] ~= token or", "false or"),
     "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', keys.rq_job(id), 'token', '')"),
     "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end"),
-    "a wish to cancel is forgotten": Bug("report", "v[5] and OVERRULED[kind]", "false"),
+    "a wish to cancel is forgotten": Bug("report", "v[5] and OVERRULED[state]", "false"),
     "an interrupted task never expires": Bug(
         "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
     ),

@@ -38,6 +38,7 @@ from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import RunningTask, WorkerInfo, Workers
+from tests.support.attempt_ends import ENDS
 from worker.engine.redis_session import RedisSession, Report
 from worker.housekeeping.main import build
 
@@ -148,7 +149,7 @@ class Scene:
         for task_id, kind in zip(ids, ends, strict=True):
             error = "" if kind == "completed" else ERROR
             delay = 3_600_000_000 if kind == "retrying" else 0
-            self.scripts.call("report", WORKER, task_id, "first", kind, delay, RECORD, error, RESULT)
+            self.scripts.call("report", WORKER, task_id, "first", *ENDS[kind], delay, RECORD, error, RESULT)
         self.names |= dict(zip(ends, ids, strict=True))
         [cancelled, self.names["expired"]] = self.submit(self._new(), self._new(expires_in=timedelta(microseconds=1)))
         self.scripts.cancel(cancelled, "unwanted")
@@ -217,7 +218,7 @@ class Scene:
         for _ in range(20):
             result = session.sync(100, [])
             for claimed in result.claimed:
-                session.report(Report(claimed, "completed", 0, b'{"outcome":"completed"}', b"", RESULT, 0.1, ""))
+                session.report(Report(claimed, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", RESULT, 0.1, ""))
             if result.claimed:
                 session.sync(None, [])
             elif not result.ask_again:

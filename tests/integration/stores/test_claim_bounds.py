@@ -16,6 +16,7 @@ from shared.redis.client import text
 from shared.redis.scripts import UNLOCKED
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limits
+from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, Store
 
 # --- damaged records ---
@@ -122,7 +123,7 @@ def done_with(store: Store, size: int) -> str:
     [parent] = store.submit()
     store.claim(token=parent)
     result = base64.b64encode(json.dumps("x" * size).encode())
-    assert store.scripts.call("report", "w", parent, parent, "completed", 0, "{}", "", result) == [1]
+    assert store.scripts.call("report", "w", parent, parent, *ENDS["completed"], 0, "{}", "", result) == [1]
     return parent
 
 

@@ -20,6 +20,7 @@ from shared.redis.linker import scripts, with_quarantine
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues, submit_arguments
+from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, Store
 
 Worst = Callable[[Store], tuple[Any, ...]]
@@ -236,7 +237,7 @@ def tasks_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
 @worst("report", 7000)
 def a_full_call_of_failures(store: Store) -> tuple[Any, ...]:
     running = claimed(store, 128)
-    rows = [(id_, token, "failed", 0, "{}", '{"type":"E","message":"m"}', "trace") for id_, token in running]
+    rows = [(id_, token, *ENDS["failed"], 0, "{}", '{"type":"E","message":"m"}', "trace") for id_, token in running]
     return ("w", *(part for row in rows for part in row))
 
 
@@ -403,7 +404,7 @@ def refusals(store: Store) -> tuple[Any, ...]:
     idle(store, 20, "noop")
     ids = store.submit(128)
     store.claim(128)
-    rows = ((each, "t1", "refused", "v-0-noop", "{}", '{"message":"no"}', "") for each in ids)
+    rows = ((each, "t1", *ENDS["refused"], "v-0-noop", "{}", '{"message":"no"}', "") for each in ids)
     return ("w", *(part for row in rows for part in row))
 
 

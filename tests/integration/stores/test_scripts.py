@@ -18,6 +18,7 @@ from shared.redis.linker import CONFIRMING, source, sources
 from shared.redis.scripts import UNLOCKED, digest
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.queues import Queues
+from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
@@ -481,7 +482,8 @@ def test_a_dead_letter_that_is_sent_back_every_night_keeps_its_last_ten_results(
     for night in range(15):
         store.claim(token=f"t{night}")
         record = '{"outcome":"failed"}'
-        call = ("w", task_id, f"t{night}", "failed", 0, record, '{"type":"E","message":"m"}', f"traceback {night}")
+        error = '{"type":"E","message":"m"}'
+        call = ("w", task_id, f"t{night}", *ENDS["failed"], 0, record, error, f"traceback {night}")
         assert store.scripts.call("report", *call) == [1]
         store.scripts.requeue([task_id])
     results = store.redis.xrevrange(keys.rq_results(task_id)) or []
@@ -545,7 +547,8 @@ def test_a_damaged_number_in_a_record_does_not_keep_its_outcome_from_being_writt
     store.claim(2)
     store.redis.hset(keys.rq_job(damaged), field, "abc")
     record = '{"outcome":"failed"}'
-    rows = [(each, "t1", "retrying", 0, record, '{"type":"E","message":"m"}', NULL) for each in (damaged, sound)]
+    error = '{"type":"E","message":"m"}'
+    rows = [(each, "t1", *ENDS["retrying"], 0, record, error, NULL) for each in (damaged, sound)]
     assert store.scripts.call("report", "w", *(part for row in rows for part in row)) == [1, 1]
     assert store.state(damaged) is store.state(sound) is TaskState.RETRYING
 

@@ -18,6 +18,7 @@ from shared.stores.idempotency import Idempotency, Request
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.redis_session import RedisSession, Report, SyncResult
@@ -104,7 +105,8 @@ def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redi
 def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, redis_client: Redis) -> None:
     [task_id] = submit(redis_client)
     [dispatched] = idle.received()
-    idle.session.report(Report(dispatched, "completed", 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, ""))
+    report = Report(dispatched, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, "")
+    idle.session.report(report)
     assert not idle.session.sync(None, []).refused
     assert state(redis_client, task_id) is TaskState.COMPLETED
 

@@ -16,6 +16,7 @@ from shared.redis import keys
 from shared.redis.client import text
 from shared.stores.task_types import TaskType, TaskTypes, pack, unpack, version_of
 from shared.stores.workers import WorkerInfo
+from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from tests.support.limiting import submit
 from tests.support.store import LEASE, NULL, Store
@@ -136,7 +137,7 @@ def claim(store: Store, worker: str) -> list[str]:
 def refuse(store: Store, task_id: str, version: str) -> int:
     token = text(store.redis.hget(keys.rq_job(task_id), "token"))
     error = json.dumps({"type": "InvalidData", "message": f"not for {version}"})
-    return int(store.scripts.call("report", "w", task_id, token, "refused", version, "{}", error, NULL)[0])
+    return int(store.scripts.call("report", "w", task_id, token, *ENDS["refused"], version, "{}", error, NULL)[0])
 
 
 def reap(store: Store) -> None:

@@ -22,6 +22,7 @@ from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis.scripts import Scripts
 from shared.stores.queues import Queues
 from shared.stores.tasks import Filter, Records
+from tests.support.attempt_ends import ENDS
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 BATCH = 100
@@ -56,7 +57,8 @@ class Store:
         error = '{"type":"E","message":"m"}' if kind == "failed" else ""
         for at in range(0, len(ids), BATCH):
             rows = [
-                (each, token, kind, 0, '{"outcome":"completed"}', error, "bnVsbA==") for each in ids[at : at + BATCH]
+                (each, token, *ENDS[kind], 0, '{"outcome":"completed"}', error, "bnVsbA==")
+                for each in ids[at : at + BATCH]
             ]
             self.scripts.call("report", "bench", *(part for row in rows for part in row))
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from shared.domain.task import TaskState
 from worker.metrics import MOST_ERRORS, MOST_TYPES, WorkerMetrics
 
 
@@ -58,7 +59,7 @@ def test_a_flood_of_registered_types_is_cut_off() -> None:
     for number in range(5000):
         metrics.ended(f"type-{number}", "completed", 0.1, "")
     assert page(metrics).count('task_completions_total{status="completed"') == MOST_TYPES + 1
-    assert metrics.total("completed") == 5000
+    assert metrics.total(TaskState.COMPLETED) == 5000
 
 
 @pytest.mark.parametrize("name", ["\ud800", 'quote"\\', "line\nbreak", "é" * 500])
@@ -71,9 +72,8 @@ def test_an_error_class_of_any_name_leaves_the_page_readable(metrics: WorkerMetr
 
 
 def test_every_attempt_is_a_completion_or_a_retry(metrics: WorkerMetrics) -> None:
-    kinds = ("completed", "retrying", "crashed", "failed", "poisoned", "cancelled", "interrupted")
-    for kind in kinds:
-        metrics.ended("process", kind, 0.1, "" if kind == "completed" else "Some")
+    for state in ("completed", "retrying", "retrying", "failed", "failed", "cancelled", "pending"):
+        metrics.ended("process", state, 0.1, "" if state == "completed" else "Some")
     shown = page(metrics)
     assert 'task_completions_total{status="failed",type="process"} 2.0' in shown
     assert 'task_completions_total{status="cancelled",type="process"} 1.0' in shown

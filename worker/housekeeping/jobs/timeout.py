@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from shared.domain.clock import to_us
+from shared.domain.task import Outcome
 from shared.domain.traceparent import is_sampled, read_traceparent, trace_id
 from shared.observability.tracing import Subject, Tracing
 from shared.redis.scripts import Reaped, Scripts
@@ -71,7 +72,7 @@ class Timeout:
         span = self.tracing.crashed_attempt(subject, traceparent, now - lost.ran_us * 1000)
         span.set_attribute("messaging.client.id", lost.worker)
         error = {"type": "LeaseLost", "message": f"worker {lost.worker} stopped extending its lease"}
-        self.tracing.end_attempt(span, subject, "failed" if lost.state == "failed" else "lost", error, now)
+        self.tracing.end_attempt(span, subject, Outcome.LOST, lost.state, error, now)
 
 
 _EVENTS = {"pending": (logging.WARNING, "🔄 retry at once"), "failed": (logging.ERROR, "dead letter (poison task)")}
@@ -86,7 +87,8 @@ def _log(lost: Reaped, traceparent: str | None) -> None:
         "queue": lost.queue,
         "attempt": lost.attempt,
         "error_type": "PoisonTask" if lost.state == "failed" else "LeaseLost",
-        "outcome": lost.state,
+        "outcome": Outcome.LOST,
+        "state": lost.state,
         "retry_delay": 0.0 if lost.state == "pending" else None,
         "trace_id": trace_id(traceparent),
     }

@@ -1,13 +1,16 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
--- ARGV: now, worker, then seven per attempt:
---   id, token, kind, delay in microseconds, record (JSON), error (JSON or ""), payload.
--- Kinds: completed (payload: the result for RQ, base64 of JSON, "" for null), retrying, crashed (a retry counted as a
---   crash), failed (to the dead letters; payload: the traceback for RQ), poisoned (failed by crashing), cancelled,
---   interrupted (returned although it had begun; costs the task neither a retry nor a crash; in place of a delay it
+-- ARGV: now, worker, then eight per attempt:
+--   id, token, outcome, next state of the task, delay in microseconds, record (JSON), error (JSON or ""), payload.
+-- Outcomes are those of `Outcome` in `shared/domain/task.py`. The next state is one of:
+--   completed (payload: the result for RQ, base64 of JSON, "" for null);
+--   retrying, after the delay;
+--   failed: to the dead letters (payload: the traceback for RQ);
+--   cancelled;
+--   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay it
 --   brings the time when the task was enqueued; payload: "" or the new losses of the task, because its workers were
---   stopped soon after it began: from the fourth time in a row on it is delayed), refused (its data does not fit the
---   version of the type that ran it, or there is none; in place of a delay it brings that version, "" for none). While
+--   stopped soon after it began: from the fourth time in a row on it is delayed. A refused one (the data does not fit the
+--   version of the type that ran it, or there is none) brings that version in place of a delay, "" for none. While
 --   another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has failed.
 -- A results key of another type loses its entry and stops nothing.
 -- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because that was
@@ -24,9 +27,10 @@ local function end_as(id, state, attempt, record, error)
   if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
 end
 
-local kinds = {}
+-- What each next state writes; `interrupted` and `refused` are the two ways to pending.
+local enter = {}
 
-function kinds.completed(id, queue, attempt, record, payload, _, _, _, _, unique)
+function enter.completed(id, queue, attempt, record, payload, _, _, _, unique)
   end_as(id, 'completed', attempt, record, '')
   redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
   done[#done + 1] = NOW
@@ -37,21 +41,19 @@ function kinds.completed(id, queue, attempt, record, payload, _, _, _, _, unique
   table.insert(finished[queue], id)
 end
 
-function kinds.failed(id, queue, attempt, record, payload, error)
+function enter.failed(id, queue, attempt, record, payload, error)
   end_as(id, 'failed', attempt, record, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
   redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
   enter_ended(id, 'failed', queue)
 end
 
-kinds.poisoned = kinds.failed
-
-function kinds.cancelled(id, queue, attempt, record, _, error)
+function enter.cancelled(id, queue, attempt, record, _, error)
   end_as(id, 'cancelled', attempt, record, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-function kinds.crashed(id, queue, attempt, record, _, error, delay, expires_at)
+function enter.retrying(id, queue, attempt, record, _, error, delay, expires_at)
   local due = now + delay
   redis.call('HSET', keys.rq_job(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
   remember(id, attempt, record)
@@ -59,20 +61,15 @@ function kinds.crashed(id, queue, attempt, record, _, error, delay, expires_at)
   watch_deadline(id, expires_at)
 end
 
-function kinds.retrying(id, queue, attempt, record, _, error, delay, expires_at, failures)
-  bump(id, 'failures', failures, 1)
-  kinds.crashed(id, queue, attempt, record, '', error, delay, expires_at)
-end
-
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
-function kinds.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
+function enter.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
   local losses = tonumber(payload)
   if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
-    kinds.crashed(id, queue, attempt, record, '', error, pause, expires_at)
+    enter.retrying(id, queue, attempt, record, '', error, pause, expires_at)
     return 'retrying'
   end
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
@@ -83,18 +80,18 @@ function kinds.interrupted(id, queue, attempt, record, payload, error, delay, ex
   notify_workers(1, queue)
 end
 
--- Records a refusal. Returns its kind: a failure when no version is left that may take the data.
+-- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
 local function judge_refusal(id, version, error)
   local v = fields(id, 'description', 'refused', 'refusal')
   local task_type, refused = v[1] or '', v[2] or ''
-  if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'refused', error end
+  if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
   if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
   local readable, refusal = pcall(cjson.decode, error)
   local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
   if is_served(worker_queue(task_type, refused), recent_sets()) then
     redis.call('HSET', keys.rq_job(id), 'refused', refused,
       'refusal', string.sub((v[3] and v[3] .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
-    return 'refused', error
+    return 'pending', error
   end
   if v[3] and why ~= '' then
     refusal.message = why .. ' (refused before by ' .. v[3] .. ')'
@@ -104,7 +101,7 @@ local function judge_refusal(id, version, error)
   return 'failed', error
 end
 
-function kinds.refused(id, queue, attempt, _, _, _, _, expires_at)
+function enter.refused(id, queue, attempt, _, _, _, _, expires_at)
   local v = fields(id, 'description', 'refused', 'enqueued_at', 'fair_key')
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
@@ -114,44 +111,42 @@ function kinds.refused(id, queue, attempt, _, _, _, _, expires_at)
   wait_for_worker(id, queue, v[1] or '', v[2], v[4] or '', num(microseconds(v[3]) or now))
 end
 
-local CRASHES = {crashed = true, poisoned = true}
-local BECOMES = {crashed = 'retrying', poisoned = 'failed', interrupted = 'pending', refused = 'pending'}
+local FAILURES = {failed = true, timed_out = true}
 
 -- A requested cancel overrides a retry or the dead letters, but not a success.
-local OVERRULED = {retrying = true, crashed = true, failed = true, poisoned = true, interrupted = true, refused = true}
+local OVERRULED = {retrying = true, failed = true, pending = true}
 
-local function write(id, token, kind, delay, record, error, payload)
+local function write(id, token, outcome, state, delay, record, error, payload)
   local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
     'unique', 'links')
   if not v or v[1] ~= token then return 0 end
   if v[2] ~= 'running' then return 1 end
   -- Counted in any case: a task that was cancelled during a crash has crashed.
-  if CRASHES[kind] then bump(id, 'crashes', v[8], 1) end
-  local overruled = v[5] and OVERRULED[kind]
-  if overruled then kind = 'cancelled' end
-  if kind == 'refused' then kind, error = judge_refusal(id, delay, error) end
+  if outcome == 'crashed' then bump(id, 'crashes', v[8], 1) end
+  local overruled = v[5] and OVERRULED[state]
+  if overruled then state = 'cancelled' end
+  if state == 'pending' and outcome == 'refused' then state, error = judge_refusal(id, delay, error) end
+  if state == 'retrying' and FAILURES[outcome] then bump(id, 'failures', v[7], 1) end
   local queue = v[3]
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
-  local state = kinds[kind](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[7], v[9])
-  counts[kind] = (counts[kind] or 0) + 1
+  local way = state == 'pending' and outcome or state
+  local delayed = enter[way](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[9])
+  counts[way] = (counts[way] or 0) + 1
   if limited then free_slots(id) end
-  if v[10] then moved(id, 'running', state or BECOMES[kind] or kind) end
-  return overruled and 2 or kind == 'refused' and 3 or 1
+  if v[10] then moved(id, 'running', delayed or state) end
+  return overruled and 2 or way == 'refused' and 3 or 1
 end
 
-for at = 3, #ARGV, 7 do
+for at = 3, #ARGV, 8 do
   answer[#answer + 1] = write(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5],
-    ARGV[at + 6])
+    ARGV[at + 6], ARGV[at + 7])
 end
 
 if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end
 for queue, members in pairs(started) do redis.call('ZREM', keys.rq_started(queue), unpack(members)) end
 if #done > 0 then redis.call('ZADD', keys.ended('completed'), unpack(done)) end
 for queue, members in pairs(finished) do redis.call('ZADD', keys.rq_finished(queue), unpack(members)) end
-for kind, n in pairs(counts) do
-  if kind == 'poisoned' then kind = 'failed' end
-  count(kind, n)
-end
+for what, n in pairs(counts) do count(what, n) end
 return answer

@@ -60,14 +60,14 @@ def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_b
     task = claimed(b"", b"5")
     task.losses = losses
     report = crash_reports().stopped(task, 100.0, 100.0 + ran)
-    assert (report.kind, report.payload, report.delay_us) == (kind, then, 5)
+    assert (report.outcome, report.payload, report.delay_us) == (kind, then, 5)
 
 
 def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
     task = claimed(b"", b"5")
     task.losses = MAX_LOSSES - 1
     report = crash_reports().stopped(task, 100.0, 101.0)
-    assert (report.kind, report.error_type) == ("poisoned", "PoisonTask")
+    assert (report.outcome, report.state, report.error_type) == ("interrupted", "failed", "PoisonTask")
 
 
 def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:

@@ -21,7 +21,7 @@ def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None
     outcomes = Outcomes(Settings(max_delay=2 * 86400), [__file__])
     for wished, pause in ((60, timedelta(seconds=60)), (1e12, timedelta(days=2))):
         ended = outcomes.failed(assignment, None, RetryLater(wished), {}, 0, cancelled=False)
-        assert (ended.kind, ended.delay_us) == ("retrying", to_us(pause))
+        assert (ended.state, ended.delay_us) == ("retrying", to_us(pause))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_handler_says_how_it_is_retried(retry: Any, failures: int, own: bytes,
     ended = Outcomes(Settings(), [__file__]).failed(
         assignment, registry.handlers["sync"], error, {}, 0, cancelled=False
     )
-    assert (ended.kind, ended.delay_us) == (expected[0], expected[1] * 1_000_000)
+    assert (ended.state, ended.delay_us) == (expected[0], expected[1] * 1_000_000)
 
 
 def _sync(data: Mapping[str, Any]) -> None:
