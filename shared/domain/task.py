@@ -182,7 +182,7 @@ class Webhook:
 class NewTask:
     """A new task, already validated.
 
-    `data` is the JSON text of the payload. `delay` counts from the moment Redis stores the task; `run_at` is an
+    `data` is JSON text. `delay` counts from the moment Redis stores the task; `run_at` is an
     instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
     `RetryPolicy`'s fields, durations in seconds. `after_batch` is a batch that must have ended first.
     """

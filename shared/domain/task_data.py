@@ -1,6 +1,6 @@
-"""The format of a task's payload inside RQ's record.
+"""How a task's data is stored in RQ's record.
 
-RQ stores a call: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
+RQ stores a call there: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
 function, which refuses to run: a stock RQ worker that pops one of our queue entries cannot execute the data of a
 caller. The arguments are the task's type and its data; the data is kept as the original text, so that workers pass it
 on without parsing it.
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from shared.errors import CorruptRecord
 
-_FUNCTION = "shared.domain.payload.refuse"
+_FUNCTION = "shared.domain.task_data.refuse"
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
 _END = _TAIL.encode()
@@ -30,7 +30,7 @@ def refuse(task_type: str, data: object) -> None:
 
 
 def encode(task_type: str, data: str) -> str:
-    """Returns RQ's call for a task; `data` is JSON text."""
+    """Returns the data of a task, JSON text, as RQ's call."""
     return f'{_HEAD}{task_type}",{data}{_TAIL}'
 
 
@@ -39,16 +39,16 @@ def _head(task_type: str) -> bytes:
     return f'{_HEAD}{task_type}",'.encode()
 
 
-def decode(task_type: str, call: bytes) -> bytes:
-    """Returns the JSON text of the data inside RQ's call.
+def decode(task_type: str, stored: bytes) -> bytes:
+    """Returns the JSON text of stored data.
 
     Raises CorruptRecord when the record holds another call, or none.
     """
     head = _head(task_type)
-    if call.startswith(head) and call.endswith(_END):
-        return call[len(head) : -len(_END)]
+    if stored.startswith(head) and stored.endswith(_END):
+        return stored[len(head) : -len(_END)]
     try:
-        function, _, (_, data), _ = json.loads(_inflated(call))
+        function, _, (_, data), _ = json.loads(_inflated(stored))
         if function != _FUNCTION:
             raise CorruptRecord(f"the record calls {function!r}, which is not a function of Task Queue")
         return json.dumps(data).encode()
@@ -56,9 +56,9 @@ def decode(task_type: str, call: bytes) -> bytes:
         raise CorruptRecord("the record's data is not a task's call") from error
 
 
-def _inflated(call: bytes) -> bytes:
-    """Returns the call decompressed: RQ's own tools compress the data of a job that they save again."""
+def _inflated(stored: bytes) -> bytes:
+    """Returns stored data decompressed: RQ's own tools compress the data of a job that they save again."""
     try:
-        return zlib.decompressobj().decompress(call, _MOST_INFLATED)
+        return zlib.decompressobj().decompress(stored, _MOST_INFLATED)
     except zlib.error:
-        return call
+        return stored

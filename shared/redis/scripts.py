@@ -546,9 +546,9 @@ class Scripts:
         total, *rows = self.call("failure_groups", key, offset, limit)
         return int(total), rows
 
-    def amend(self, task_id: str, call: str, cause: str = "") -> SentBack:
+    def amend(self, task_id: str, data: str, cause: str = "") -> SentBack:
         """Requeues a dead letter with new data; `cause` as in `requeue`."""
-        return _sent_back(*self.call_answered("amend", task_id, call, cause, _nonce()))
+        return _sent_back(*self.call_answered("amend", task_id, data, cause, _nonce()))
 
     def run_now(self, task_id: str) -> tuple[str, bool]:
         """Enqueues a scheduled or retrying task at once; returns the state found and whether it was moved."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from shared.domain import payload, strict_json
+from shared.domain import strict_json, task_data
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
 from shared.domain.traceparent import read_traceparent
@@ -58,9 +58,9 @@ class DeadLetters:
 
     def amend(self, task_id: str, task_type: str, data: Any) -> None:
         """Requeues one with other data. Raises the errors of `requeue`."""
-        call = payload.encode(task_type, strict_json.dump(data))
+        stored = task_data.encode(task_type, strict_json.dump(data))
         with translated(), self.replaying([task_id]) as cause:
-            found = self.scripts.amend(task_id, call, cause)
+            found = self.scripts.amend(task_id, stored, cause)
         _demand_running_batch(found)
         _check(task_id, found.state, found.done, "retried with other data")
 

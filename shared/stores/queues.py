@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.clock import instant, instant_us, to_us
 from shared.domain.decode import UNREADABLE, moment
 from shared.domain.task import NewTask, TaskState, Webhook
@@ -296,7 +296,7 @@ def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
         task.id,
         task.queue,
         task.type,
-        payload.encode(task.type, task.data),
+        task_data.encode(task.type, task.data),
         _moment(task.delay, task.run_at),
         _moment(task.expires_in, None),
         json.dumps(task.tags) if task.tags else "",

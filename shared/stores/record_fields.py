@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.clock import instant
 from shared.domain.decode import UNREADABLE, whole
 from shared.domain.retry import Changes, RetryPolicy
@@ -115,7 +115,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
 
     detail = TaskDetail(
         summary=summary,
-        data=attempt_read("the data", lambda: load_anything(payload.decode(summary.type, fields["data"])), None),
+        data=attempt_read("the data", lambda: load_anything(task_data.decode(summary.type, fields["data"])), None),
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("time_limit")), None),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.clock import instant, instant_us
 from shared.domain.decode import UNREADABLE, fits, whole
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
@@ -278,7 +278,7 @@ def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
     """Returns the entry that rq-scheduler's tools show."""
     when = {"cron_string": schedule.cron} if schedule.cron else {"interval": schedule.interval}
     meta = json.dumps({"schedule": schedule.name, "timezone": schedule.timezone, **when})
-    return payload.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
+    return task_data.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
 
 
 def _difference(before: str, schedule: Schedule) -> str:

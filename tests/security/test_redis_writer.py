@@ -11,7 +11,7 @@ from werkzeug.security import generate_password_hash
 
 from dashboard.auth.sessions import Sessions
 from dashboard.auth.users import Users
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
@@ -25,7 +25,7 @@ def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(syst
     planted = [system.submit("echo", "1") for _ in range(3)]
     calls = ("os.system", "subprocess.run", "shared.local.__main__.main")
     for task_id, name in zip(planted, calls, strict=True):
-        system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": payload.encode(name, '"id"')})
+        system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": task_data.encode(name, '"id"')})
     system.start_worker()
     system.start_housekeeper()
     behind = system.submit("noop")

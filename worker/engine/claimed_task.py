@@ -24,7 +24,7 @@ class ClaimedTask:
     id: bytes
     queue: bytes
     type: bytes
-    call: bytes
+    data: bytes
     attempt: int
     failures: int
     crashes: int
@@ -62,7 +62,7 @@ class ClaimedTask:
             self.number,
             self.id,
             self.type,
-            self.call,
+            self.data,
             self.attempt,
             self.failures,
             self.retry,

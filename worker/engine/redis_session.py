@@ -48,7 +48,7 @@ class Report:
     delay_us: int
     record: bytes
     error: bytes
-    payload: bytes
+    rq_result: bytes
     run_seconds: float
     error_type: str
     version: str = ""
@@ -249,7 +249,7 @@ class RedisSession:
                     report.version if report.outcome == Outcome.REFUSED else report.delay_us,
                     report.record,
                     report.error,
-                    report.payload,
+                    report.rq_result,
                 )
             calls.append(("report", arguments))
         return calls

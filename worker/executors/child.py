@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from pydantic import ValidationError
 
 from shared.config.settings import Settings, load
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from shared.failpoints import stop_point
 from shared.observability import logs, tracing
@@ -176,18 +176,8 @@ class Executor:
                 f"this worker has no handler for {name!r}: name the module that registers it in TASK_MODULES; "
                 f"it has: {known}"
             )
-        arguments = self._arguments(handler, payload.decode(name, assignment.call))
-        return self.outcomes.result(self._call(handler, arguments))
-
-    def _call(self, handler: Handler, arguments: Any) -> Any:
-        value = handler.call(arguments)
-        return self._finish(value) if handler.is_async else value
-
-    def _arguments(self, handler: Handler, data: bytes) -> Any:
-        try:
-            return handler.read(data)
-        except ValidationError as error:
-            raise InvalidData(explain(error)) from error
+        value = handler.call(_validated(handler, task_data.decode(name, assignment.data)))
+        return self.outcomes.result(self._finish(value) if handler.is_async else value)
 
     def _context(self, assignment: Assignment, name: str, started_us: int, recorder: Recorder) -> CurrentTask:
         meta = parsed(assignment.meta, "metadata")
@@ -302,6 +292,13 @@ class Executor:
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+def _validated(handler: Handler, data: bytes) -> Any:
+    try:
+        return handler.read(data)
+    except ValidationError as error:
+        raise InvalidData(explain(error)) from error
 
 
 def _leave(error: BaseException | None) -> NoReturn:

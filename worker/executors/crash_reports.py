@@ -66,7 +66,7 @@ class CrashReports:
         """Reports an interruption by the worker: returned to its queue, at no cost."""
         error = {"type": "Interrupted", "message": why}
         report = self._report(claimed, Outcome.INTERRUPTED, TaskState.PENDING, began_at, error, claimed.enqueued_us)
-        report.payload = b""
+        report.rq_result = b""
         return report
 
     def stopped(self, claimed: ClaimedTask, began_at: float, drain_began_at: float) -> Report:
@@ -79,14 +79,14 @@ class CrashReports:
         """
         report = self.interrupted(claimed, began_at, "its executor was stopped (the worker stops)")
         if drain_began_at - began_at > SOON:
-            report.payload = b"0"
+            report.rq_result = b"0"
             return report
         times = claimed.losses + 1
         if times >= MAX_LOSSES:
             why = f"{times} workers in a row were stopped within {SOON:g} s of its start"
             error = {"type": "PoisonTask", "message": why}
             return self._report(claimed, Outcome.INTERRUPTED, TaskState.FAILED, began_at, error)
-        report.payload = b"%d" % times
+        report.rq_result = b"%d" % times
         return report
 
     def cancelled(self, claimed: ClaimedTask, began_at: float) -> Report:

@@ -42,13 +42,14 @@ _F_SETPIPE_SZ = 1031
 class Assignment(NamedTuple):
     """A task assigned to an executor. Times in microseconds; `limit` in seconds.
 
+    `data` is as stored (`shared.domain.task_data`); local mode gives plain JSON.
     `parent_results` are the parents' results from the claim (JSON, empty for none).
     """
 
     number: int
     id: bytes
     type: bytes
-    call: bytes
+    data: bytes
     attempt: int
     failures: int
     retry: bytes
@@ -62,7 +63,8 @@ class Assignment(NamedTuple):
 class EndedAttempt(NamedTuple):
     """How an attempt ended, as in `report.lua`; the worker passes it on unparsed.
 
-    `outcome` is a value of `Outcome`, and `state`, what the task becomes, one of `TaskState`.
+    `outcome` is a value of `Outcome`, and `state`, what the task becomes, one of `TaskState`. `rq_result` is the result
+    or the traceback for RQ's tools.
     """
 
     number: int
@@ -71,7 +73,7 @@ class EndedAttempt(NamedTuple):
     delay_us: int
     record: bytes
     error: bytes
-    payload: bytes
+    rq_result: bytes
     run_us: int
     error_type: str
     version: str = ""

@@ -104,7 +104,7 @@ class ExecutorMonitor:
                 ended.delay_us,
                 ended.record,
                 ended.error,
-                ended.payload,
+                ended.rq_result,
                 run_seconds,
                 ended.error_type,
                 ended.version,

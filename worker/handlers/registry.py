@@ -1,4 +1,4 @@
-"""The registered handlers, and how JSON becomes their arguments.
+"""The registered handlers, and how the data of a task becomes their arguments.
 
 The JSON Schema of the arguments comes from the function's signature, by pydantic: the gateway's validation and the
 handler's arguments have one source.
@@ -35,7 +35,8 @@ class HandlerError(TaskQueueError):
 class Handler:
     """A function behind a task type.
 
-    `read` turns the JSON text of the data into the arguments: a mapping for keyword arguments, or the one value.
+    `read` validates the JSON text of the data. It returns what `call` takes: a mapping for keyword arguments, or one
+    value.
     """
 
     name: str
@@ -50,9 +51,9 @@ class Handler:
     give_up_on: tuple[type[BaseException], ...] = ()
     limit: Limit | None = None
 
-    def call(self, arguments: Any) -> Any:
+    def call(self, data: Any) -> Any:
         """Runs the function; a coroutine function returns its coroutine."""
-        return self.function(arguments) if self.whole else self.function(**arguments)
+        return self.function(data) if self.whole else self.function(**data)
 
     def published(self) -> TaskType:
         """Returns the entry of this type for the gateway."""

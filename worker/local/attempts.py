@@ -41,7 +41,7 @@ def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, reco
         )
     )
     try:
-        value = handler.call(_arguments(handler, assignment.call))
+        value = handler.call(_arguments(handler, assignment.data))
         result = outcomes.result(asyncio.run(value) if handler.is_async else value)
     except KeyboardInterrupt:
         raise

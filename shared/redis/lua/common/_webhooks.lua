@@ -67,7 +67,7 @@ local function create_delivery(id, event, stored)
   local news = news_of(id, event, hook.url)
   local function call(delivery)
     news.message = delivery
-    return '["shared.domain.payload.refuse",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
+    return '["shared.domain.task_data.refuse",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
   end
   post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0), host_of(hook.url))
 end

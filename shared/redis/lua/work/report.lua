@@ -1,17 +1,18 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
 -- ARGV: now, worker, then eight per attempt:
---   id, token, outcome, next state of the task, delay in microseconds, record (JSON), error (JSON or ""), payload.
+--   id, token, outcome, next state of the task, delay in microseconds, record (JSON), error (JSON or ""), rq_result.
 -- Outcomes are those of `Outcome` in `shared/domain/task.py`. The next state is one of:
---   completed (payload: the result for RQ, base64 of JSON, "" for null);
+--   completed (rq_result: the result for RQ, base64 of JSON, "" for null);
 --   retrying, after the delay;
---   failed: to the dead letters (payload: the traceback for RQ);
+--   failed: to the dead letters (rq_result: the traceback for RQ);
 --   cancelled;
---   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay it
---   brings the time when the task was enqueued; payload: "" or the new losses of the task, because its workers were
---   stopped soon after it began: from the fourth time in a row on it is delayed. A refused one (the data does not fit the
---   version of the type that ran it, or there is none) brings that version in place of a delay, "" for none. While
---   another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has failed.
+--   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
+--   it brings the time when the task was enqueued; rq_result: "" or the new losses of the task, because its workers
+--   were stopped soon after it began: from the fourth time in a row on it is delayed. A refused one (the data does not
+--   fit the version of the type that ran it, or there is none) brings that version in place of a delay, "" for none.
+--   While another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has
+--   failed.
 -- A results key of another type loses its entry and stops nothing.
 -- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because that was
 -- requested), 3 (refused, and waiting for another worker) or 0 (the lease was lost, nothing written).
@@ -30,9 +31,9 @@ end
 -- What each next state writes; `interrupted` and `refused` are the two ways to pending.
 local enter = {}
 
-function enter.completed(id, queue, attempt, record, payload, _, _, _, unique)
+function enter.completed(id, queue, attempt, record, rq_result, _, _, _, unique)
   end_as(id, 'completed', attempt, record, '')
-  redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', payload)
+  redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', rq_result)
   done[#done + 1] = NOW
   done[#done + 1] = id
   release_unique(id, unique)
@@ -41,10 +42,11 @@ function enter.completed(id, queue, attempt, record, payload, _, _, _, unique)
   table.insert(finished[queue], id)
 end
 
-function enter.failed(id, queue, attempt, record, payload, error)
+function enter.failed(id, queue, attempt, record, rq_result, error)
   end_as(id, 'failed', attempt, record, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
-  redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker, 'exc_string', payload)
+  redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker,
+    'exc_string', rq_result)
   enter_ended(id, 'failed', queue)
 end
 
@@ -64,8 +66,8 @@ end
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
-function enter.interrupted(id, queue, attempt, record, payload, error, delay, expires_at)
-  local losses = tonumber(payload)
+function enter.interrupted(id, queue, attempt, record, rq_result, error, delay, expires_at)
+  local losses = tonumber(rq_result)
   if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
@@ -116,7 +118,7 @@ local FAILURES = {failed = true, timed_out = true}
 -- A requested cancel overrides a retry or the dead letters, but not a success.
 local OVERRULED = {retrying = true, failed = true, pending = true}
 
-local function write(id, token, outcome, state, delay, record, error, payload)
+local function write(id, token, outcome, state, delay, record, error, rq_result)
   local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
     'unique', 'links')
   if not v or v[1] ~= token then return 0 end
@@ -132,7 +134,7 @@ local function write(id, token, outcome, state, delay, record, error, payload)
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
   local way = state == 'pending' and outcome or state
-  local delayed = enter[way](id, queue, number_of(v[4]) or 1, record, payload, error, tonumber(delay), v[6], v[9])
+  local delayed = enter[way](id, queue, number_of(v[4]) or 1, record, rq_result, error, tonumber(delay), v[6], v[9])
   counts[way] = (counts[way] or 0) + 1
   if limited then free_slots(id) end
   if v[10] then moved(id, 'running', delayed or state) end

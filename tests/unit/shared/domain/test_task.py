@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain import payload
+from shared.domain import task_data
 from shared.domain.task import ENDED, RQ_STATUS, TRANSITIONS, WAITING, TaskState, new_task_id
 from shared.errors import CorruptRecord
 
@@ -39,13 +39,13 @@ def test_ids_are_ulids_that_sort_by_time() -> None:
 @given(st.text(max_size=50))
 def test_data_comes_back_from_rqs_call_as_the_text_that_went_in(text: str) -> None:
     data = json.dumps(text)
-    assert payload.decode("a.type-1", payload.encode("a.type-1", data).encode()) == data.encode()
+    assert task_data.decode("a.type-1", task_data.encode("a.type-1", data).encode()) == data.encode()
 
 
 @given(st.binary(max_size=60))
 def test_what_is_no_call_of_ours_is_a_corrupt_record_and_nothing_else(call: bytes) -> None:
     try:
-        payload.decode("process", call)
+        task_data.decode("process", call)
     except CorruptRecord:
         pass
     else:
@@ -55,4 +55,4 @@ def test_what_is_no_call_of_ours_is_a_corrupt_record_and_nothing_else(call: byte
 def test_another_function_in_the_record_is_refused() -> None:
     call = b'["os.system",null,["process","rm -rf /"],{}]'
     with pytest.raises(CorruptRecord, match=r"os\.system"):
-        payload.decode("process", call)
+        task_data.decode("process", call)

@@ -60,7 +60,7 @@ def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_b
     task = claimed(b"", b"5")
     task.losses = losses
     report = crash_reports().stopped(task, 100.0, 100.0 + ran)
-    assert (report.outcome, report.payload, report.delay_us) == (kind, then, 5)
+    assert (report.outcome, report.rq_result, report.delay_us) == (kind, then, 5)
 
 
 def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
@@ -71,7 +71,7 @@ def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
 
 
 def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:
-    assert crash_reports().interrupted(claimed(b"", b"5"), 100.0, "lease").payload == b""
+    assert crash_reports().interrupted(claimed(b"", b"5"), 100.0, "lease").rq_result == b""
 
 
 @pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])
