@@ -14,6 +14,7 @@ import selectors
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from redis.exceptions import ResponseError
 
@@ -65,6 +66,7 @@ class Engine:
         notifications: Notifications,
         selector: selectors.BaseSelector,
         heartbeat_due: threading.Event,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`selector` is the one of the pool and the notifications; `heartbeat_due` asks for a heartbeat at once."""
         self.settings = settings
@@ -73,19 +75,20 @@ class Engine:
         self.monitor = monitor
         self.ready = monitor.ready
         self.slots = QueueSlots(settings.claimed_queue_executors, pool, self.ready)
-        self.crash_isolation = CrashIsolation(pool, settings.max_crashes)
+        self.crash_isolation = CrashIsolation(pool, settings.max_crashes, monotonic)
         self.metrics = metrics
-        self.failure_log = FailureLog()
+        self.failure_log = FailureLog(monotonic)
         self.notifications = notifications
         self.selector = selector
         self.heartbeat_due = heartbeat_due
+        self.monotonic = monotonic
         self.work_likely = True
         self.awaiting_work = False
         self.types_known = False
         self.draining_since = 0.0
         self.draining_until: float | None = None
         self.outage_since: float | None = None
-        self.liveness = Liveness(session.lease)
+        self.liveness = Liveness(session.lease, monotonic)
         self._numbers = 0
         self._next_tick = 0.0
         self._next_extend = 0.0
@@ -100,19 +103,23 @@ class Engine:
 
     def run(self) -> None:
         """Runs until a drain is complete."""
-        while not self._finished():
-            self.liveness.passed_at = time.monotonic()
-            self._wait()
-            self._handle_notifications()
-            self.monitor.read_events()
-            if self.monitor.check_due or time.monotonic() >= self._next_tick:
-                self._tick()
-            self._sync()
-            self._hand_out()
-            if self.outage_since is None:
-                self.notifications.listen(self.awaiting_work, self.slots.full)
-                self._handle_notifications()
+        while not self.finished():
+            self.step()
         self.failure_log.close()
+
+    def step(self) -> None:
+        """Makes one pass: waits for an event, and does what is due."""
+        self.liveness.passed_at = self.monotonic()
+        self._wait()
+        self._handle_notifications()
+        self.monitor.read_events()
+        if self.monitor.check_due or self.monotonic() >= self._next_tick:
+            self._tick()
+        self._sync()
+        self._hand_out()
+        if self.outage_since is None:
+            self.notifications.listen(self.awaiting_work, self.slots.full)
+            self._handle_notifications()
 
     def wake(self) -> None:
         """Wakes the loop; may be called from any thread."""
@@ -121,9 +128,9 @@ class Engine:
 
     def drain(self, grace: float) -> None:
         """Claims no more, lets running tasks end within `grace` seconds, returns the rest; again: a shorter grace."""
-        until = time.monotonic() + grace
+        until = self.monotonic() + grace
         if self.draining_until is None:
-            self.draining_since = time.monotonic()
+            self.draining_since = self.monotonic()
         self.draining_until = until if self.draining_until is None else min(until, self.draining_until)
         self.monitor.check_soon()
         self.wake()
@@ -134,18 +141,19 @@ class Engine:
             self.types_known = True
             self.wake()
 
-    def _finished(self) -> bool:
+    def finished(self) -> bool:
+        """Returns whether a drain is complete, or Redis has been away for too long after it."""
         if self.draining_until is None or self.ready or any(executor.assigned for executor in self.pool):
             return False
         if not self.session.reports and not self.session.releases and not self.session.claim_unanswered:
             return True
         # With Redis unreachable, unreported or unseen tasks run again when their leases end.
         told_all = not self.session.reports and not self.session.releases
-        return time.monotonic() > (self.draining_since if told_all else self.draining_until) + REPORT_GRACE
+        return self.monotonic() > (self.draining_since if told_all else self.draining_until) + REPORT_GRACE
 
     def _wait(self) -> None:
         """Waits until an event arrives or something is due."""
-        now = time.monotonic()
+        now = self.monotonic()
         patience = self._next_due(now) - now
         if self.session.reports or self.session.releases or self._claim_size() is not None:
             due = self._next_try - now
@@ -173,7 +181,7 @@ class Engine:
         return self._next_token if waits else due
 
     def _tick(self) -> None:
-        now = time.monotonic()
+        now = self.monotonic()
         busy = bool(self.ready) or any(executor.assigned or not executor.ready for executor in self.pool)
         self._next_tick = now + (TICK if busy else IDLE_TICK)
         if self.pool.ready:
@@ -241,7 +249,7 @@ class Engine:
 
     def _sync(self) -> None:
         """Calls Redis if there is a reason to."""
-        now = time.monotonic()
+        now = self.monotonic()
         if now < self._next_try:
             return
         extending = self._to_extend() if now >= self._next_extend or self.monitor.progress_came else []
@@ -271,7 +279,7 @@ class Engine:
 
     def _to_extend(self) -> list[ClaimedTask]:
         """Returns all held tasks; running ones are marked as begun, so that a crash is charged to them only."""
-        self._next_extend = time.monotonic() + self.session.lease / 3
+        self._next_extend = self.monotonic() + self.session.lease / 3
         self.monitor.progress_came = False
         for executor in self.pool:
             running = executor.running()
@@ -347,7 +355,7 @@ class Engine:
         claimed.number = self._numbers
         claimed.limit = self._limit(claimed)
         if claimed.enqueued_us:
-            started_us = int(time.monotonic() * 1_000_000) + claimed.clock_offset_us
+            started_us = int(self.monotonic() * 1_000_000) + claimed.clock_offset_us
             self.metrics.waits.observe(max(0, started_us - claimed.enqueued_us) / 1_000_000)
         self.ready.append(claimed)
 
@@ -371,7 +379,7 @@ class Engine:
         if self.session.claim_parked and not self._free_capacity():
             return 0  # withdraws the parked claim: other workers start its tasks sooner
         self.work_likely = self.work_likely or self.slots.freed()
-        if not self.work_likely and time.monotonic() < self._next_token:
+        if not self.work_likely and self.monotonic() < self._next_token:
             return None
         capacity = min(self._free_capacity(), MOST_AT_ONCE)
         # Under load a claim is worth its round trip only when it fills a good part of the capacity.
@@ -389,7 +397,7 @@ class Engine:
     def _capacity(self, executor: ExecutorProcess, window: int) -> int:
         if executor.idle:
             return window
-        if not executor.ready or executor.retiring or time.monotonic() - executor.began_at > SLOW:
+        if not executor.ready or executor.retiring or self.monotonic() - executor.began_at > SLOW:
             return 0
         return 0 if next(iter(executor.assigned.values())).crashed_before else window - len(executor.assigned)
 
@@ -408,7 +416,7 @@ class Engine:
             if share:
                 executor.assign(share)
         stop_point("worker.handed-out")
-        self._next_tick = min(self._next_tick, time.monotonic() + TICK)
+        self._next_tick = min(self._next_tick, self.monotonic() + TICK)
 
     def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[ClaimedTask]:
         """Returns the tasks for one executor: a suspect alone and only if idle, other tasks together."""
@@ -427,7 +435,7 @@ class Engine:
 
     def _may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
         """Returns whether a task may start; False without Redis, whose time-outs would delay the checks of leases."""
-        return time.monotonic() >= self._next_try and self.crash_isolation.may_start(claimed, one_waits)
+        return self.monotonic() >= self._next_try and self.crash_isolation.may_start(claimed, one_waits)
 
     def _note_begun(self, claimed: ClaimedTask) -> bool:
         try:
@@ -435,9 +443,9 @@ class Engine:
             stop_point("worker.suspect-noted")
             return may
         except StoreUnavailable as error:
-            self._on_outage(time.monotonic(), error)
+            self._on_outage(self.monotonic(), error)
         except ResponseError as error:
-            self._next_try = time.monotonic() + PAUSE
+            self._next_try = self.monotonic() + PAUSE
             log.error("task %s: its start cannot be recorded: %s", claimed.id.decode(), error)
         self.session.releases.append(claimed)
         return False

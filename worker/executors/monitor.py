@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from shared.config.settings import Settings
@@ -44,6 +45,7 @@ class ExecutorMonitor:
         crash_reports: CrashReports,
         metrics: WorkerMetrics,
         spans: SpanForwarder,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.pool = pool
@@ -51,6 +53,7 @@ class ExecutorMonitor:
         self.crash_reports = crash_reports
         self.metrics = metrics
         self.spans = spans
+        self.monotonic = monotonic
         self.ready: deque[ClaimedTask] = deque()
         self.prefetch = PrefetchWindow()
         self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
@@ -234,7 +237,7 @@ class ExecutorMonitor:
         began_at = executor.began_at
         if not because and executor.was_ended_by_watchdog():
             because = "lease: its worker hung and did not extend it in time"
-        if because == "time limit" and time.monotonic() - began_at >= claimed.limit:
+        if because == "time limit" and self.monotonic() - began_at >= claimed.limit:
             return self.crash_reports.timed_out(claimed, began_at)
         if because == "cancelled" and claimed.cancelled:
             return self.crash_reports.cancelled(claimed, began_at)
@@ -268,7 +271,7 @@ class ExecutorMonitor:
         running = executor.running()
         if running is not None and running.id == task_id and not running.cancelled:
             running.cancelled = True
-            executor.stop_by = time.monotonic() + self.settings.kill_grace
+            executor.stop_by = self.monotonic() + self.settings.kill_grace
             executor.signal(CANCEL_SIGNAL)
 
     def abandon(self, claimed: ClaimedTask) -> None:

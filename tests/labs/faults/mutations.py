@@ -507,8 +507,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a drain that waits for nobody",
         REPLACED,
         "worker/engine/loop.py",
-        "        until = time.monotonic() + grace\n",
-        "        until = time.monotonic()\n",
+        "        until = self.monotonic() + grace\n",
+        "        until = self.monotonic()\n",
         _tests("integration/worker/test_worker", "test_sigterm_lets_running_tasks_end_and_gives_the_rest_back"),
     ),
     Mutation(

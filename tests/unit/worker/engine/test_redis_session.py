@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from worker.engine.prefetch import MOST, PrefetchWindow
 from worker.engine.redis_session import WeightedRoundRobin
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -31,26 +30,3 @@ def test_one_at_a_time_every_queue_has_its_turn() -> None:
 def test_quotas_add_up_to_what_is_wanted() -> None:
     turns = WeightedRoundRobin(WEIGHTS)
     assert all(sum(dealt(turns, size).values()) == size for size in range(1, 200))
-
-
-def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
-    assert PrefetchWindow().window() == 1
-
-
-def test_short_tasks_are_claimed_ahead_and_long_ones_are_not() -> None:
-    prefetch = PrefetchWindow()
-    prefetch.learn(0.00005)
-    assert prefetch.window() == MOST
-    prefetch.learn(2.0)
-    assert prefetch.window() == 1
-
-
-def test_after_a_long_task_it_takes_many_short_ones_to_claim_ahead_again() -> None:
-    prefetch = PrefetchWindow()
-    prefetch.learn(2.0)
-    for _ in range(20):
-        prefetch.learn(0.0001)
-    assert prefetch.window() == 1
-    for _ in range(300):
-        prefetch.learn(0.0001)
-    assert prefetch.window() > 20
