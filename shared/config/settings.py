@@ -7,31 +7,43 @@ finds mistakes exits with status 2.
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import socket
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from shared.config.redis_address import completed, read_address
-from shared.config.values import Choices, Executors, Kept, Mappings, Names, Port, Ports, Seconds, Weights
+from shared.config.redis_address import completed
+from shared.config.values import (
+    Choices,
+    Executors,
+    HostsAndNetworks,
+    Kept,
+    LogFormat,
+    LogLevel,
+    Mappings,
+    Names,
+    Port,
+    Ports,
+    ReadableFile,
+    RedisUrl,
+    Seconds,
+    Secrets,
+    Weights,
+    signing_key,
+)
 from shared.config.yaml_file import read_tree
 from shared.domain.limit import Limit, check_name, read_limit
-from shared.domain.lock import OnError
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
 from shared.http.egress_policy import EgressPolicy
 
 if TYPE_CHECKING:
     from shared.domain.schedule import Schedule
-
-MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
-"""Jobs that remove nothing and may run twice; the others are skipped when their lock is unavailable."""
 
 
 def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -45,7 +57,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Redis
-    redis_url: str = _at(
+    redis_url: RedisUrl = _at(
         "redis.url",
         "",
         "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; overrides REDIS_HOST and "
@@ -57,10 +69,10 @@ class Settings(BaseModel):
     redis_password: str = _at("redis.password", "", "Redis password, unless the address has one.")
     redis_sentinel_username: str = _at("redis.sentinel_username", "", "User of the sentinels, if they require one.")
     redis_sentinel_password: str = _at("redis.sentinel_password", "", "Password of the sentinels, if they require one.")
-    redis_ca_file: str = _at(
+    redis_ca_file: ReadableFile = _at(
         "redis.ca_file", "", "CA file that verifies the certificate of Redis; empty: the system's authorities."
     )
-    redis_cert_file: str = _at("redis.cert_file", "", "Client certificate for Redis, if it requires one.")
+    redis_cert_file: ReadableFile = _at("redis.cert_file", "", "Client certificate for Redis, if it requires one.")
     redis_timeout: Seconds = _at(
         "redis.timeout",
         0.9,
@@ -97,7 +109,7 @@ class Settings(BaseModel):
         "Responses wait until Redis has written the change to its append-only file, so that kill -9 of Redis loses "
         "no accepted task; false: only until it is in the memory of Redis.",
     )
-    redis_key_file: str = _at("redis.key_file", "", "Private key of the client certificate.")
+    redis_key_file: ReadableFile = _at("redis.key_file", "", "Private key of the client certificate.")
 
     # Where the parts listen
     bind_host: str = _at("bind_host", "127.0.0.1", "Address that every part listens on.")
@@ -333,11 +345,10 @@ class Settings(BaseModel):
         "Secret that a trusted proxy sends as X-Proxy-Secret with the user's name; at least 24 characters.",
         pattern=r"^(\S{24,})?$",
     )
-    dashboard_proxy_role: str = _at(
+    dashboard_proxy_role: Literal["viewer", "operator", "admin"] = _at(
         "dashboard.proxy_role",
         "viewer",
         "Role of users whom the proxy names and who are not in DASHBOARD_USERS or its file.",
-        pattern="^(viewer|operator|admin)$",
     )
     dashboard_trusted_proxies: Names = _at(
         "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses from which the proxy header is accepted."
@@ -357,10 +368,8 @@ class Settings(BaseModel):
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
 
     # Logs, metrics, traces and webhooks
-    log_level: str = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
-    log_format: str = _at(
-        "log.format", "auto", "json, text, or auto: text on a terminal, else json.", pattern="^(auto|json|text)$"
-    )
+    log_level: LogLevel = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.")
+    log_format: LogFormat = _at("log.format", "auto", "json, text, or auto: text on a terminal, else json.")
     jaeger_host: str = _at(
         "tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* variables are set."
     )
@@ -378,7 +387,7 @@ class Settings(BaseModel):
         False,
         "Traces tasks for the dashboard even without a collector; without one, at most ten per second.",
     )
-    webhook_secrets: Names = _at(
+    webhook_secrets: Secrets = _at(
         "webhooks.secrets",
         (),
         "Secrets for signing webhooks; each one adds a signature (whsec_ and base64, or at least 24 characters). "
@@ -388,7 +397,7 @@ class Settings(BaseModel):
         "webhooks.hosts", (), "Hosts that webhooks may call; *.example.com matches subdomains; empty: any."
     )
     webhook_ports: Ports = _at("webhooks.ports", (80, 443, 8080, 8443), "Ports that webhooks may call.")
-    webhook_allow: Names = _at(
+    webhook_allow: HostsAndNetworks = _at(
         "webhooks.allow",
         (),
         "Internal hosts and networks (receiver, 10.1.0.0/16) that webhooks may call, on any port.",
@@ -399,56 +408,6 @@ class Settings(BaseModel):
         "Addresses of other parts, host:port, whose metrics the gateway's /metrics includes; for a name with several "
         "addresses, all of them.",
     )
-
-    @field_validator("redis_url")
-    @classmethod
-    def _an_address(cls, value: str) -> str:
-        if value:
-            read_address(value)
-        return value
-
-    @field_validator("redis_ca_file", "redis_cert_file", "redis_key_file")
-    @classmethod
-    def _a_file_to_read(cls, value: str) -> str:
-        if value and not os.access(value, os.R_OK):
-            raise ValueError("the file does not exist or this process may not read it")
-        return value
-
-    @field_validator("webhook_secrets")
-    @classmethod
-    def _keys_for_signing(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for each in value:
-            _signing_key(each)
-        return value
-
-    @field_validator("webhook_allow")
-    @classmethod
-    def _hosts_and_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        EgressPolicy.of((), (), value)
-        return value
-
-    @field_validator("log_level", mode="before")
-    @classmethod
-    def _capitals(cls, value: object) -> object:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("housekeeper_lock_on_error")
-    @classmethod
-    def _only_harmless_jobs_run_unlocked(cls, value: dict[str, OnError]) -> dict[str, OnError]:
-        for name, choice in value.items():
-            if choice is OnError.RUN and name not in MAY_RUN_UNLOCKED:
-                raise ValueError(f"{name} can only skip: only {', '.join(sorted(MAY_RUN_UNLOCKED))} can run")
-        return value
-
-    @field_validator("queues")
-    @classmethod
-    def _queue_names(cls, value: dict[str, int]) -> dict[str, int]:
-        for name in value:
-            if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
-                raise ValueError(
-                    f"{name!r} is not a valid priority: use 1 to 32 characters of a-z, 0-9, _ and -, not `default`"
-                )
-        return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
@@ -503,7 +462,7 @@ class Settings(BaseModel):
 
     def webhook_keys(self) -> tuple[bytes, ...]:
         """Returns the keys that sign webhooks."""
-        return tuple(map(_signing_key, self.webhook_secrets))
+        return tuple(map(signing_key, self.webhook_secrets))
 
     @property
     def store_url(self) -> str:
@@ -544,11 +503,8 @@ class Settings(BaseModel):
     @property
     def executors(self) -> int:
         """Returns the number of executor processes of a worker."""
-        return (
-            self.worker_executors or len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else (self.worker_executors or os.cpu_count() or 1)
-        )
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return self.worker_executors or available or 1
 
     @property
     def claimed_queues(self) -> dict[str, int]:
@@ -569,24 +525,6 @@ class Settings(BaseModel):
 
     def lease(self) -> timedelta:
         return timedelta(seconds=self.lease_time)
-
-
-def _signing_key(secret: str) -> bytes:
-    """Decodes a secret in the Standard Webhooks format, or takes it as it is.
-
-    Raises ValueError, whose text never contains the secret.
-    """
-    try:
-        key = (
-            base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-            if secret[:6] == "whsec_"
-            else secret.encode()
-        )
-    except ValueError:
-        raise ValueError("a secret that begins with whsec_ must continue in base64") from None
-    if len(key) < 24:
-        raise ValueError("a secret must have at least 24 bytes: openssl rand -base64 32 makes one")
-    return key
 
 
 def yaml_path(name: str) -> str:

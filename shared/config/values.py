@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from shared.config.redis_address import read_address
 from shared.domain.lock import OnError
+from shared.http.egress_policy import EgressPolicy
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
+"""Jobs that remove nothing and may run twice; the others are skipped when their lock is unavailable."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 
 
@@ -51,12 +58,69 @@ def _mapping(value: object) -> object:
         raise ValueError(f"must be a JSON object: {error}") from None
 
 
+def _valid(check: Callable[[Any], object]) -> AfterValidator:
+    """Returns a validator that raises what the check raises."""
+
+    def validate(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(validate)
+
+
+def _readable(path: str) -> None:
+    if path and not os.access(path, os.R_OK):
+        raise ValueError("the file does not exist or this process may not read it")
+
+
+def _priorities(names: Iterable[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
+            raise ValueError(
+                f"{name!r} is not a valid priority: use 1 to 32 characters of a-z, 0-9, _ and -, not `default`"
+            )
+
+
+def _harmless(choices: Mapping[str, OnError]) -> None:
+    for name, choice in choices.items():
+        if choice is OnError.RUN and name not in _MAY_RUN_UNLOCKED:
+            raise ValueError(f"{name} can only skip: only {', '.join(sorted(_MAY_RUN_UNLOCKED))} can run")
+
+
+def signing_key(secret: str) -> bytes:
+    """Decodes a secret in the Standard Webhooks format, or takes it as it is.
+
+    Raises ValueError, whose text never contains the secret.
+    """
+    encoded = secret.removeprefix("whsec_")
+    try:
+        key = secret.encode() if encoded == secret else base64.b64decode(encoded, validate=True)
+    except ValueError:
+        raise ValueError("a secret that begins with whsec_ must continue in base64") from None
+    if len(key) < 24:
+        raise ValueError("a secret must have at least 24 bytes: openssl rand -base64 32 makes one")
+    return key
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Weights = Annotated[dict[str, Annotated[int, Field(ge=1, le=1000)]], _pairs("critical:6, high:4, normal:3, low:1")]
+Weights = Annotated[
+    dict[str, Annotated[int, Field(ge=1, le=1000)]],
+    _pairs("critical:6, high:4, normal:3, low:1"),
+    _valid(_priorities),
+]
 Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2")]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip")]
+Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), _valid(_harmless)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
+RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
+ReadableFile = Annotated[str, _valid(_readable)]
+Secrets = Annotated[Names, _valid(lambda secrets: [signing_key(each) for each in secrets])]
+HostsAndNetworks = Annotated[Names, _valid(lambda entries: EgressPolicy.of((), (), entries))]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+    BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value),
+]
+LogFormat = Literal["auto", "json", "text"]
