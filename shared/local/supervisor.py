@@ -146,6 +146,7 @@ class Supervisor:
         self._watch = watch
         self._timing = timing or Timing()
         self._groups = [[_Runner(service, log, self._timing) for service in group] for group in groups]
+        self._runners = [runner for group in self._groups for runner in group]
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._stopping = False
         self._hurry = False
@@ -168,7 +169,8 @@ class Supervisor:
         """Returns whether all services became ready before a signal came."""
         started_at = reminded_at = time.monotonic()
         while not self._signalled():
-            waiting = [runner for runner in self._tended() if not runner.ready.is_set()]
+            self._tend()
+            waiting = [runner for runner in self._runners if not runner.ready.is_set()]
             if not waiting:
                 return True
             if time.monotonic() - reminded_at >= self._timing.remind:
@@ -181,17 +183,15 @@ class Supervisor:
     def _look_after(self) -> None:
         watched_at = time.monotonic()
         while not self._signalled():
-            self._tended()
+            self._tend()
             if time.monotonic() - watched_at >= _WATCH:
                 watched_at = time.monotonic()
                 if news := self._watch():
                     self._log.line(SUPERVISOR, news)
 
-    def _tended(self) -> list[_Runner]:
-        runners = [runner for group in self._groups for runner in group]
-        for runner in runners:
+    def _tend(self) -> None:
+        for runner in self._runners:
             runner.tend()
-        return runners
 
     def _signalled(self) -> bool:
         """Waits for a moment, and returns whether a signal came."""
@@ -262,8 +262,10 @@ class _Runner:
 
     def continue_stop(self, *, at_once: bool) -> None:
         """Repeats SIGTERM after the grace period, or now; then sends SIGKILL."""
+        if self._process is None or not self.running:
+            return
         at_once = at_once and self._nudges == self._timing.nudges
-        if self._process is None or not (at_once or time.monotonic() >= self._due):
+        if not at_once and time.monotonic() < self._due:
             return
         if self._nudges:  # more than once, because signals that arrive together are merged
             self._process.terminate()
@@ -275,10 +277,12 @@ class _Runner:
 
     def clean_up(self) -> None:
         """Kills children that outlived the service, and reads the rest of its output."""
-        if self._process is not None:
-            with suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._output.join(timeout=1)  # another process may hold the pipe open
+        if self._process is None:
+            return
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._output.join(timeout=1)  # another process may hold the pipe open
+        self._process = None
 
     def _start(self) -> None:
         try:
@@ -310,7 +314,7 @@ class _Runner:
         what = "ended in order, on request" if asked else describe_exit(status)
         self._log.line(self.service.name, f"{what}; starting it again {f'in {delay:g} s' if delay else 'now'}")
         self._restarts += not asked
-        self._process, self._due = None, time.monotonic() + delay
+        self._due = time.monotonic() + delay
 
     def _delay(self) -> float:
         late = self._restarts - _IMMEDIATE_RESTARTS

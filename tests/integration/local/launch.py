@@ -27,7 +27,8 @@ def stand_in(name: str, grace: float) -> Service:
 def main() -> None:
     grace = float(os.environ.get("GRACE", "30"))
     log = ServiceLog(sys.stdout, [SUPERVISOR, "gateway", "worker"])
-    groups = [[stand_in("gateway", grace)], [stand_in("worker", grace)]]
+    gateway, worker = stand_in("gateway", grace), stand_in("worker", grace)
+    groups = [[gateway, worker]] if os.environ.get("TOGETHER") else [[gateway], [worker]]
     try:
         Supervisor(groups, log, on_ready=lambda: log.write("all ready\n"), timing=TIMING).run()
     except ServiceDidNotStart as error:

@@ -96,6 +96,16 @@ def test_service_that_never_stops_is_reminded_and_killed(start: Start, journal: 
     assert events(journal).count("worker told to stop") > 1
 
 
+def test_only_the_service_that_never_stops_is_said_to_be_killed(start: Start, journal: Path) -> None:
+    supervisor = start(STUBBORN="worker", STUBBORNNESS="1000", GRACE="0.2", TOGETHER="yes")
+    supervisor.await_output("all ready")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.await_end() == 0
+    assert "worker    | did not stop in time and is killed" in supervisor.output
+    assert "gateway   | did not stop" not in supervisor.output
+    assert events(journal).count("gateway told to stop") == 1
+
+
 def test_service_that_dies_is_started_again(start: Start, journal: Path) -> None:
     supervisor = start()
     supervisor.await_output("all ready")
