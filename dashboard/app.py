@@ -90,7 +90,6 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         ago=present.ago,
         exact=present.exact,
         size=present.size,
-        pretty=present.pretty,
         waiting_for=waiting_for,
     )
 

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+
+from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
 from dashboard.auth.users import Person, Users
-
-
-class LoginThrottled(Exception):
-    """Raised when a password is not checked. `status` is an HTTP status, `wait` is in seconds."""
-
-    def __init__(self, problem: str, status: int, wait: int) -> None:
-        super().__init__(problem)
-        self.status = status
-        self.wait = wait
-
-
-class _Attempt(NamedTuple):
-    at: float
-    name: str
-    known: bool
-    """Whether this user signed in before with this browser."""
 
 
 class LoginThrottle:
@@ -41,13 +26,17 @@ class LoginThrottle:
         self.users = users
         self.checks = threading.BoundedSemaphore(self.CHECKS)
         self.lock = threading.Lock()
-        self.attempts: list[_Attempt] = []
-        """Wrong passwords of the last minute, and those that are being checked."""
+        self.attempts: list[tuple[float, tuple[str, bool]]] = []
+        """Wrong passwords of the last minute and those that are being checked: when, for which name, known or not."""
 
     def check(self, name: str, password: str, known: bool) -> Person | None:
-        """Returns the person if the password is right, else None. Raises LoginThrottled if it was not checked."""
+        """Returns the person if the password is right, else None.
+
+        `known` tells whether this user signed in before with this browser. Raises TooManyRequests or ServiceUnavailable
+        if the password was not checked.
+        """
         if not self.checks.acquire(timeout=self.PATIENCE):
-            raise LoginThrottled("Too many sign-ins at once: try again in a few seconds.", 503, 2)
+            raise ServiceUnavailable("Too many sign-ins at once: try again in a few seconds.", retry_after=2)
         try:
             self._count(name, known)
             person = self.users.check(name, password)
@@ -55,17 +44,17 @@ class LoginThrottle:
             self.checks.release()
         if person is not None:
             with self.lock:
-                self.attempts = [each for each in self.attempts if (each.name, each.known) != (name, known)]
+                self.attempts = [each for each in self.attempts if each[1] != (name, known)]
         return person
 
     def _count(self, name: str, known: bool) -> None:
         """Counts an attempt as wrong before the check, so that parallel attempts gain nothing."""
         with self.lock:
             now = time.monotonic()
-            self.attempts = [each for each in self.attempts if now - each.at < self.WINDOW]
-            of_name = sum((each.name, each.known) == (name, known) for each in self.attempts)
-            of_unknown = sum(not each.known for each in self.attempts)
+            self.attempts = [each for each in self.attempts if now - each[0] < self.WINDOW]
+            of_name = sum(who == (name, known) for _, who in self.attempts)
+            of_unknown = sum(not is_known for _, (_, is_known) in self.attempts)
             if of_name >= self.OF_NAME or (not known and of_unknown >= self.OF_UNKNOWN):
                 problem = "Too many wrong passwords: wait a minute, or use a browser in which you signed in before."
-                raise LoginThrottled(problem, 429, self.WINDOW)
-            self.attempts.append(_Attempt(now, name, known))
+                raise TooManyRequests(problem, retry_after=self.WINDOW)
+            self.attempts.append((now, (name, known)))

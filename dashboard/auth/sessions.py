@@ -62,15 +62,11 @@ class Sessions:
         """Signs the user in, after a sign-out."""
         self.end()
         session.clear()
-        session.permanent = True
-        session.update(id=self.store(person.name), name=person.name, mark=self.users.mark(person.name))
-
-    def store(self, name: str) -> str:
-        """Stores a session of this user and returns its id."""
         session_id = secrets.token_urlsafe(32)
         with translated():
-            self.redis.set(_key(session_id), name, px=self.lifetime_ms)
-        return session_id
+            self.redis.set(_key(session_id), person.name, px=self.lifetime_ms)
+        session.permanent = True
+        session.update(id=session_id, name=person.name, mark=self.users.mark(person.name))
 
     def person(self) -> Person | None:
         """Returns the user who is signed in; a change of password or role ends the session."""

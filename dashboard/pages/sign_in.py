@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, g, redirect, render_template, request
+from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from dashboard.auth.login_throttle import LoginThrottled
 from dashboard.auth.security import safe_target
 from dashboard.context import context
 
@@ -32,8 +32,8 @@ def enter() -> Response | tuple[str, int, dict[str, str]]:
     try:
         is_known = last is not None and last.name == name
         found = context.login_throttle.check(name, request.form.get("password", ""), is_known)
-    except LoginThrottled as error:
-        return _again(target, name, str(error)), error.status, {"Retry-After": str(error.wait)}
+    except (ServiceUnavailable, TooManyRequests) as error:
+        return _again(target, name, error.description or ""), error.code, {"Retry-After": str(error.retry_after)}
     if found is None:
         log.warning("sign-in failed", extra={"name_given": name, "address": request.remote_addr})
         return _again(target, name, "Wrong name or password."), 401, {}

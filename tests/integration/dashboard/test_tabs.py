@@ -13,11 +13,11 @@ from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
 from dashboard import cache, overview
-from dashboard.cache import READS, TTLCache
+from dashboard.cache import READS
 from dashboard.present import Redaction
 from shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
-from tests.support.harness import System, wait_until
+from tests.support.harness import System
 
 TABS = 200
 REFRESH = 5.0
@@ -164,44 +164,6 @@ def test_one_page_of_a_large_task_is_made_at_a_time(
     assert not met
 
 
-def test_whoever_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
-    asked: list[int] = []
-    answers: list[object] = []
-    together, found = Barrier(8), TTLCache()
-
-    def ask() -> int:
-        asked.append(1)
-        together.wait(20)
-        return 7
-
-    def come() -> None:
-        if len(asked) or found.entries:
-            together.wait(20)
-        answers.append(found.get("question", ask))
-
-    first = Thread(target=come)
-    first.start()
-    wait_until(lambda: asked, "the first asked")
-    others = [Thread(target=come) for _ in range(7)]
-    for each in others:
-        each.start()
-    for each in (first, *others):
-        each.join(5)
-    assert answers == [7] * 8
-    assert len(asked) == 1
-
-
-def test_an_error_is_not_remembered() -> None:
-    found = TTLCache()
-
-    def fail() -> int:
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        found.get("question", fail)
-    assert found.get("question", lambda: 7) == 7
-
-
 def test_while_redis_is_away_it_is_asked_once_a_second(
     browser: Browser, system: System, watch: ExecutorMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,14 +183,3 @@ def test_while_redis_is_away_it_is_asked_once_a_second(
     assert browser.get(f"/tasks/{task}").status_code == 503
     watch.now += 1.1
     assert browser.get(f"/tasks/{task}").status_code == 200
-
-
-def test_what_is_read_while_something_changes_is_not_kept() -> None:
-    found = TTLCache()
-
-    def read() -> int:
-        found.clear()
-        return 1
-
-    assert found.get("question", read) == 1
-    assert found.get("question", lambda: 2) == 2
