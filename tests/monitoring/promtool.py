@@ -28,7 +28,7 @@ def program(name: str) -> str:
 def promtool(*arguments: str | Path) -> str:
     """What it says, once it is content."""
     done = subprocess.run(
-        [program("promtool"), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [program("promtool"), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

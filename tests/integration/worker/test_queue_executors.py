@@ -17,7 +17,7 @@ from shared.stores.queues import Queues
 from tests.support.harness import System, wait_until
 from tests.support.store import LEASE, WEIGHTS, Store
 
-LONG = '{"seconds": 40}'
+LONG = '{"seconds": 300}'
 LOW_LATE = 2.0
 """Seconds within which a task starts that a worker was woken for; one that looks by itself may take four."""
 
