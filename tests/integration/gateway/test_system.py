@@ -163,7 +163,7 @@ def test_a_due_task_that_no_housekeeper_moves_is_a_reason_to_look(gateway: Gatew
     gateway.redis.zadd(keys.scheduled("normal"), {task_id: gateway.scripts.now_us() - 12_000_000})
     body = gateway.http.get("/health").get_json()
     assert body["status"] == "degraded"
-    assert any("task in normal" in note and "start a housekeeper" in note for note in body["notes"])
+    assert any('task in queue "normal"' in note and "start a housekeeper" in note for note in body["notes"])
 
 
 def test_without_task_types_the_gateway_is_not_ready(make_gateway: MakeGateway) -> None:
