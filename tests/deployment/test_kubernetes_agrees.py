@@ -69,7 +69,7 @@ def test_the_readme_repeats_the_drain_and_the_ports_of_the_manifests() -> None:
     shown = workloads()["dashboard"].environment()["GATEWAY_PORT"]
     assert f"kubectl port-forward -n task-queue svc/gateway {shown}:5000" in readme
     drain = workloads()["worker"].environment()["DRAIN_GRACE"].removesuffix("s")
-    assert f"has {drain} s (`DRAIN_GRACE`)" in readme
+    assert re.search(rf"{drain} s\s\(`DRAIN_GRACE`\)", readme)
     for command in (
         "kubectl apply -f k8s/deployment.yaml",
         "kubectl scale deployment worker -n task-queue --replicas=5",

@@ -19,6 +19,7 @@ from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from shared.redis.client import connect, translated
+from shared.redis.schema_version import FORMAT
 from shared.redis.scripts import Scripts
 from shared.redis.startup_check import ask
 from shared.stores.queues import Queues
@@ -65,7 +66,7 @@ class _Old(socketserver.StreamRequestHandler):
         if command == "INFO":
             text = b"redis_version:5.0.3\r\nrole:master\r\n"
             return b"$%d\r\n%s\r\n" % (len(text), text)
-        return {"GET": b"$1\r\n1\r\n", "PING": b"+PONG\r\n"}.get(command, b"-ERR unknown command\r\n")
+        return {"GET": b"$1\r\n%d\r\n" % FORMAT, "PING": b"+PONG\r\n"}.get(command, b"-ERR unknown command\r\n")
 
 
 def test_a_server_too_old_is_refused_with_the_version_that_is_needed() -> None:
