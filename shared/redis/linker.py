@@ -53,10 +53,10 @@ def _linked(name: str, *first: str) -> str:
     included = (sources()[each] for each in [*first, *_named("include", own)])
     steps = [_as_function(each, each) for each in _named("step", own)]
     last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
-    return _spelled(lean("\n".join(included), "\n".join([*steps, *last])))
+    return _literal(lean("\n".join(included), "\n".join([*steps, *last])))
 
 
-def _spelled(script: str) -> str:
+def _literal(script: str) -> str:
     """Returns a script in which `keys.NAME` and `keys.name(x)` are the keys of these names in `shared.redis.keys`."""
     return _KEY.sub(lambda found: _key(found[1], is_call=bool(found[2])), script)
 
