@@ -100,5 +100,6 @@ def _defined(statement: str) -> set[str]:
 
 
 def _code(text: str) -> str:
-    """Returns a text without comment lines and empty lines."""
-    return "".join(f"{line}\n" for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+    """Returns a text without comments and empty lines."""
+    lines = (line.partition(" -- ")[0].rstrip() for line in text.splitlines() if not line.lstrip().startswith("--"))
+    return "".join(f"{line}\n" for line in lines if line.strip())

@@ -32,29 +32,29 @@ class Bug:
 
 
 BUGS = {
-    "a report is taken from who lost the lease": Bug("report", "not v or v[1] ~= token", "not v"),
-    "a lease is extended for who lost it": Bug("extend", "not v or v[1] ~= token or", "not v or"),
-    "who lost the lease gives the task back": Bug("release", "v[1] ~= token or", "false or"),
+    "a report is taken from who lost the lease": Bug("report", "holder ~= token", "not holder"),
+    "a lease is extended for who lost it": Bug("extend", "not t or t.token ~= token or", "not t or"),
+    "who lost the lease gives the task back": Bug("release", "t.token ~= token or", "false or"),
     "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', keys.rq_job(id), 'token', '')"),
     "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end"),
-    "a wish to cancel is forgotten": Bug("report", "v[5] and OVERRULED[state]", "false"),
+    "a wish to cancel is forgotten": Bug("report", "cancel and OVERRULED[state]", "false"),
     "an interrupted task never expires": Bug(
         "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
     ),
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
     "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
-    "an ended task keeps its unique key": Bug("_prelude", "if v then release_unique(id, v[1]) end"),
+    "an ended task keeps its unique key": Bug("_prelude", "if t then release_unique(id, t.unique) end"),
     "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', keys.UNIQUE", "redis.call('HSET', keys.UNIQUE"),
     "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', keys.tasks_with_tag(tag), id)", "local _ = tag"),
-    "a started task is still watched for its expiry": Bug("claim", "if v[11] then redis.call('ZREM', keys.DEADLINES, id) end"),
+    "a started task is still watched for its expiry": Bug("claim", "if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end"),
     "a started task has no lease": Bug("claim", "if #leases > 0 then redis.call('ZADD', keys.LEASES, unpack(leases)) end"),
     "a started task stays pending": Bug(
         "claim", "if #gone > 0 then redis.call('ZREM', keys.pending(queue), unpack(gone)) end"
     ),
     "what is too old is started": Bug(
         "claim",
-        "if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end\n  if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
-        "if v[15] and not may_start(id, queue) then return end\n  if make_way(id, queue, v, score)",
+        "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end\n  if t[LINKS] and not may_start(id, queue) then return end\n  if make_way(id, queue, t, score)",
+        "if t[LINKS] and not may_start(id, queue) then return end\n  if make_way(id, queue, t, score)",
     ),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
@@ -72,19 +72,19 @@ BUGS = {
     "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))"),
     "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
     "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),
-    "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(v[6]) or 1, -1)"),
+    "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(t.attempt) or 1, -1)"),
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
     "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),
-    "anything can be purged": Bug("purge", "(state == wanted or not v or not v[1])", "true"),
+    "anything can be purged": Bug("purge", "(state == wanted or not t or not t.state)", "true"),
     "a lost ticket is not put back": Bug("recover", "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end"),
     "a full queue takes more": Bug("submit_one", "if limit > 0 and", "if false and"),
     "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', keys.rq_job(id), 'failures',", "redis.call('HDEL', keys.rq_job(id), 'nothing',"),
     "a child waits for success although any end would do": Bug("_relations", "or on == 'end' or", "or"),
-    "a child is kept on the list that it left": Bug("_relations", "if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
+    "a child is kept on the list that it left": Bug("_relations", "if keeps(t.state) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end", "redis.call('ZADD', key, 0, id)"),
     "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', keys.children(id)) == 1 then defer", "false then defer"),
     "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
-    "a batch that is through is not done": Bug("_relations", "if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end"),
-    "room in a batch is left empty": Bug("_relations", "if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end"),
+    "a batch that is through is not done": Bug("_relations", "if b.closed and ended >= (number_of(b.total) or 0) then finish_batch(batch) end"),
+    "room in a batch is left empty": Bug("_relations", "if b.max_running and SLOT[from] and not SLOT[to] then admit(batch) end"),
     "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
 }  # fmt: skip
 

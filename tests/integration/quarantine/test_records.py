@@ -93,9 +93,8 @@ FIELDS = (
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
-a also and aside beside by delivered delivery each end ever every fields for hash holds host how is it its many of
-on one others ours outside owner per queue record relations rely script stands task that the them these tied to type
-versions wait was we where which whose why with
+a also and beside by delivered delivery each end ever every fields for hash holds host how it its many of on one ours
+owner per queue record relations rely script task that the them these type versions wait was we which why with
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

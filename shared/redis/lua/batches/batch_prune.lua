@@ -9,9 +9,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.OPEN_BATCHES, '-inf', num(n
   done = done + 1
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.EMPTY_BATCHES, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
-  local b = redis.call('HMGET', keys.batch(id), 'total', 'removed', 'closed')
+  local b = hash(keys.batch(id), 'total', 'removed', 'closed')
   redis.call('ZREM', keys.EMPTY_BATCHES, id)
-  if b[3] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
+  if b.closed and (number_of(b.removed) or 0) >= (number_of(b.total) or 0) then
     redis.call('ZREM', keys.BATCHES, id)
     redis.call('UNLINK', keys.batch(id), keys.batch_items(id), keys.batch_wait_queue(id))
     done = done + 1

@@ -5,9 +5,9 @@
 local id, work = ARGV[2], ARGV[3]
 local key = keys.batch(id)
 write_even_when_full()
-local b = redis.call('HMGET', key, 'total', 'work', 'work_at')
-if not b[1] then return 'unknown' end
-if b[2] == 'retry' or b[2] == 'cancel' then return 'busy' end
+local b = hash(key, 'total', 'work', 'work_at')
+if not b.total then return 'unknown' end
+if b.work == 'retry' or b.work == 'cancel' then return 'busy' end
 if work == 'cancel' then
   stop_batch(id, ARGV[4], 'cancel')
 else

@@ -4,8 +4,8 @@
 local function count_running(name)
   redis.call('DEL', keys.slots(name))
   for _, id in ipairs(redis.call('ZRANGE', keys.LEASES, 0, -1)) do
-    local v = fields(id, 'state', 'description', 'limit_key')
-    if v and v[1] == 'running' and (name == 'type:' .. (v[2] or '') or name == 'key:' .. (v[3] or '')) then
+    local t = record(id, 'state', 'description', 'limit_key')
+    if t and t.state == 'running' and (name == 'type:' .. (t.description or '') or name == 'key:' .. (t.limit_key or '')) then
       redis.call('SADD', keys.slots(name), id)
     end
   end

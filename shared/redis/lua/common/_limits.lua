@@ -21,9 +21,9 @@ local function read_limit(name, text)
   if limit.concurrency then limit.free = limit.concurrency - redis.call('SCARD', keys.slots(name)) end
   if given('count') and (given('per') or 0) > 0 and given('burst') then
     limit.rate, limit.burst = spec.count / (spec.per * 1000000), spec.burst
-    local v = redis.call('HMGET', keys.bucket(name), 'tokens', 'at')
-    local since = math.max(0, now - (number_of(v[2]) or now))
-    limit.tokens = math.min(limit.burst, (number_of(v[1]) or limit.burst) + since * limit.rate)
+    local v = hash(keys.bucket(name), 'tokens', 'at')
+    local since = math.max(0, now - (number_of(v.at) or now))
+    limit.tokens = math.min(limit.burst, (number_of(v.tokens) or limit.burst) + since * limit.rate)
   end
   return limit
 end
@@ -97,14 +97,14 @@ local function free_slot(name, id)
 end
 
 local function free_slots(id)
-  local v = fields(id, 'description', 'limit_key')
-  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do free_slot(name, id) end
+  local t = record(id, 'description', 'limit_key')
+  for _, name in ipairs(t and limit_names(t.description, t.limit_key) or {}) do free_slot(name, id) end
 end
 
 -- Returns the tokens of a task that was returned before it began, and wakes the workers that wait for them.
 local function give_tokens_back(id)
-  local v = fields(id, 'description', 'limit_key')
-  for _, name in ipairs(v and limit_names(v[1], v[2]) or {}) do
+  local t = record(id, 'description', 'limit_key')
+  for _, name in ipairs(t and limit_names(t.description, t.limit_key) or {}) do
     local limit = limit_of(name)
     if limit and limit.tokens then
       limit.tokens = math.min(limit.burst, limit.tokens + 1)

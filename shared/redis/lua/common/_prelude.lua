@@ -85,38 +85,51 @@ local RQ_STATUS = {
   completed = 'finished', failed = 'failed', cancelled = 'canceled', expired = 'canceled',
 }
 
+local function by_name(values, names)
+  for at = 1, #names do names[names[at]] = values[at] or nil end
+  return names
+end
+
+-- Returns fields of a hash by their names; those that it lacks are nil.
+local function hash(key, ...) return by_name(redis.call('HMGET', key, ...), {...}) end
+
 -- A housekeeping step names its lock and carries the token ("" for neither). It is checked in the step that changes
 -- data: a process that was suspended past the end of a lock cannot know that another one has taken it since.
 local function lock_ended(lock, token)
   if not token or token == '' then return false end
-  local v = redis.call('HMGET', keys.lock(lock), 'token', 'until')
-  return v[1] ~= token or (number_of(v[2]) or 0) <= now
+  local v = hash(keys.lock(lock), 'token', 'until')
+  return v.token ~= token or (number_of(v['until']) or 0) <= now
 end
 local LOCK_ENDED = {err = 'OUTLIVED the lock of this step has ended, or another process has taken it'}
 
--- Returns fields of a record, or nil when the key is not a hash.
-local function fields(id, ...)
+-- Returns fields of a task's record in this order; nothing when the key is not a hash. For hot paths.
+local function record_values(id, ...)
   local values = redis.pcall('HMGET', keys.rq_job(id), ...)
-  if values.err then return nil end
-  return values
+  if not values.err then return unpack(values) end
+end
+
+-- Returns fields of a task's record by their names; nil when the key is not a hash.
+local function record(id, ...)
+  local values = redis.pcall('HMGET', keys.rq_job(id), ...)
+  if not values.err then return by_name(values, {...}) end
 end
 
 -- Returns the answer to the first request with a key; where it is corrupt, the state of the task that it stored.
 local function stored_answer(id, text)
   local readable, answer = pcall(cjson.decode, text)
   if readable and (type(answer) == 'string' or (type(answer) == 'table' and answer[3])) then return answer end
-  local v = fields(id, 'state')
-  return v and v[1] or 'pending'
+  local t = record(id, 'state')
+  return t and t.state or 'pending'
 end
 
 -- Returns the failure fingerprint of a dead letter: type, error class, place in the code, and message without numbers
 -- and ids. `place` and `pattern` come with the error (shared/domain/failure_fingerprint.py).
 local function fingerprint_of(id)
-  local v = fields(id, 'description', 'error')
-  local ok, error = pcall(cjson.decode, v and v[2] or '')
+  local t = record(id, 'description', 'error')
+  local ok, error = pcall(cjson.decode, t and t.error or '')
   if not ok or type(error) ~= 'table' then return 'unreadable' end
   local function word(x) return type(x) == 'string' and x or '' end
-  return string.sub(redis.sha1hex((v[1] or '') .. '\n' .. word(error.type) .. '\n' .. word(error.place) .. '\n' ..
+  return string.sub(redis.sha1hex((t.description or '') .. '\n' .. word(error.type) .. '\n' .. word(error.place) .. '\n' ..
     word(error.pattern)), 1, 16)
 end
 
@@ -156,12 +169,12 @@ local ENDED = {completed = true, failed = true, cancelled = true, expired = true
 local function unique_holder(key)
   local id = redis.call('HGET', keys.UNIQUE, key)
   if id then
-    local v = fields(id, 'state', 'unique')
-    if v and v[1] and v[2] == key and not ENDED[v[1]] then return id, v[1] end
+    local t = record(id, 'state', 'unique')
+    if t and t.state and t.unique == key and not ENDED[t.state] then return id, t.state end
   end
   id = redis.call('GET', keys.unique_for(key))
-  local v = id and fields(id, 'state')
-  return id, v and v[1] or ''
+  local t = id and record(id, 'state')
+  return id, t and t.state or ''
 end
 
 local function hold_unique(id, key, until_)
@@ -175,16 +188,16 @@ end
 
 -- Restores the unique key of a task that waits again, unless another task has taken it since.
 local function hold_unique_again(id, scopes)
-  local v = fields(id, 'unique', 'unique_until')
-  if v and v[1] and scopes[v[2]] then redis.call('HSETNX', keys.UNIQUE, v[1], id) end
+  local t = record(id, 'unique', 'unique_until')
+  if t and t.unique and scopes[t.unique_until] then redis.call('HSETNX', keys.UNIQUE, t.unique, id) end
 end
 
 -- Removes a throttled task from its wait queue (see `_limits.lua`).
 local function leave_wait_queue(id, queue)
   if redis.call('ZREM', keys.throttled(queue), id) == 0 then return end
-  local v = fields(id, 'line')
-  if v and v[1] then
-    redis.call('ZREM', keys.wait_queue(v[1]), id)
+  local t = record(id, 'line')
+  if t and t.line then
+    redis.call('ZREM', keys.wait_queue(t.line), id)
     redis.call('HDEL', keys.rq_job(id), 'line')
   end
   redis.call('ZREM', keys.rq_deferred(queue), id)
@@ -206,8 +219,8 @@ end
 local function enter_ended(id, state, queue)
   redis.call('ZADD', keys.ended(state), NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
-  local v = fields(id, 'unique')
-  if v then release_unique(id, v[1]) end
+  local t = record(id, 'unique')
+  if t then release_unique(id, t.unique) end
   if state == 'failed' then join_failure_group(id) end
 end
 
@@ -250,8 +263,8 @@ local function bump(id, field, present, by)
 end
 
 -- Stores one attempt's record; the oldest is removed when there are more than 50.
-local function remember(id, attempt, record)
-  redis.call('HSET', keys.rq_job(id), 'attempt:' .. attempt, record)
+local function remember(id, attempt, about)
+  redis.call('HSET', keys.rq_job(id), 'attempt:' .. attempt, about)
   if attempt > 50 then redis.call('HDEL', keys.rq_job(id), 'attempt:' .. num(attempt - 50)) end
 end
 
@@ -332,12 +345,14 @@ end
 
 -- Removes every trace of a task from every structure that could hold it.
 local function remove(id, state, queue, token)
-  local values = fields(id, 'description', 'tags', 'unique')
+  local t = record(id, 'description', 'tags', 'unique')
   leave(id, state, queue, token)
   redis.call('ZREM', keys.TASKS, id)
   redis.call('ZREM', keys.DEADLINES, id)
-  if values and values[1] then redis.call('ZREM', keys.tasks_of_type(values[1]), id) end
-  if values then release_unique(id, values[3]) end
-  for _, tag in ipairs(tags_of(values and values[2])) do redis.call('ZREM', keys.tasks_with_tag(tag), id) end
+  if t then
+    if t.description then redis.call('ZREM', keys.tasks_of_type(t.description), id) end
+    release_unique(id, t.unique)
+    for _, tag in ipairs(tags_of(t.tags)) do redis.call('ZREM', keys.tasks_with_tag(tag), id) end
+  end
   redis.call('UNLINK', keys.rq_job(id), keys.rq_results(id))
 end

@@ -43,9 +43,9 @@ end
 
 -- Returns how many more of a batch may be pending or running; nil without a limit.
 local function slots(batch)
-  local v = redis.call('HMGET', keys.batch(batch), 'max_running', 'pending', 'running')
-  if not number_of(v[1]) then return nil end
-  return number_of(v[1]) - (number_of(v[2]) or 0) - (number_of(v[3]) or 0)
+  local v = hash(keys.batch(batch), 'max_running', 'pending', 'running')
+  if not number_of(v.max_running) then return nil end
+  return number_of(v.max_running) - (number_of(v.pending) or 0) - (number_of(v.running) or 0)
 end
 
 local function admit(batch)
@@ -55,9 +55,9 @@ local function admit(batch)
     local id = redis.call('ZRANGE', keys.batch_wait_queue(batch), 0, 0)[1]
     if not id then return end
     redis.call('ZREM', keys.batch_wait_queue(batch), id)
-    local v = fields(id, 'state', 'origin', 'due_at')
-    if v and v[1] == 'blocked' then
-      local to = enqueue(id, v[2], v[3])
+    local t = record(id, 'state', 'origin', 'due_at')
+    if t and t.state == 'blocked' then
+      local to = enqueue(id, t.origin, t.due_at)
       if counted then
         redis.call('HINCRBY', keys.batch(batch), 'blocked', -1)
         redis.call('HINCRBY', keys.batch(batch), to, 1)
@@ -70,24 +70,24 @@ end
 local function finish_batch(batch)
   redis.call('HSET', keys.batch(batch), 'done_at', NOW)
   local id = redis.call('HGET', keys.batch(batch), 'then')
-  local v = id and fields(id, 'state', 'origin', 'due_at')
-  if v and v[1] == 'blocked' then enqueue(id, v[2], v[3]) end
+  local t = id and record(id, 'state', 'origin', 'due_at')
+  if t and t.state == 'blocked' then enqueue(id, t.origin, t.due_at) end
 end
 
 -- Registers a batch without tasks on record, to be removed once it is old enough.
 local function note_empty(batch)
-  local b = redis.call('HMGET', keys.batch(batch), 'total', 'removed', 'created_at')
-  if b[1] and (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then
-    redis.call('ZADD', keys.EMPTY_BATCHES, number_of(b[3]) and b[3] or NOW, batch)
+  local b = hash(keys.batch(batch), 'total', 'removed', 'created_at')
+  if b.total and (number_of(b.removed) or 0) >= (number_of(b.total) or 0) then
+    redis.call('ZADD', keys.EMPTY_BATCHES, number_of(b.created_at) and b.created_at or NOW, batch)
   end
 end
 
 local function close_batch(batch)
   redis.call('ZREM', keys.OPEN_BATCHES, batch)
-  local b = redis.call('HMGET', keys.batch(batch), 'total', 'ended')
-  if not b[1] then return 0 end
+  local b = hash(keys.batch(batch), 'total', 'ended')
+  if not b.total then return 0 end
   redis.call('HSET', keys.batch(batch), 'closed', '1')
-  if (number_of(b[2]) or 0) >= (number_of(b[1]) or 0) then finish_batch(batch) end
+  if (number_of(b.ended) or 0) >= (number_of(b.total) or 0) then finish_batch(batch) end
   note_empty(batch)
   return 1
 end
@@ -101,21 +101,21 @@ end
 -- Counts a task of a batch that changed its state.
 local function recount(batch, from, to)
   local key = keys.batch(batch)
-  local b = redis.call('HMGET', key, 'total', 'max_running', 'stop_on_error', 'closed', 'stopped')
-  if not b[1] then return end
+  local b = hash(key, 'total', 'max_running', 'stop_on_error', 'closed', 'stopped')
+  if not b.total then return end
   redis.call('HINCRBY', key, from, -1)
   local there = redis.call('HINCRBY', key, to, 1)
   if ENDED[to] then
     local ended = ENDED[from] and 0 or redis.call('HINCRBY', key, 'ended', 1)
-    if to == 'failed' and number_of(b[3]) and not b[5] and there >= number_of(b[3]) then
+    if to == 'failed' and number_of(b.stop_on_error) and not b.stopped and there >= number_of(b.stop_on_error) then
       stop_batch(batch, there .. ' of its tasks failed', 'stop')
     end
-    if b[4] and ended >= (number_of(b[1]) or 0) then finish_batch(batch) end
+    if b.closed and ended >= (number_of(b.total) or 0) then finish_batch(batch) end
   elseif ENDED[from] then
     redis.call('HINCRBY', key, 'ended', -1)
     redis.call('HDEL', key, 'done_at')
   end
-  if b[2] and SLOT[from] and not SLOT[to] then admit(batch) end
+  if b.max_running and SLOT[from] and not SLOT[to] then admit(batch) end
 end
 
 local function stopped(batch)
@@ -148,8 +148,8 @@ local function unmet(parent, state)
 end
 
 local function state_of(id)
-  local v = fields(id, 'state')
-  return v and v[1] or 'gone'
+  local t = record(id, 'state')
+  return t and t.state or 'gone'
 end
 
 local function register(id, parent, score)
@@ -171,14 +171,14 @@ end
 
 -- Releases a task whose parents have all ended as required: it runs when its batch has a free slot.
 local function free(id)
-  local v = fields(id, 'origin', 'due_at', 'batch')
-  local later = (number_of(v[2]) or 0) > now
-  if v[3] and not later and (slots(v[3]) or 1) <= 0 then
-    redis.call('ZADD', keys.batch_wait_queue(v[3]), NOW, id)
+  local t = record(id, 'origin', 'due_at', 'batch')
+  local later = (number_of(t.due_at) or 0) > now
+  if t.batch and not later and (slots(t.batch) or 1) <= 0 then
+    redis.call('ZADD', keys.batch_wait_queue(t.batch), NOW, id)
     return
   end
-  local to = enqueue(id, v[1], v[2])
-  if v[3] then recount(v[3], 'blocked', to) end
+  local to = enqueue(id, t.origin, t.due_at)
+  if t.batch then recount(t.batch, 'blocked', to) end
 end
 
 local function cancel_waiting(id, state, queue, reason)
@@ -203,22 +203,22 @@ local function keeps(state) return state ~= 'gone' and (state == 'failed' or not
 -- Notifies one child of the end of one parent.
 local function notify_child(id, parent, state)
   local key = keys.children(parent)
-  local v = fields(id, 'state', 'origin', 'parents', 'on_parent_failure')
-  if not v or not v[1] or not v[3] then
+  local t = record(id, 'state', 'origin', 'parents', 'on_parent_failure')
+  if not t or not t.state or not t.parents then
     redis.call('ZREM', key, id)
     return
   end
   -- A child notified before may have ended this one: then its parents are freed already.
-  if v[1] ~= 'blocked' then
-    if keeps(v[1]) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end
+  if t.state ~= 'blocked' then
+    if keeps(t.state) then redis.call('ZADD', key, 'XX', 0, id) else redis.call('ZREM', key, id) end
     return
   end
-  local verdict = judge(state, condition(v[3], parent), v[4])
+  local verdict = judge(state, condition(t.parents, parent), t.on_parent_failure)
   if verdict == 'hold' then
     redis.call('ZADD', key, '-' .. NOW, id)
   elseif verdict == 'cancel' then
     redis.call('ZADD', key, 0, id)
-    cancel_waiting(id, 'blocked', v[2], unmet(parent, state))
+    cancel_waiting(id, 'blocked', t.origin, unmet(parent, state))
   else
     redis.call('ZADD', key, 0, id)
     if verdict == 'met' and redis.call('HINCRBY', keys.rq_job(id), 'waits', -1) <= 0 then free(id) end
@@ -252,34 +252,34 @@ end
 
 -- Handles a task's change of state; to be called after its record is updated.
 function moved(id, from, to)
-  local v = fields(id, 'links', 'batch', 'parents', 'children', 'webhook')
-  if not v or not v[1] then return end
-  if v[2] then
-    if from == 'blocked' then redis.call('ZREM', keys.batch_wait_queue(v[2]), id) end
-    recount(v[2], from, to)
+  local t = record(id, 'links', 'batch', 'parents', 'children', 'webhook')
+  if not t or not t.links then return end
+  if t.batch then
+    if from == 'blocked' then redis.call('ZREM', keys.batch_wait_queue(t.batch), id) end
+    recount(t.batch, from, to)
   end
-  if v[3] and not keeps(to) then let_go(id, v[3]) end
-  if v[4] and ENDED[to] then notify_children(id) end
-  if v[5] and ENDED[to] then create_delivery(id, to, v[5]) end
+  if t.parents and not keeps(to) then let_go(id, t.parents) end
+  if t.children and ENDED[to] then notify_children(id) end
+  if t.webhook and ENDED[to] then create_delivery(id, to, t.webhook) end
 end
 
 -- Handles the coming removal of an ended task's record.
 local function before_removal(id)
-  local v = fields(id, 'links', 'batch', 'parents', 'children')
-  if not v or not v[1] then return end
-  if v[2] and redis.call('EXISTS', keys.batch(v[2])) == 1 then
-    redis.call('HINCRBY', keys.batch(v[2]), 'removed', 1)
-    note_empty(v[2])
+  local t = record(id, 'links', 'batch', 'parents', 'children')
+  if not t or not t.links then return end
+  if t.batch and redis.call('EXISTS', keys.batch(t.batch)) == 1 then
+    redis.call('HINCRBY', keys.batch(t.batch), 'removed', 1)
+    note_empty(t.batch)
   end
-  if v[3] then let_go(id, v[3]) end
-  if v[4] and redis.call('EXISTS', keys.children(id)) == 1 then defer('task:' .. id) end
+  if t.parents then let_go(id, t.parents) end
+  if t.children and redis.call('EXISTS', keys.children(id)) == 1 then defer('task:' .. id) end
 end
 
 -- Returns whether a completed task is kept past its retention, because a child has not had its result yet. Removes
 -- entries of children that have ended.
 local function needed(id)
-  local v = fields(id, 'children')
-  if not (v and v[1]) then return false end
+  local t = record(id, 'children')
+  if not (t and t.children) then return false end
   local key = keys.children(id)
   for _, child in ipairs(redis.call('ZRANGE', key, 0, 19)) do
     if keeps(state_of(child)) then return true end
@@ -291,12 +291,12 @@ end
 -- Moves a task of a batch without a free slot to the batch's wait queue instead of its queue. To be called after it has
 -- left its old state, and before it is put into its queue; `score` is its place in the wait queue.
 local function held_back(id, from, queue, score)
-  local v = fields(id, 'links', 'batch')
-  if not v or not v[1] or not v[2] then return false end
-  if (slots(v[2]) or 1) > 0 then return false end
+  local t = record(id, 'links', 'batch')
+  if not t or not t.links or not t.batch then return false end
+  if (slots(t.batch) or 1) > 0 then return false end
   block(id, queue)
-  redis.call('ZADD', keys.batch_wait_queue(v[2]), score, id)
-  recount(v[2], from, 'blocked')
+  redis.call('ZADD', keys.batch_wait_queue(t.batch), score, id)
+  recount(t.batch, from, 'blocked')
   return true
 end
 
@@ -306,18 +306,18 @@ local WAITING = {pending = true, scheduled = true, retrying = true, blocked = tr
 
 -- Cancels a waiting task at once; asks the worker of a running one to stop it. Returns {state found, what happened}.
 local function cancel_one(id, reason)
-  local v = fields(id, 'state', 'origin', 'worker_name')
-  if not v or not v[1] then return {'', 'unknown'} end
-  local state = v[1]
+  local t = record(id, 'state', 'origin', 'worker_name')
+  if not t or not t.state then return {'', 'unknown'} end
+  local state = t.state
   if state == 'running' then
     redis.call('HSET', keys.rq_job(id), 'cancel', reason)
-    local control = keys.control(v[3] or '')
+    local control = keys.control(t.worker_name or '')
     redis.call('RPUSH', control, 'cancel ' .. id)
     redis.call('EXPIRE', control, 3600)
     return {state, 'requested'}
   end
   if not WAITING[state] then return {state, state == 'cancelled' and 'cancelled' or 'ended'} end
-  cancel_waiting(id, state, v[2], reason)
+  cancel_waiting(id, state, t.origin, reason)
   return {state, 'cancelled'}
 end
 
@@ -325,12 +325,12 @@ end
 -- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
 local function requeue_one(id, data, cause, nonce)
-  local v = fields(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
-  if v and nonce and v[7] == nonce then return {'failed', 1} end
-  local state = v and v[1] or ''
-  local queue = v and v[2]
-  if not (state == 'failed' and queue and (v[3] or data) and v[4]) then return {state, 0} end
-  if v[8] and stopped(v[8]) then return {state, 0, v[8]} end
+  local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
+  if t and nonce and t.sent_back == nonce then return {'failed', 1} end
+  local state = t and t.state or ''
+  local queue = t and t.origin
+  if not (state == 'failed' and queue and (t.data or data) and t.description) then return {state, 0} end
+  if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
   leave(id, 'failed', queue, '')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at', 'refused', 'refusal')
@@ -338,7 +338,7 @@ local function requeue_one(id, data, cause, nonce)
     redis.call('HSET', keys.rq_job(id), 'data', data)
     redis.call('HINCRBY', keys.rq_job(id), 'amended', 1)
   end
-  note_replay(id, v[5], cause or '', v[6])
+  note_replay(id, t.meta, cause or '', t.attempt)
   redis.call('HSET', keys.rq_job(id), 'token', '', 'sent_back', nonce or '')
   hold_unique_again(id, {start = true, ['end'] = true})
   count('requeued', 1)
@@ -364,13 +364,13 @@ end
 
 local function work_on_batch(batch)
   local key = keys.batch(batch)
-  local v = redis.call('HMGET', key, 'work', 'work_at', 'stopped')
+  local v = hash(key, 'work', 'work_at', 'stopped')
   local most = math.max(budget, 0)
-  local after = number_of(v[2]) and v[2] or '-1' -- a corrupt one starts again
-  local items = v[1] and redis.call('ZRANGEBYSCORE', keys.batch_items(batch), '(' .. after, '+inf', 'WITHSCORES',
+  local after = number_of(v.work_at) and v.work_at or '-1' -- a corrupt one starts again
+  local items = v.work and redis.call('ZRANGEBYSCORE', keys.batch_items(batch), '(' .. after, '+inf', 'WITHSCORES',
     'LIMIT', 0, most) or {}
   budget = budget - #items / 2
-  for at = 1, #items, 2 do carry_out(v[1], items[at], v[3] or 'its batch was stopped') end
+  for at = 1, #items, 2 do carry_out(v.work, items[at], v.stopped or 'its batch was stopped') end
   if #items < 2 * most then
     redis.call('HDEL', key, 'work', 'work_at')
     redis.call('ZREM', keys.DEFERRED_WORK, 'batch:' .. batch)
@@ -408,18 +408,18 @@ end
 -- Repairs the dependencies of a blocked task after its indexes were lost. Returns true when something was wrong, and
 -- how many parents it examined.
 local function repair_blocked(id)
-  local v = fields(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
-  if not v then return false, 0 end
-  if v[4] then
-    local b = redis.call('HMGET', keys.batch(v[4]), 'total', 'done_at')
-    if b[1] and not b[2] then return false, 1 end
-    enqueue(id, v[5], nil)
+  local t = record(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
+  if not t then return false, 0 end
+  if t.after_batch then
+    local b = hash(keys.batch(t.after_batch), 'total', 'done_at')
+    if b.total and not b.done_at then return false, 1 end
+    enqueue(id, t.origin, nil)
     return true, 1
   end
-  local parents, waits, wrong = parents_of(v[1]), 0, false
+  local parents, waits, wrong = parents_of(t.parents), 0, false
   for _, parent in ipairs(parents) do
     local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_of(parent[1])
-    if not score and state == 'gone' and judge(state, parent[2], v[6]) == 'met' then
+    if not score and state == 'gone' and judge(state, parent[2], t.on_parent_failure) == 'met' then
       -- It was notified before the parent's record was removed, and its entry with it.
       score = 0
     elseif not score then
@@ -434,15 +434,15 @@ local function repair_blocked(id)
       wrong = true
     end
   end
-  if number_of(v[2] or 0) ~= waits then
+  if number_of(t.waits or 0) ~= waits then
     redis.call('HSET', keys.rq_job(id), 'waits', waits)
     wrong = true
   end
-  if waits == 0 and not (v[3] and redis.call('ZSCORE', keys.batch_wait_queue(v[3]), id)) then
+  if waits == 0 and not (t.batch and redis.call('ZSCORE', keys.batch_wait_queue(t.batch), id)) then
     free(id)
     wrong = true
-  elseif waits == 0 and (slots(v[3]) or 1) > 0 then
-    admit(v[3])
+  elseif waits == 0 and (slots(t.batch) or 1) > 0 then
+    admit(t.batch)
     wrong = true
   end
   return wrong, #parents

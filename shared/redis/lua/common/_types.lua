@@ -56,8 +56,8 @@ end
 
 -- Returns for how long no heartbeat could reach Redis, by the last check of ended leases (`reap.lua`).
 local function outage()
-  local v = redis.call('HMGET', keys.REAPER, 'beat', 'credit', 'until')
-  local beat, credit, ends = number_of(v[1]) or now, number_of(v[2]) or 0, number_of(v[3]) or 0
+  local v = hash(keys.REAPER, 'beat', 'credit', 'until')
+  local beat, credit, ends = number_of(v.beat) or now, number_of(v.credit) or 0, number_of(v['until']) or 0
   return math.max(0, now - beat) + (ends > now and credit or 0)
 end
 

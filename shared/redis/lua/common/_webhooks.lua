@@ -13,15 +13,15 @@ local function error_of(text)
 end
 
 local function news_of(id, event, url)
-  local v = fields(id, 'description', 'attempt', 'ended_at', 'error', 'cancel')
-  local news = {url = url, event = event, task_id = id, task_type = v[1] or '', attempts = number_of(v[2]) or 0,
-    ended_at = v[3] or iso(now)}
+  local t = record(id, 'description', 'attempt', 'ended_at', 'error', 'cancel')
+  local news = {url = url, event = event, task_id = id, task_type = t.description or '', attempts = number_of(t.attempt) or 0,
+    ended_at = t.ended_at or iso(now)}
   if event == 'completed' then
     local result = result_of(id)
     if result and #result > MOST_RESULT then news.result_left_out = true else news.result_base64 = result end
   end
-  if event == 'failed' then news.error = error_of(v[4]) end
-  if event == 'cancelled' then news.reason = v[5] or nil end
+  if event == 'failed' then news.error = error_of(t.error) end
+  if event == 'cancelled' then news.reason = t.cancel or nil end
   return news
 end
 
@@ -61,13 +61,13 @@ end
 -- the consistency check finds by it an end caused by an earlier version, which does not know webhooks.
 local function create_delivery(id, event, stored)
   local ok, hook = pcall(cjson.decode, stored)
-  local v = fields(id, 'origin', 'meta', 'ended_at')
-  redis.call('HSET', keys.rq_job(id), 'told', v[3] or '')
-  if not ok or type(hook) ~= 'table' or not v[1] or not wants(hook, event) then return end
+  local t = record(id, 'origin', 'meta', 'ended_at')
+  redis.call('HSET', keys.rq_job(id), 'told', t.ended_at or '')
+  if not ok or type(hook) ~= 'table' or not t.origin or not wants(hook, event) then return end
   local news = news_of(id, event, hook.url)
   local function call(delivery)
     news.message = delivery
     return '["shared.domain.task_data.refuse",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
   end
-  post(id, v[1], call, hook.retry and cjson.encode(hook.retry), v[2] and replayed(v[2], '', 0), host_of(hook.url))
+  post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host_of(hook.url))
 end

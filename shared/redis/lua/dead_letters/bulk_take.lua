@@ -10,27 +10,27 @@
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = keys.bulk(id)
 write_even_when_full()
-local v = redis.call('HMGET', key, 'state', 'source', 'until', 'after', 'holder', 'held_until', 'picked', 'after_id')
-if not (v[1] == 'running' or v[1] == 'paused') or not v[2] or not number_of(v[3]) then return {'stop', {}} end
-if v[1] == 'paused' then return {'wait', {}} end
-if v[5] and v[5] ~= who and (number_of(v[6]) or 0) > now then return {'wait', {}} end
+local v = hash(key, 'state', 'source', 'until', 'after', 'holder', 'held_until', 'picked', 'after_id')
+if not (v.state == 'running' or v.state == 'paused') or not v.source or not number_of(v['until']) then return {'stop', {}} end
+if v.state == 'paused' then return {'wait', {}} end
+if v.holder and v.holder ~= who and (number_of(v.held_until) or 0) > now then return {'wait', {}} end
 redis.call('HSET', key, 'holder', who, 'held_until', num(now + silence))
 
 -- Returns how many precede the first that the action has not processed.
 local function dealt_with()
-  if not number_of(v[4]) or not v[8] then return 0 end
-  local before = redis.call('ZCARD', v[2]) - place_behind(v[2], v[4], v[8])
-  local there = redis.call('ZSCORE', v[2], v[8])
-  return there and tonumber(there) == tonumber(v[4]) and before + 1 or before
+  if not number_of(v.after) or not v.after_id then return 0 end
+  local before = redis.call('ZCARD', v.source) - place_behind(v.source, v.after, v.after_id)
+  local there = redis.call('ZSCORE', v.source, v.after_id)
+  return there and tonumber(there) == tonumber(v.after) and before + 1 or before
 end
 
-local ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', dealt_with(), most)
-while v[7] == '1' and #ids > 0 do
+local ids = redis.call('ZRANGEBYSCORE', v.source, '-inf', v['until'], 'LIMIT', dealt_with(), most)
+while v.picked == '1' and #ids > 0 do
   local due = {}
   for _, each in ipairs(ids) do
     local failed_at = redis.call('ZSCORE', keys.ended('failed'), each)
-    if failed_at and tonumber(failed_at) > number_of(v[3]) then
-      redis.call('ZREM', v[2], each)
+    if failed_at and tonumber(failed_at) > number_of(v['until']) then
+      redis.call('ZREM', v.source, each)
       redis.call('HINCRBY', key, 'gone', 1)
     else
       due[#due + 1] = each
@@ -40,10 +40,10 @@ while v[7] == '1' and #ids > 0 do
     ids = due
     break
   end
-  ids = redis.call('ZRANGEBYSCORE', v[2], '-inf', v[3], 'LIMIT', 0, most)
+  ids = redis.call('ZRANGEBYSCORE', v.source, '-inf', v['until'], 'LIMIT', 0, most)
 end
 if #ids == 0 then
   redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
   return {'stop', {}}
 end
-return {'work', ids, redis.call('ZSCORE', v[2], ids[#ids])}
+return {'work', ids, redis.call('ZSCORE', v.source, ids[#ids])}

@@ -11,11 +11,11 @@ local function describe(cause)
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
   if #first == 0 then return end
-  local v = fields(last[1], 'description', 'error') or {}
+  local t = record(last[1], 'description', 'error') or {}
   local seen = redis.pcall('GET', keys.first_seen(cause))
   local since = type(seen) == 'string' and number_of(seen)
   if since and since < tonumber(first[2]) then first[2] = seen end
-  answer[#answer + 1] = {cause, redis.call('ZCARD', key), first[2], last[2], v[1] or '', v[2] or ''}
+  answer[#answer + 1] = {cause, redis.call('ZCARD', key), first[2], last[2], t.description or '', t.error or ''}
 end
 
 if ARGV[2] ~= '' then

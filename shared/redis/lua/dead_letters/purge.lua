@@ -7,13 +7,13 @@ local wanted = ARGV[2]
 local answer = {}
 for at = 3, #ARGV do
   local id = ARGV[at]
-  local v = fields(id, 'state', 'origin')
-  local state = v and v[1] or ''
+  local t = record(id, 'state', 'origin')
+  local state = t and t.state or ''
   local listed = redis.call('ZSCORE', keys.ended(wanted), id)
-  local gone = listed and (state == wanted or not v or not v[1])
+  local gone = listed and (state == wanted or not t or not t.state)
   if gone then
     before_removal(id)
-    remove(id, wanted, v and v[2] or '', '')
+    remove(id, wanted, t and t.origin or '', '')
   end
   answer[#answer + 1] = {gone and wanted or state, gone and 1 or 0}
 end

@@ -39,9 +39,9 @@ end
 
 local function bring_home(id, state, queue, due)
   if state == 'pending' then
-    local v = fields(id, 'line')
-    if v[1] then
-      redis.call('ZREM', keys.wait_queue(v[1]), id)
+    local t = record(id, 'line')
+    if t.line then
+      redis.call('ZREM', keys.wait_queue(t.line), id)
       redis.call('ZREM', RQ_REGISTRY.blocked .. queue, id)
       redis.call('HDEL', keys.rq_job(id), 'line')
       redis.call('HSET', keys.rq_job(id), 'status', RQ_STATUS.pending)
@@ -73,8 +73,8 @@ end
 local function is_throttled(id, queue)
   local score = redis.call('ZSCORE', keys.throttled(queue), id)
   if not score then return nil end
-  local v = fields(id, 'line')
-  local line = v and v[1] or ''
+  local t = record(id, 'line')
+  local line = t and t.line or ''
   local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
   if not group or group .. tenant == '' or redis.call('ZSCORE', keys.pending(queue), id) then
     leave_wait_queue(id, queue)
@@ -103,8 +103,8 @@ local function check_score(id, state, queue, score, due)
 end
 
 -- Repairs slots: a running task has its slots, and no other task has any.
-local function check_slots(id, state, v)
-  for _, name in ipairs(limit_names(v[3], v[9])) do
+local function check_slots(id, state, t)
+  for _, name in ipairs(limit_names(t.description, t.limit_key)) do
     local limit = limit_of(name)
     local there = redis.call('SISMEMBER', keys.slots(name), id) == 1
     if there and (state ~= 'running' or not (limit and limit.concurrency)) then
@@ -117,12 +117,12 @@ local function check_slots(id, state, v)
   end
 end
 
-local function list(id, v)
-  local created = num(microseconds(v[4]) or now)
+local function list(id, t)
+  local created = num(microseconds(t.created_at) or now)
   local added = redis.call('ZADD', keys.TASKS, 'NX', created, id)
-  if v[3] then added = added + redis.call('ZADD', keys.tasks_of_type(v[3]), 'NX', created, id) end
+  if t.description then added = added + redis.call('ZADD', keys.tasks_of_type(t.description), 'NX', created, id) end
   if added > 0 then
-    for _, tag in ipairs(tags_of(v[6])) do
+    for _, tag in ipairs(tags_of(t.tags)) do
       redis.call('ZADD', keys.tasks_with_tag(tag), 'NX', created, id)
     end
     found('unlisted')
@@ -130,11 +130,11 @@ local function list(id, v)
 end
 
 local function inspect(id)
-  local v = fields(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data', 'limit_key',
-    'webhook', 'told', 'ended_at')
-  if not v then return end
-  if not (v[1] or v[3] or v[8]) then return forget(id) end
-  local state, queue = v[1], v[2]
+  local t = record(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data',
+    'limit_key', 'webhook', 'told', 'ended_at')
+  if not t then return end
+  if not (t.state or t.description or t.data) then return forget(id) end
+  local state, queue = t.state, t.origin
   if not KNOWN[state] or not queue then
     local listed, where = listed_under(id, queues)
     dead_letter_corrupt(id, KNOWN[state] and state or listed, queue or where)
@@ -146,20 +146,20 @@ local function inspect(id)
     if other == 'pending' and state == 'pending' then there = is_throttled(id, queue) or there end
     if other == state then home = there elseif there then take_out(id, other, state, queue) end
   end
-  if home then check_score(id, state, queue, number_of(home), number_of(v[5]))
-  else bring_home(id, state, queue, v[5]) end
+  if home then check_score(id, state, queue, number_of(home), number_of(t.due_at))
+  else bring_home(id, state, queue, t.due_at) end
   if state == 'blocked' then
     local mended, parents = repair_blocked(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
   end
-  if v[10] and ENDED[state] and v[11] ~= (v[12] or '') then
-    create_delivery(id, state, v[10])
+  if t.webhook and ENDED[state] and t.told ~= (t.ended_at or '') then
+    create_delivery(id, state, t.webhook)
     found('untold')
   end
-  list(id, v)
-  if limited then check_slots(id, state, v) end
-  if number_of(v[7]) and WAITING[state] and redis.call('ZADD', keys.DEADLINES, 'NX', v[7], id) == 1 then found('unwatched') end
+  list(id, t)
+  if limited then check_slots(id, state, t) end
+  if number_of(t.expires_at) and WAITING[state] and redis.call('ZADD', keys.DEADLINES, 'NX', t.expires_at, id) == 1 then found('unwatched') end
 end
 
 -- Frees slots without a holder, which would block other tasks.
@@ -209,8 +209,8 @@ local function walk_records(cursor)
   looked = looked + most
   for _, key in ipairs(reply[2]) do
     local id = string.sub(key, #keys.rq_job('') + 1)
-    local v = fields(id, 'state')
-    if v and v[1] and not redis.call('ZSCORE', keys.TASKS, id) then inspect(id) end
+    local t = record(id, 'state')
+    if t and t.state and not redis.call('ZSCORE', keys.TASKS, id) then inspect(id) end
   end
   if reply[1] == '0' then return nil end
   return '', reply[1]
@@ -221,8 +221,8 @@ local function walk_unique_keys(cursor)
   local reply = redis.call('HSCAN', keys.UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', most)
   looked = looked + #reply[2] / 2
   for at = 1, #reply[2], 2 do
-    local v = fields(reply[2][at + 1], 'state', 'unique')
-    if not (v and v[1] and v[2] == reply[2][at] and not ENDED[v[1]]) then
+    local t = record(reply[2][at + 1], 'state', 'unique')
+    if not (t and t.state and t.unique == reply[2][at] and not ENDED[t.state]) then
       redis.call('HDEL', keys.UNIQUE, reply[2][at])
       found('unique_key')
     end
@@ -237,12 +237,12 @@ local function walk(source, score, id)
   return walk_index(source, score, id)
 end
 
-local c = redis.call('HMGET', keys.RECOVERY_CURSOR, 'source', 'score', 'id')
-local at, score, id = 1, c[2] or '', c[3] or ''
+local c = hash(keys.RECOVERY_CURSOR, 'source', 'score', 'id')
+local at, score, id = 1, c.score or '', c.id or ''
 for i, source in ipairs(sources) do
-  if source == c[1] then at = i end
+  if source == c.source then at = i end
 end
-if sources[at] ~= c[1] then score, id = '', '' end
+if sources[at] ~= c.source then score, id = '', '' end
 if at == 1 and score == '' then empty_slots() end
 for _ = 1, #sources do
   score, id = walk(sources[at], score, id)

@@ -7,12 +7,12 @@ write_even_when_full()
 local ids = redis.call('ZRANGEBYSCORE', keys.DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))
 for _, id in ipairs(ids) do
   redis.call('ZREM', keys.DEADLINES, id)
-  local v = fields(id, 'state', 'origin')
-  local state = v and v[1]
+  local t = record(id, 'state', 'origin')
+  local state = t and t.state
   if state == 'pending' or state == 'scheduled' or state == 'retrying' or state == 'blocked' then
-    leave(id, state, v[2], '')
+    leave(id, state, t.origin, '')
     redis.call('HSET', keys.rq_job(id), 'state', 'expired', 'status', 'canceled', 'ended_at', iso(now))
-    enter_ended(id, 'expired', v[2])
+    enter_ended(id, 'expired', t.origin)
     expired = expired + 1
     moved(id, state, 'expired')
   end

@@ -13,15 +13,15 @@ if ARGV[4] ~= '' then most = math.min(most, redis.call('ZCARD', index) - tonumbe
 if most <= 0 then return {0, 0} end
 local latest = ARGV[3] == '' and '+inf' or num(now - tonumber(ARGV[3]))
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', latest, 'LIMIT', 0, most)) do
-  local v = fields(id, 'origin', 'state')
-  if v and v[2] and v[2] ~= state then
+  local t = record(id, 'origin', 'state')
+  if t and t.state and t.state ~= state then
     redis.call('ZREM', index, id)
     if state == 'failed' then leave_failure_group(id) end
   elseif state == 'completed' and needed(id) then
     redis.call('ZADD', index, NOW, id)
   else
     before_removal(id)
-    remove(id, state, v and v[1] or '', '')
+    remove(id, state, t and t.origin or '', '')
     removed = removed + 1
   end
   looked = looked + 1

@@ -19,8 +19,8 @@ local answer = {}
 -- that happens once: the leases of dead workers still end.
 local function outages(lease, patience)
   if patience == 0 then return 0 end
-  local v = redis.call('HMGET', keys.REAPER, 'beat', 'credit', 'until')
-  local beat, credit, ends = number_of(v[1]) or 0, number_of(v[2]) or 0, number_of(v[3]) or 0
+  local v = hash(keys.REAPER, 'beat', 'credit', 'until')
+  local beat, credit, ends = number_of(v.beat) or 0, number_of(v.credit) or 0, number_of(v['until']) or 0
   local gap = now - beat
   if gap > patience then
     if beat > ends then credit = lease end
@@ -32,11 +32,11 @@ local function outages(lease, patience)
   return credit
 end
 
-local function record(v, why)
+local function lost_attempt(t, why)
   return cjson.encode({
-    worker = v[7], enqueued_at = microseconds(v[9]), started_at = microseconds(v[8]), ended_at = now, outcome = 'lost',
+    worker = t.worker_name, enqueued_at = microseconds(t.enqueued_at), started_at = microseconds(t.started_at), ended_at = now, outcome = 'lost',
     error = {type = 'LeaseLost', message = why},
-    trace_id = string.match(v[14] or '', '"traceparent": ?"%x%x%-(' .. string.rep('%x', 32) .. ')%-'),
+    trace_id = string.match(t.meta or '', '"traceparent": ?"%x%x%-(' .. string.rep('%x', 32) .. ')%-'),
   })
 end
 
@@ -53,36 +53,36 @@ local function on_record(worker)
   return redis.call('ZSCORE', keys.WORKERS, worker) or redis.call('ZSCORE', keys.LOST_WORKERS, worker)
 end
 
-local function again(id, queue, v)
+local function again(id, queue, t)
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued')
   redis.call('LPUSH', keys.rq_queue(queue), id)
-  redis.call('ZADD', keys.pending(queue), num(microseconds(v[9]) or now), id)
-  watch_deadline(id, v[10])
+  redis.call('ZADD', keys.pending(queue), num(microseconds(t.enqueued_at) or now), id)
+  watch_deadline(id, t.expires_at)
   notify_workers(1, queue)
-  if v[7] and on_record(v[7]) then redis.call('ZADD', keys.REASSIGNED, 'INCR', 1, v[7]) end
+  if t.worker_name and on_record(t.worker_name) then redis.call('ZADD', keys.REASSIGNED, 'INCR', 1, t.worker_name) end
   return 'pending'
 end
 
 local function reap(id)
   redis.call('ZREM', keys.LEASES, id)
-  local v = fields(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
+  local t = record(id, 'state', 'token', 'origin', 'description', 'attempt', 'begun', 'worker_name', 'started_at',
     'enqueued_at', 'expires_at', 'cancel', 'crashes', 'losses', 'meta')
-  if not v or v[1] ~= 'running' or not v[2] or not v[3] then
+  if not t or t.state ~= 'running' or not t.token or not t.origin then
     -- Its record is removed or has another state: its slots are freed.
     for _, name in ipairs(limited and redis.call('HKEYS', keys.LIMITS) or {}) do free_slot(name, id) end
     return
   end
-  local queue, token, worker = v[3], v[2], v[7] or '?'
-  local begun = v[6] == token
+  local queue, token, worker = t.origin, t.token, t.worker_name or '?'
+  local begun = t.begun == token
   redis.call('ZREM', keys.rq_started(queue), id .. ':' .. token)
   redis.call('HSET', keys.rq_job(id), 'token', '')
   if limited then free_slots(id) end
   local why = 'worker ' .. worker .. ' stopped extending its lease: it was killed, frozen or cut off from Redis'
-  remember(id, number_of(v[5]) or 1, record(v, why))
-  local crashes = bump(id, 'crashes', v[12], begun and 1 or 0)
-  local losses = bump(id, 'losses', v[13], 1)
+  remember(id, number_of(t.attempt) or 1, lost_attempt(t, why))
+  local crashes = bump(id, 'crashes', t.crashes, begun and 1 or 0)
+  local losses = bump(id, 'losses', t.losses, 1)
   local state
-  if v[11] then
+  if t.cancel then
     redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)
     enter_ended(id, 'cancelled', queue)
     count('cancelled', 1)
@@ -92,12 +92,12 @@ local function reap(id)
   elseif losses >= MAX_LOSSES then
     state = dead(id, queue, 'its worker died ' .. losses .. ' times while it held the task; the last: ' .. why)
   else
-    state = again(id, queue, v)
+    state = again(id, queue, t)
   end
   count('lost', 1)
   moved(id, 'running', state)
-  local ran = now - (microseconds(v[8]) or now)
-  answer[#answer + 1] = {id, v[4] or '', queue, worker, state, crashes, number_of(v[5]) or 1, ran, v[14] or ''}
+  local ran = now - (microseconds(t.started_at) or now)
+  answer[#answer + 1] = {id, t.description or '', queue, worker, state, crashes, number_of(t.attempt) or 1, ran, t.meta or ''}
 end
 
 -- Latest first, because each goes to the front of its queue.

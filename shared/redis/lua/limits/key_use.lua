@@ -8,9 +8,9 @@ local key = keys.api_key(ARGV[2])
 local rate, most, wanted = tonumber(ARGV[3]) / 1000000, tonumber(ARGV[4]), tonumber(ARGV[5])
 local granted, wait = 0, 0
 if wanted > 0 then
-  local v = redis.call('HMGET', key, 'tokens', 'at')
-  local since = math.max(0, now - (number_of(v[2]) or now))
-  local tokens = math.max(0, math.min(most, (number_of(v[1]) or most) + since * rate))
+  local v = hash(key, 'tokens', 'at')
+  local since = math.max(0, now - (number_of(v.at) or now))
+  local tokens = math.max(0, math.min(most, (number_of(v.tokens) or most) + since * rate))
   granted = math.min(wanted, math.floor(tokens + 0.000001))
   if granted < 1 then wait = math.ceil((1 - tokens) / rate) end
   redis.call('HSET', key, 'tokens', string.format('%.6f', tokens - granted), 'at', NOW)

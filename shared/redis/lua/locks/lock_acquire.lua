@@ -15,15 +15,15 @@ end
 
 local key = keys.lock(lock)
 write_even_when_full()
-local v = redis.call('HMGET', key, 'token', 'until', 'owner', 'cooldown_until', 'blocked_owner')
-if holds(v[2], math.max(life, rest)) then
-  local token = v[1] or ''
+local v = hash(key, 'token', 'until', 'owner', 'cooldown_until', 'blocked_owner')
+if holds(v['until'], math.max(life, rest)) then
+  local token = v.token or ''
   if token ~= '' and string.sub(token, -#nonce) == nonce then
-    return {'acquired', token, num(tonumber(v[2]) - now)}
+    return {'acquired', token, num(tonumber(v['until']) - now)}
   end
-  if token ~= '' then return {'busy', v[3] or ''} end
-  if holds(v[4], rest) then return {'cooldown', ''} end
-  if v[5] == owner then return {'blocked', ''} end
+  if token ~= '' then return {'busy', v.owner or ''} end
+  if holds(v.cooldown_until, rest) then return {'cooldown', ''} end
+  if v.blocked_owner == owner then return {'blocked', ''} end
 end
 
 if redis.call('HLEN', keys.LOCK_FENCES) >= 1000 and redis.call('HEXISTS', keys.LOCK_FENCES, lock) == 0 then return {'full', ''} end

@@ -6,10 +6,10 @@
 local lock, seen, bar = ARGV[2], ARGV[3], tonumber(ARGV[6])
 local key = keys.lock(lock)
 write_even_when_full()
-local v = redis.call('HMGET', key, 'token', 'until', 'owner')
+local v = hash(key, 'token', 'until', 'owner')
 -- Only the owner of a corrupt record has no name.
-local owner = v[3] or '?'
-local token = (v[1] and (number_of(v[2]) or 0) > now) and v[1] or ''
+local owner = v.owner or '?'
+local token = (v.token and (number_of(v['until']) or 0) > now) and v.token or ''
 if token == '' or (seen ~= '' and seen ~= token) then return {'changed', token} end
 
 -- The entry comes first: a step that fails there has taken nothing, and can be repeated.

@@ -7,11 +7,10 @@ if #names == 0 then names = redis.call('HKEYS', keys.LOCK_FENCES) end
 table.sort(names)
 local answer = {}
 for _, name in ipairs(names) do
-  local v = redis.call('HMGET', keys.lock(name), 'token', 'owner', 'fence', 'acquired_at', 'until',
-    'thread')
-  local left = (number_of(v[5]) or 0) - now
-  if v[1] and left > 0 then
-    answer[#answer + 1] = {name, v[1], v[2] or '', v[3] or '', v[4] or '', num(left), v[6] or ''}
+  local v = hash(keys.lock(name), 'token', 'owner', 'fence', 'acquired_at', 'until', 'thread')
+  local left = (number_of(v['until']) or 0) - now
+  if v.token and left > 0 then
+    answer[#answer + 1] = {name, v.token, v.owner or '', v.fence or '', v.acquired_at or '', num(left), v.thread or ''}
   else
     answer[#answer + 1] = {name, '', '', redis.call('HGET', keys.LOCK_FENCES, name) or '', '', '0', ''}
   end

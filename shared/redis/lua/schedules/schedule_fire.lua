@@ -9,17 +9,17 @@
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 local name, due, passed, overlap = ARGV[4], ARGV[6], tonumber(ARGV[8]), ARGV[9]
 local key = keys.schedule(name)
-local v = redis.call('HMGET', key, 'revision', 'due', 'paused', 'last_task')
-if v[1] ~= ARGV[5] or v[2] ~= due or v[3] then return 'changed' end
+local v = hash(key, 'revision', 'due', 'paused', 'last_task')
+if v.revision ~= ARGV[5] or v.due ~= due or v.paused then return 'changed' end
 
 local function unended(id)
-  local state = id and fields(id, 'state')
-  return state and state[1] and not ENDED[state[1]]
+  local t = id and record(id, 'state')
+  return t and t.state and not ENDED[t.state]
 end
 
 local outcome = 'missed'
 if #ARGV > 9 then
-  local last, id = v[4], ARGV[11]
+  local last, id = v.last_task, ARGV[11]
   local busy = unended(last) and last ~= id
   if busy and overlap == 'skip' then
     outcome = 'overlap'

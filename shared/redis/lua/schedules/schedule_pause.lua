@@ -4,12 +4,12 @@
 write_even_when_full()
 local name, reason = ARGV[2], ARGV[4]
 local key = keys.schedule(name)
-local v = redis.call('HMGET', key, 'revision', 'paused')
-if v[1] ~= ARGV[3] then return 0 end
+local v = hash(key, 'revision', 'paused')
+if v.revision ~= ARGV[3] then return 0 end
 if reason ~= '' then
   redis.call('HSET', key, 'paused', reason)
   unlist(name)
-elseif v[2] then
+elseif v.paused then
   redis.call('HDEL', key, 'paused')
   set_due(name, ARGV[5])
 end

@@ -5,18 +5,18 @@
 -- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}.
 local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = keys.schedule(name)
-local v = redis.call('HMGET', key, 'revision', 'spec', 'paused', 'due')
+local v = hash(key, 'revision', 'spec', 'paused', 'due')
 local happened = 'unchanged'
-if v[1] ~= revision or v[2] ~= spec then
-  happened = v[1] and 'changed' or 'created'
+if v.revision ~= revision or v.spec ~= spec then
+  happened = v.revision and 'changed' or 'created'
   redis.call('HSET', key, 'spec', spec, 'revision', revision, 'due', due)
-  if not v[1] then redis.call('HSET', key, 'created_at', NOW) end
+  if not v.revision then redis.call('HSET', key, 'created_at', NOW) end
 else
-  due = v[4] or due
+  due = v.due or due
 end
 redis.call('HSET', key, 'source', source)
 redis.call('ZADD', keys.SCHEDULES, 0, name)
 redis.call('HSET', keys.rq_job(entry_of(name)), 'data', ARGV[7], 'origin', ARGV[8], 'description', ARGV[9],
   'meta', ARGV[10], 'created_at', iso(now), 'status', 'scheduled')
-if not v[3] then set_due(name, due) end
-return {happened, v[2] or ''}
+if not v.paused then set_due(name, due) end
+return {happened, v.spec or ''}

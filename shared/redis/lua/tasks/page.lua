@@ -59,9 +59,15 @@ local function has_tag(tags)
   return false
 end
 
-local function matches(v)
-  return (state == '' or v[1] == state) and (task_type == '' or v[2] == task_type) and (queue == '' or v[3] == queue)
-    and (tag == '' or has_tag(v[12]))
+local function matches(t)
+  return (state == '' or t.state == state) and (task_type == '' or t.description == task_type)
+    and (queue == '' or t.origin == queue) and (tag == '' or has_tag(t.tags))
+end
+
+local function item(entry, t)
+  local values = {entry.id, entry.score}
+  for at, name in ipairs(NAMES) do values[at + 2] = t[name] or false end
+  return values
 end
 
 local items, looked, last, more = {}, 0, nil, true
@@ -73,11 +79,11 @@ while #items < limit and looked < budget do
   end
   looked = looked + 1
   last = entry
-  local v = fields(entry.id, unpack(NAMES))
-  if not v then
+  local t = record(entry.id, unpack(NAMES))
+  if not t then
     if state == '' or state == 'failed' then items[#items + 1] = {entry.id, entry.score} end
-  elseif matches(v) then
-    items[#items + 1] = {entry.id, entry.score, unpack(v)}
+  elseif matches(t) then
+    items[#items + 1] = item(entry, t)
   end
 end
 if more then

@@ -16,10 +16,10 @@ local function position(id, queue)
 end
 
 local function read(id)
-  local record = redis.pcall('HGETALL', keys.rq_job(id))
-  if record.err then return {'', '', -1, ''} end
-  local state, queue = value_of(record, 'state'), value_of(record, 'origin')
-  return {record, state == 'completed' and result_of(id) or '', state == 'pending' and position(id, queue) or -1,
+  local all = redis.pcall('HGETALL', keys.rq_job(id))
+  if all.err then return {'', '', -1, ''} end
+  local state, queue = value_of(all, 'state'), value_of(all, 'origin')
+  return {all, state == 'completed' and result_of(id) or '', state == 'pending' and position(id, queue) or -1,
     redis.call('HGET', keys.FAILURE_GROUP_OF, id) or ''}
 end
 

@@ -6,12 +6,12 @@
 --   request stores the same tasks), {"again", answer}, {"busy", seconds until the next try} or {"other", ""}.
 --   Called again by the same caller, its life is extended.
 local key, who = keys.idempotency(ARGV[2]), ARGV[4]
-local v = redis.call('HMGET', key, 'fingerprint', 'answer', 'who', 'until', 'seed')
-if v[1] and v[1] ~= ARGV[3] then return {'other', ''} end
-if v[2] then return {'again', v[2]} end
-local alive = (number_of(v[4]) or 0) > now
-if alive and v[3] ~= who then return {'busy', num(math.ceil((tonumber(v[4]) - now) / 1000000))} end
-local seed = v[5] or ARGV[7]
+local v = hash(key, 'fingerprint', 'answer', 'who', 'until', 'seed')
+if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', ''} end
+if v.answer then return {'again', v.answer} end
+local alive = (number_of(v['until']) or 0) > now
+if alive and v.who ~= who then return {'busy', num(math.ceil((tonumber(v['until']) - now) / 1000000))} end
+local seed = v.seed or ARGV[7]
 redis.call('HSET', key, 'fingerprint', ARGV[3], 'who', who, 'until', num(now + tonumber(ARGV[5])), 'seed', seed)
 redis.call('PEXPIRE', key, ARGV[6])
-return {v[1] and 'resumed' or 'begun', seed}
+return {v.fingerprint and 'resumed' or 'begun', seed}

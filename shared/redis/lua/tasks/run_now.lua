@@ -3,10 +3,10 @@
 -- ARGV: now, id. Returns {state found ("" for unknown), 1 when it was moved}.
 write_even_when_full()
 local id = ARGV[2]
-local v = fields(id, 'state', 'origin')
-local state = v and v[1] or ''
+local t = record(id, 'state', 'origin')
+local state = t and t.state or ''
 if not (state == 'scheduled' or state == 'retrying') then return {state, 0} end
-local queue = v[2]
+local queue = t.origin
 leave(id, state, queue, '')
 if held_back(id, state, queue, NOW) then return {state, 1} end
 redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))

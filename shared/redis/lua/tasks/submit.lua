@@ -106,8 +106,8 @@ end
 local batches = {}
 local function look_at_batch(id)
   if not batches[id] then
-    local b = redis.call('HMGET', keys.batch(id), 'total', 'stopped', 'closed', 'removed')
-    batches[id] = {open = b[1] and not b[2] and not b[3], removed = b[4], room = slots(id), counts = {}, items = {}}
+    local b = hash(keys.batch(id), 'total', 'stopped', 'closed', 'removed')
+    batches[id] = {open = b.total and not b.stopped and not b.closed, removed = b.removed, room = slots(id), counts = {}, items = {}}
   end
   return batches[id]
 end
@@ -148,8 +148,8 @@ end
 local function answered(id, ties, data)
   if ties.batch then
     local batch = look_at_batch(ties.batch)
-    local known = fields(id, 'state', 'data', 'amended')
-    if known and known[1] then return (known[2] ~= data and not known[3]) and 'differs' or '=' .. known[1] end
+    local t = record(id, 'state', 'data', 'amended')
+    if t and t.state then return (t.data ~= data and not t.amended) and 'differs' or '=' .. t.state end
     if batch.removed and redis.call('ZSCORE', keys.batch_items(ties.batch), id) then return '=removed' end
     if not batch.open then return 'closed' end
   end

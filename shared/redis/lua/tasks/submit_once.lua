@@ -7,11 +7,13 @@
 -- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or answer of submit.lua};
 --   "again" with the first answer. A refusal is not stored: the request may be fixed and repeated with its key.
 local key = keys.idempotency(ARGV[2])
-local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
-if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
-if v[1] and not v[3] then return {'busy', '', ''} end
+local v = hash(key, 'fingerprint', 'task', 'answer')
+if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', '', ''} end
+if v.fingerprint and not v.answer then return {'busy', '', ''} end
 -- Its own task under the key is the same command, sent again by the client after a lost answer.
-if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], stored_answer(v[2], v[3])} end
+if v.fingerprint and v.task then
+  return {v.task == ARGV[6] and 'stored' or 'again', v.task, stored_answer(v.task, v.answer)}
+end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
 if existing or (type(said) == 'string' and said ~= 'full' and string.sub(said, 1, 8) ~= 'missing ') then

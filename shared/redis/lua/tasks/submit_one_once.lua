@@ -5,10 +5,12 @@
 --   submit_one.lua takes.
 -- Returns what `submit_once.lua` does; nothing where that script has to store it.
 local key = keys.idempotency(ARGV[2])
-local v = redis.call('HMGET', key, 'fingerprint', 'task', 'answer')
-if v[1] and v[1] ~= ARGV[3] then return {'other', '', ''} end
-if v[1] and not v[3] then return {'busy', '', ''} end
-if v[1] and v[2] then return {v[2] == ARGV[6] and 'stored' or 'again', v[2], stored_answer(v[2], v[3])} end
+local v = hash(key, 'fingerprint', 'task', 'answer')
+if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', '', ''} end
+if v.fingerprint and not v.answer then return {'busy', '', ''} end
+if v.fingerprint and v.task then
+  return {v.task == ARGV[6] and 'stored' or 'again', v.task, stored_answer(v.task, v.answer)}
+end
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
 if said ~= 'full' then

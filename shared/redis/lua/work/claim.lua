@@ -13,8 +13,11 @@
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
+-- Their places: a table by names would make a claim of ten tasks 3 % slower.
+local STATE, TYPE, DATA, ATTEMPT, FAILURES, CRASHES, LOSSES, TIME_LIMIT, RETRY, META = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, LINKS, LIMIT_KEY, FAIR_KEY, REFUSED = 11, 12, 13, 14, 15, 16, 17, 18
 -- Without wait queues the last three are not needed.
-if not limited then NAMES[18], NAMES[17], NAMES[16] = nil, nil, nil end
+if not limited then NAMES[REFUSED], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
 local tasks, unreadable, taken = {}, {}, {}
 
@@ -26,15 +29,21 @@ local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
 
+-- Returns these fields of a task; nil when the key is not a hash.
+local function waiting_task(id)
+  local t = redis.pcall('HMGET', keys.rq_job(id), unpack(NAMES))
+  if not t.err then return t end
+end
+
 -- Returns a task's parents' results: {id, state, result (as RQ has it) or error} of each parent, and the counts of the
 -- batch that it follows. What exceeds the size of a claim is left out, which is marked; other tasks of this claim do
 -- not count, but it leaves less room for later ones.
 local function parent_results(id)
-  local v = fields(id, 'parents', 'after_batch')
+  local t = record(id, 'parents', 'after_batch')
   local results, left = {}, tonumber(ARGV[6])
-  if v[1] then
+  if t.parents then
     results.parents = {}
-    for at, parent in ipairs(parents_of(v[1])) do
+    for at, parent in ipairs(parents_of(t.parents)) do
       spend(2)
       local state, found = state_of(parent[1]), ''
       if state == 'completed' then
@@ -48,17 +57,17 @@ local function parent_results(id)
       results.parents[at] = {parent[1], state, found}
     end
   end
-  if v[2] then
-    results.batch = {id = v[2]}
-    local b = redis.pcall('HGETALL', keys.batch(v[2]))
+  if t.after_batch then
+    results.batch = {id = t.after_batch}
+    local b = redis.pcall('HGETALL', keys.batch(t.after_batch))
     for i = 1, #b, 2 do results.batch[b[i]] = b[i + 1] end
   end
   return (results.parents or results.batch) and cjson.encode(results) or ''
 end
 
-local function describe(id, queue, v, attempt, enqueued)
-  return {id, queue, v[2], v[3], attempt, number_of(v[5]) or 0, number_of(v[6]) or 0, number_of(v[7]) or 0, v[8] or '',
-    v[9] or '', v[10] or '', enqueued, v[15] and parent_results(id) or ''}
+local function describe(id, queue, t, attempt, enqueued)
+  return {id, queue, t[TYPE], t[DATA], attempt, number_of(t[FAILURES]) or 0, number_of(t[CRASHES]) or 0,
+    number_of(t[LOSSES]) or 0, t[TIME_LIMIT] or '', t[RETRY] or '', t[META] or '', enqueued, t[LINKS] and parent_results(id) or ''}
 end
 
 local claim_key = keys.claim(worker)
@@ -68,11 +77,11 @@ for _, key in ipairs({claim_key, keys.dispatched(worker)}) do
   local last = redis.call('GET', key)
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
-      local v = fields(id, unpack(NAMES))
-      if v and v[1] == 'running' and v[13] == token then
+      local t = waiting_task(id)
+      if t and t[STATE] == 'running' and t[TOKEN] == token then
         -- The worker counts its lease from its repeated claim.
         redis.call('ZADD', keys.LEASES, until_, id)
-        tasks[#tasks + 1] = describe(id, v[12], v, number_of(v[4]) or 1, '')
+        tasks[#tasks + 1] = describe(id, t[ORIGIN], t, number_of(t[ATTEMPT]) or 1, '')
       end
     end
     return {NOW, unreadable, 1, tasks, -1}
@@ -80,20 +89,20 @@ for _, key in ipairs({claim_key, keys.dispatched(worker)}) do
 end
 
 -- A corrupt record must not stop the queue: it is moved to the dead letters, where it is shown.
-local function dead_letter_corrupt(id, queue, v)
+local function dead_letter_corrupt(id, queue, t)
   spend(COST.ended)
   unreadable[#unreadable + 1] = id
-  if v and not (v[1] or v[2] or v[3]) then
+  if t and not (t[STATE] or t[TYPE] or t[DATA]) then
     redis.call('ZREM', keys.TASKS, id)
     return
   end
-  if v then
+  if t then
     redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
       '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
   end
   enter_ended(id, 'failed', queue)
   count('failed', 1)
-  if v then moved(id, 'pending', 'failed') end
+  if t then moved(id, 'pending', 'failed') end
 end
 
 local function expire(id, queue, tied)
@@ -119,21 +128,21 @@ end
 -- Writes for started tasks are collected, so they cost the same few commands however many there are.
 local leases, started = {}, {}
 
-local function begin(id, queue, v, score)
-  local attempt = math.max(0, math.floor(number_of(v[4]) or 0)) + 1
+local function begin(id, queue, t, score)
+  local attempt = math.max(0, math.floor(number_of(t[ATTEMPT]) or 0)) + 1
   redis.call('HSET', keys.rq_job(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
     'attempt', attempt, 'token', token)
-  spend((v[15] and COST.tied or COST.plain) + (v[14] and 3 or 0))
-  if v[11] then redis.call('ZREM', keys.DEADLINES, id) end
-  if v[14] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, v[14]) end
-  if v[15] then moved(id, 'pending', 'running') end
+  spend((t[LINKS] and COST.tied or COST.plain) + (t[UNIQUE] and 3 or 0))
+  if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end
+  if t[UNIQUE] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, t[UNIQUE]) end
+  if t[LINKS] then moved(id, 'pending', 'running') end
   started[queue] = started[queue] or {}
   leases[#leases + 1] = until_
   leases[#leases + 1] = id
   table.insert(started[queue], '+inf')
   table.insert(started[queue], id .. ':' .. token)
-  tasks[#tasks + 1] = describe(id, queue, v, attempt, score)
-  room = room - #v[3]
+  tasks[#tasks + 1] = describe(id, queue, t, attempt, score)
+  room = room - #t[DATA]
 end
 
 local function keep_leases()
@@ -153,43 +162,43 @@ local function lacks(task_type, refused)
 end
 
 -- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
-local function tenant_of(id, v)
-  return v[17] or v[2] == 'taskqueue.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
+local function tenant_of(id, t)
+  return t[FAIR_KEY] or t[TYPE] == 'taskqueue.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
 end
 
 -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
-local function wait_queue_for(id, v)
-  if v[17] and v[17] ~= '' then return '', v[17] end
-  local names = limit_names(v[2], v[16])
+local function wait_queue_for(id, t)
+  if t[FAIR_KEY] and t[FAIR_KEY] ~= '' then return '', t[FAIR_KEY] end
+  local names = limit_names(t[TYPE], t[LIMIT_KEY])
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
-    return limit, tenant_of(id, v)
+    return limit, tenant_of(id, t)
   end
   spend(take_part(id, names))
 end
 
 -- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
-local function make_way(id, queue, v, score)
-  if not lacks(v[2], v[18]) then return false end
-  if string.find(v[2], '[^%w._-]') then -- no type has such a name
-    dead_letter_corrupt(id, queue, v)
+local function make_way(id, queue, t, score)
+  if not lacks(t[TYPE], t[REFUSED]) then return false end
+  if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
+    dead_letter_corrupt(id, queue, t)
   else
-    spend(COST.aside + wait_for_worker(id, queue, v[2], v[18], tenant_of(id, v), score))
+    spend(COST.aside + wait_for_worker(id, queue, t[TYPE], t[REFUSED], tenant_of(id, t), score))
   end
   return true
 end
 
 -- Takes the next task out of the list: it is started unless it cannot be or is throttled.
 local function take_one(id, queue, score)
-  local v = fields(id, unpack(NAMES))
-  if not (v and v[2] and v[3]) then return dead_letter_corrupt(id, queue, v) end
-  if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
-  if v[15] and not may_start(id, queue) then return end
-  if make_way(id, queue, v, score) then return end
+  local t = waiting_task(id)
+  if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
+  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end
+  if t[LINKS] and not may_start(id, queue) then return end
+  if make_way(id, queue, t, score) then return end
   local group, tenant
-  if limited then group, tenant = wait_queue_for(id, v) end
-  if not group then return begin(id, queue, v, score) end
+  if limited then group, tenant = wait_queue_for(id, t) end
+  if not group then return begin(id, queue, t, score) end
   spend(COST.aside)
   enter_wait_queue(id, queue, group, tenant, score)
 end
@@ -345,19 +354,19 @@ end
 local function take_throttled(first, queue)
   local id, line = first.id, wait_queue_name(queue, first.group, first.tenant)
   if not leave_throttled(id, queue, line, first.group, first.tenant) then return end
-  local v = fields(id, unpack(NAMES))
-  if not (v and v[2] and v[3]) then return dead_letter_corrupt(id, queue, v) end
-  if v[11] and (number_of(v[11]) or math.huge) <= now then return expire(id, queue, v[15]) end
-  if v[15] and not may_start(id, queue) then return end
-  if make_way(id, queue, v, first.score) then return end
-  local names = limit_names(v[2], v[16])
+  local t = waiting_task(id)
+  if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
+  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end
+  if t[LINKS] and not may_start(id, queue) then return end
+  if make_way(id, queue, t, first.score) then return end
+  local names = limit_names(t[TYPE], t[LIMIT_KEY])
   local limit = limit_in_the_way(names)
   if limit then
     looked_at[limit] = true
-    return enter_wait_queue(id, queue, limit, tenant_of(id, v), first.score)
+    return enter_wait_queue(id, queue, limit, tenant_of(id, t), first.score)
   end
   spend(take_part(id, names))
-  begin(id, queue, v, first.score)
+  begin(id, queue, t, first.score)
 end
 
 local function take_by_age(queue, n)

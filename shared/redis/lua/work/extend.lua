@@ -8,12 +8,12 @@ write_even_when_full()
 local answer = {}
 
 local function extend(id, token, begun, progress)
-  local v = fields(id, 'token', 'state', 'begun', 'cancel')
-  if not v or v[1] ~= token or v[2] ~= 'running' then return 1 end
+  local t = record(id, 'token', 'state', 'begun', 'cancel')
+  if not t or t.token ~= token or t.state ~= 'running' then return 1 end
   redis.call('ZADD', keys.LEASES, until_, id)
-  if begun == '1' and v[3] ~= token then redis.call('HSET', keys.rq_job(id), 'begun', token) end
+  if begun == '1' and t.begun ~= token then redis.call('HSET', keys.rq_job(id), 'begun', token) end
   if progress ~= '' then redis.call('HSET', keys.rq_job(id), 'progress', progress) end
-  return v[4] and 2 or 0
+  return t.cancel and 2 or 0
 end
 
 for at = 3, #ARGV, 4 do

@@ -6,29 +6,29 @@ local given = 0
 write_even_when_full()
 
 local function give_back(id, token, enqueued)
-  local v = fields(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt', 'links')
-  if not v or v[1] ~= token or v[2] ~= 'running' then return end
-  local queue = v[3]
+  local t = record(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt', 'links')
+  if not t or t.token ~= token or t.state ~= 'running' then return end
+  local queue = t.origin
   leave(id, 'running', queue, token)
-  bump(id, 'attempt', number_of(v[6]) or 1, -1)
+  bump(id, 'attempt', number_of(t.attempt) or 1, -1)
   given = given + 1
   if limited then
     give_tokens_back(id)
     free_slots(id)
   end
-  if v[5] then
+  if t.cancel then
     redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
     enter_ended(id, 'cancelled', queue)
     count('cancelled', 1)
-    if v[7] then moved(id, 'running', 'cancelled') end
+    if t.links then moved(id, 'running', 'cancelled') end
     return
   end
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
   hold_unique_again(id, {start = true})
   redis.call('LPUSH', keys.rq_queue(queue), id)
   redis.call('ZADD', keys.pending(queue), enqueued ~= '' and enqueued or NOW, id)
-  watch_deadline(id, v[4])
-  if v[7] then moved(id, 'running', 'pending') end
+  watch_deadline(id, t.expires_at)
+  if t.links then moved(id, 'running', 'pending') end
   notify_workers(1, queue)
 end
 

@@ -22,17 +22,17 @@ local stamp = iso(now)
 local answer, counts = {}, {}
 local done, finished, leases, started = {}, {}, {}, {}
 
-local function end_as(id, state, attempt, record, error)
+local function end_as(id, state, attempt, about, error)
   redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
-    'attempt:' .. attempt, record)
+    'attempt:' .. attempt, about)
   if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
 end
 
 -- What each next state writes; `interrupted` and `refused` are the two ways to pending.
 local enter = {}
 
-function enter.completed(id, queue, attempt, record, rq_result, _, _, _, unique)
-  end_as(id, 'completed', attempt, record, '')
+function enter.completed(id, queue, attempt, about, rq_result, _, _, _, unique)
+  end_as(id, 'completed', attempt, about, '')
   redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', rq_result)
   done[#done + 1] = NOW
   done[#done + 1] = id
@@ -42,23 +42,23 @@ function enter.completed(id, queue, attempt, record, rq_result, _, _, _, unique)
   table.insert(finished[queue], id)
 end
 
-function enter.failed(id, queue, attempt, record, rq_result, error)
-  end_as(id, 'failed', attempt, record, error)
+function enter.failed(id, queue, attempt, about, rq_result, error)
+  end_as(id, 'failed', attempt, about, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
   redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker,
     'exc_string', rq_result)
   enter_ended(id, 'failed', queue)
 end
 
-function enter.cancelled(id, queue, attempt, record, _, error)
-  end_as(id, 'cancelled', attempt, record, error)
+function enter.cancelled(id, queue, attempt, about, _, error)
+  end_as(id, 'cancelled', attempt, about, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-function enter.retrying(id, queue, attempt, record, _, error, delay, expires_at)
+function enter.retrying(id, queue, attempt, about, _, error, delay, expires_at)
   local due = now + delay
   redis.call('HSET', keys.rq_job(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
-  remember(id, attempt, record)
+  remember(id, attempt, about)
   enter_due(id, 'retrying', queue, due)
   watch_deadline(id, expires_at)
 end
@@ -66,16 +66,16 @@ end
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
-function enter.interrupted(id, queue, attempt, record, rq_result, error, delay, expires_at)
+function enter.interrupted(id, queue, attempt, about, rq_result, error, delay, expires_at)
   local losses = tonumber(rq_result)
   if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
-    enter.retrying(id, queue, attempt, record, '', error, pause, expires_at)
+    enter.retrying(id, queue, attempt, about, '', error, pause, expires_at)
     return 'retrying'
   end
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
-  remember(id, attempt, record)
+  remember(id, attempt, about)
   redis.call('LPUSH', keys.rq_queue(queue), id)
   redis.call('ZADD', keys.pending(queue), delay > 0 and num(delay) or NOW, id)
   watch_deadline(id, expires_at)
@@ -84,19 +84,19 @@ end
 
 -- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
 local function judge_refusal(id, version, error)
-  local v = fields(id, 'description', 'refused', 'refusal')
-  local task_type, refused = v[1] or '', v[2] or ''
+  local t = record(id, 'description', 'refused', 'refusal')
+  local task_type, refused = t.description or '', t.refused or ''
   if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
   if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
   local readable, refusal = pcall(cjson.decode, error)
   local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
   if is_served(worker_queue(task_type, refused), recent_sets()) then
     redis.call('HSET', keys.rq_job(id), 'refused', refused,
-      'refusal', string.sub((v[3] and v[3] .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
+      'refusal', string.sub((t.refusal and t.refusal .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
     return 'pending', error
   end
-  if v[3] and why ~= '' then
-    refusal.message = why .. ' (refused before by ' .. v[3] .. ')'
+  if t.refusal and why ~= '' then
+    refusal.message = why .. ' (refused before by ' .. t.refusal .. ')'
     error = cjson.encode(refusal)
   end
   redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
@@ -104,13 +104,13 @@ local function judge_refusal(id, version, error)
 end
 
 function enter.refused(id, queue, attempt, _, _, _, _, expires_at)
-  local v = fields(id, 'description', 'refused', 'enqueued_at', 'fair_key')
+  local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key')
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
   watch_deadline(id, expires_at)
-  wait_for_worker(id, queue, v[1] or '', v[2], v[4] or '', num(microseconds(v[3]) or now))
+  wait_for_worker(id, queue, t.description or '', t.refused, t.fair_key or '', num(microseconds(t.enqueued_at) or now))
 end
 
 local FAILURES = {failed = true, timed_out = true}
@@ -118,26 +118,26 @@ local FAILURES = {failed = true, timed_out = true}
 -- A requested cancel overrides a retry or the dead letters, but not a success.
 local OVERRULED = {retrying = true, failed = true, pending = true}
 
-local function write(id, token, outcome, state, delay, record, error, rq_result)
-  local v = fields(id, 'token', 'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes',
-    'unique', 'links')
-  if not v or v[1] ~= token then return 0 end
-  if v[2] ~= 'running' then return 1 end
+local function write(id, token, outcome, state, delay, about, error, rq_result)
+  local holder, found, queue, attempt, cancel, expires_at, failures, crashes, unique, links = record_values(id, 'token',
+    'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes', 'unique', 'links')
+  if holder ~= token then return 0 end
+  if found ~= 'running' then return 1 end
   -- Counted in any case: a task that was cancelled during a crash has crashed.
-  if outcome == 'crashed' then bump(id, 'crashes', v[8], 1) end
-  local overruled = v[5] and OVERRULED[state]
+  if outcome == 'crashed' then bump(id, 'crashes', crashes, 1) end
+  local overruled = cancel and OVERRULED[state]
   if overruled then state = 'cancelled' end
   if state == 'pending' and outcome == 'refused' then state, error = judge_refusal(id, delay, error) end
-  if state == 'retrying' and FAILURES[outcome] then bump(id, 'failures', v[7], 1) end
-  local queue = v[3]
+  if state == 'retrying' and FAILURES[outcome] then bump(id, 'failures', failures, 1) end
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
   local way = state == 'pending' and outcome or state
-  local delayed = enter[way](id, queue, number_of(v[4]) or 1, record, rq_result, error, tonumber(delay), v[6], v[9])
+  local delayed = enter[way](id, queue, number_of(attempt) or 1, about, rq_result, error, tonumber(delay), expires_at,
+    unique)
   counts[way] = (counts[way] or 0) + 1
   if limited then free_slots(id) end
-  if v[10] then moved(id, 'running', delayed or state) end
+  if links then moved(id, 'running', delayed or state) end
   return overruled and 2 or way == 'refused' and 3 or 1
 end
 

@@ -21,11 +21,11 @@ local function is_hopeless(group)
 end
 
 local function fail(id, queue)
-  local v = fields(id, 'refusal')
+  local t = record(id, 'refusal')
   leave(id, 'pending', queue, '')
   redis.call('ZREM', keys.DEADLINES, id)
   redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', iso(now), 'error', cjson.encode({
-    type = 'InvalidData', message = 'no live version of its type takes its data: ' .. (v and v[1] or '?')}))
+    type = 'InvalidData', message = 'no live version of its type takes its data: ' .. (t and t.refusal or '?')}))
   redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
   enter_ended(id, 'failed', queue)
   ended = ended + 1

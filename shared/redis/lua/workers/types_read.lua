@@ -9,9 +9,9 @@ for _, set in ipairs(live_sets()) do
 end
 local rows = redis.call('ZRANGE', keys.TYPE_SETS, 0, -1, 'WITHSCORES')
 for at = 1, #rows, 2 do
-  local v = redis.call('HMGET', keys.type_set(rows[at]), '@first', '@host')
-  if v[1] then
-    answer[#answer + 1] = {rows[at], num(number_of(rows[at + 1]) or 0), num(number_of(v[1]) or 0), v[2] or '',
+  local first, host = unpack(redis.call('HMGET', keys.type_set(rows[at]), '@first', '@host'))
+  if first then
+    answer[#answer + 1] = {rows[at], num(number_of(rows[at + 1]) or 0), num(number_of(first) or 0), host or '',
       live[rows[at]] and 1 or 0}
   end
 end
