@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 
 from dashboard.overview import Snapshot
 from dashboard.present import duration
+from shared.doctor.findings import Level
+from shared.doctor.store import check_risks
 from shared.domain.task import TaskState
 from shared.stores.queues import QueueInfo
 
 LATE = timedelta(seconds=10)
 WAITING_LONG = timedelta(minutes=5)
 RECENT_MINUTES = 10
-NEARLY_FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +35,9 @@ def alerts(now: Snapshot) -> list[Alert]:
 
 
 def _store(now: Snapshot) -> Iterator[Alert]:
-    info = now.info
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    if policy != "noeviction":
-        level = "danger" if policy.startswith("allkeys") else "warning"
-        yield Alert(level, f"Redis may evict tasks: maxmemory-policy is {policy}", "Set it to noeviction.")
-    if info.get("aof_enabled") == 0:
-        yield Alert(
-            "warning",
-            "Redis has no append-only file",
-            "A restart of Redis may lose tasks: set appendonly yes.",
-        )
-    most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
-    if most and used > NEARLY_FULL * most:
-        yield Alert(
-            "danger",
-            f"Redis uses {used / most:.0%} of its memory limit",
-            "Submissions are rejected when it is full: raise maxmemory, or shorten the retention of ended tasks.",
-        )
+    for each in check_risks(now.info):
+        level = "danger" if each.level is Level.ERROR else "warning"
+        yield Alert(level, f"Redis: {each.seen}", f"{each.advice[:1].upper()}{each.advice[1:]}.")
     if now.damaged:
         noun = "key" if now.damaged == 1 else "keys"
         yield Alert(

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from gateway import schemas
 from gateway.circuit_breaker import CircuitBreaker
 from gateway.http import errors
@@ -17,14 +15,18 @@ from gateway.http.errors import Refusal
 from gateway.readiness import Readiness
 from shared.config.settings import Settings
 from shared.doctor import Level, examine, worst
+from shared.doctor.findings import Finding
+from shared.doctor.store import check_risks
 from shared.doctor.system import check_capacity, check_housekeeping
 from shared.errors import StoreUnavailable
+from shared.redis import startup_check
 from shared.redis.client import translated
 from shared.stores.queues import QueueInfo, Queues
 from shared.stores.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}
-NEARLY_FULL = 0.9
+STOPPING = ("redis role", "eviction")
+"""Checks whose errors mean that no task is accepted, or not kept."""
 EXAMINING = 2
 """Examinations at a time: each takes a thread for seconds when Jaeger or Prometheus does not answer."""
 
@@ -126,12 +128,15 @@ class HealthRoutes:
         return answer
 
     def _look(self) -> schemas.Health:
-        info = self._info()
-        stops, notes = _judge(info)
+        with translated():
+            info = startup_check.info(self.redis)
+        risks = check_risks(info)
+        stops = [_note(each) for each in risks if each.check in STOPPING and each.level is Level.ERROR]
         stops += self.readiness.obstacles()
-        queues = self.queues.overview()
-        register = self.workers.look()
-        notes += self._warnings(register.live, queues)
+        queues, register = self.queues.overview(), self.workers.look()
+        notes = [
+            note for each in [*risks, *self._warnings(register.live, queues)] if (note := _note(each)) not in stops
+        ]
         alive = len(register.live) + len(register.unreadable)
         if not alive:
             notes.append("no worker is alive: tasks are accepted but not run; start one with python -m worker")
@@ -145,22 +150,12 @@ class HealthRoutes:
             notes=stops + notes,
         )
 
-    def _warnings(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[str]:
+    def _warnings(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[Finding]:
         """Returns the doctor's findings about workers and housekeeping."""
         with translated():
             now_us = self.queues.scripts.now_us()
             findings = [check_capacity(workers, queues, now_us), check_housekeeping(self.redis, self.settings)]
-        return [f"{each.seen}; {each.advice}" for each in findings if each.level is not Level.OK]
-
-    def _info(self) -> Mapping[str, Any]:
-        """Returns INFO of Redis; empty when the Redis user may not run it, which is no fault."""
-        with translated():
-            try:
-                info: Mapping[str, Any] = self.redis.info()
-            except ResponseError:
-                self.redis.ping()
-                return {}
-        return info
+        return [each for each in findings if each.level is not Level.OK]
 
     def _without_store(self, reason: str) -> schemas.Health:
         return schemas.Health(
@@ -173,6 +168,10 @@ class HealthRoutes:
         )
 
 
+def _note(finding: Finding) -> str:
+    return f"{finding.seen}; {finding.advice}"
+
+
 def _store(info: Mapping[str, Any]) -> schemas.StoreHealth:
     append_only = info.get("aof_enabled")
     return schemas.StoreHealth(
@@ -182,21 +181,3 @@ def _store(info: Mapping[str, Any]) -> schemas.StoreHealth:
         append_only=bool(append_only) if append_only is not None else None,
         used_memory_bytes=info.get("used_memory"),
     )
-
-
-def _judge(info: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns what endangers tasks, and what only deserves attention."""
-    stops, notes = [], []
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    if policy.startswith("allkeys"):
-        stops.append(f"maxmemory-policy is {policy}: Redis may evict tasks; set it to noeviction")
-    if info.get("role") == "slave":
-        stops.append("this Redis is a replica and refuses writes: point REDIS_URL at the primary")
-    if info.get("loading"):
-        stops.append("Redis is loading its data: wait until it has finished")
-    if info.get("aof_enabled") == 0:
-        notes.append("Redis has no append-only file: its restart may lose tasks; set appendonly yes")
-    most, used = info.get("maxmemory") or 0, info.get("used_memory") or 0
-    if most and used > NEARLY_FULL * most:
-        notes.append(f"Redis uses {used / most:.0%} of maxmemory: submissions are refused when it is full; raise it")
-    return stops, notes

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.doctor.findings import Finding, doubtful, fine, wrong
+from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -25,6 +25,12 @@ def check_info(said: Mapping[str, Any], settings: Settings) -> list[Finding]:
     if not said:
         return [doubtful("redis version", "this Redis user may not run INFO", "allow it the command INFO")]
     return [_version(said), _role(said), _eviction(said), _persistence(said), _memory(said), _replicas(said, settings)]
+
+
+def check_risks(said: Mapping[str, Any]) -> list[Finding]:
+    """Returns what endangers tasks now, for those who do not ask for the whole examination; nothing without INFO."""
+    checks = [_role, _eviction, _persistence] + ([_memory] if said.get("maxmemory") else [])
+    return [found for check in checks if said and (found := check(said)).level is not Level.OK]
 
 
 def _version(said: Mapping[str, Any]) -> Finding:

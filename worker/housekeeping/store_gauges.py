@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from redis.exceptions import ResponseError
+
+from shared.redis import startup_check
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -23,9 +24,8 @@ _NUMBERS = (
 
 def store_gauges(redis: Redis) -> Iterator[Metric]:
     """Yields gauges from INFO; none when this user may not read it, which is not an error."""
-    try:
-        info: Mapping[str, Any] = redis.info()
-    except ResponseError:
+    info = startup_check.info(redis)
+    if not info:
         return
     for field, name, text in _NUMBERS:
         if field in info:

@@ -18,7 +18,7 @@ from gateway.app import create_app
 from shared.config.settings import Settings, load
 from shared.doctor import Finding, Level, examine, worst
 from shared.doctor.__main__ import as_json, as_text, main
-from shared.doctor.store import check_info
+from shared.doctor.store import check_info, check_risks
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys, schema_version
 from shared.redis.client import connect
@@ -62,6 +62,22 @@ def test_what_redis_says_of_itself_is_judged(change: dict[str, Any], check: str,
     assert found.level is level
     assert words in found.seen
     assert bool(found.advice) == (level is not Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("said", "checks"),
+    [
+        ({}, []),
+        (WELL, []),
+        ({**WELL, "maxmemory": 0}, []),
+        ({**WELL, "maxmemory_policy": "allkeys-lru", "used_memory": 950}, ["eviction", "memory"]),
+        ({**WELL, "role": "slave", "aof_enabled": 0}, ["redis role", "persistence"]),
+    ],
+)
+def test_the_overview_and_the_health_of_the_gateway_name_what_endangers_tasks(
+    said: Mapping[str, Any], checks: list[str]
+) -> None:
+    assert [each.check for each in check_risks(said)] == checks
 
 
 def test_replicas_that_submissions_wait_for_must_be_there() -> None:
