@@ -53,9 +53,14 @@ class Users:
 
     @classmethod
     def load_or_exit(cls, settings: Settings) -> Users:
-        """Returns the users, or exits with status 2 if a line is invalid."""
+        """Returns the users, or exits with status 2 if a line is invalid or the file cannot be read."""
+        path = settings.dashboard_users_file
         try:
-            return cls(_lines(settings), settings.dashboard_proxy_user_header, settings.dashboard_proxy_role)
+            lines = [line.strip() for line in Path(path).read_text().splitlines()] if path else []
+            given = [*settings.dashboard_users, *(line for line in lines if line and not line.startswith("#"))]
+            return cls(given, settings.dashboard_proxy_user_header, settings.dashboard_proxy_role)
+        except OSError as error:
+            exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {error.strerror}")
         except SettingsError as error:
             exit_with(f"DASHBOARD_USERS: {error}")
 
@@ -101,20 +106,6 @@ class Users:
 _NO_USER = generate_password_hash("unknown user")
 _KNOWN = ("scrypt:", "pbkdf2:")
 _QUOTE = "in .env and in a shell, put the line in single quotes"
-
-
-def _lines(settings: Settings) -> list[str]:
-    return [*settings.dashboard_users, *_file_lines(settings.dashboard_users_file)]
-
-
-def _file_lines(path: str) -> list[str]:
-    if not path:
-        return []
-    try:
-        text = Path(path).read_text()
-    except OSError as error:
-        raise SettingsError(f"DASHBOARD_USERS_FILE: {path} cannot be read: {error.strerror}") from error
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
 def print_user(arguments: list[str]) -> None:

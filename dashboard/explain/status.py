@@ -24,7 +24,7 @@ class RelatedTasks:
     batch: Batch | None = None
 
 
-def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: RelatedTasks | None = None) -> str:
+def explain(task: TaskDetail, position: int | None, now: Snapshot, related: RelatedTasks | None = None) -> str:
     """Returns the sentence; `position` is the number of tasks before it in the queue, None if it is in none."""
     summary = task.summary
     if summary.corrupt:
@@ -33,7 +33,7 @@ def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: Related
         TaskState.PENDING: lambda: _pending(task, position, now),
         TaskState.SCHEDULED: lambda: _due(summary, "It is scheduled", now),
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and it will be retried", now),
-        TaskState.BLOCKED: lambda: _blocked(task, ties or RelatedTasks()),
+        TaskState.BLOCKED: lambda: _blocked(task, related or RelatedTasks()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
         TaskState.COMPLETED: lambda: f"It completed {_attempts(summary)}.",
         TaskState.FAILED: lambda: _failed(summary),
@@ -43,16 +43,16 @@ def explain(task: TaskDetail, position: int | None, now: Snapshot, ties: Related
     return waits[summary.state]()
 
 
-def _blocked(task: TaskDetail, ties: RelatedTasks) -> str:
-    batch = ties.batch
+def _blocked(task: TaskDetail, related: RelatedTasks) -> str:
+    batch = related.batch
     if task.after_batch:
         far = f", in which {batch.ended:,} of {batch.total:,} tasks have ended" if batch else ""
         sent = " and which is still being submitted" if batch and batch.status == "receiving" else ""
         return f"It waits for batch {task.after_batch}{far}{sent}."
-    open_ones = [each for each in ties.parents if each and each.state and not each.state.ended]
+    open_ones = [each for each in related.parents if each and each.state and not each.state.ended]
     if open_ones:
         return f"It waits for {_named(open_ones)}."
-    dead = [each for each in ties.parents if each and each.state is TaskState.FAILED]
+    dead = [each for each in related.parents if each and each.state is TaskState.FAILED]
     if dead and task.on_parent_failure is OnParentFailure.WAIT:
         return f"It waits for {_named(dead)}: retry or delete that dead letter."
     if batch and batch.terms.max_running:

@@ -122,7 +122,7 @@ def _show(reading: Reading, edited: str | None = None, problem: str | None = Non
         edited=edited if edited is not None else pretty(data),
         problem=problem,
         trace=_trace(found),
-        fall=timeline(found, now.now()) if not found.summary.corrupt else None,
+        timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),
     )
 

@@ -226,7 +226,7 @@ def test_a_lock_is_taken_away(site: Site) -> None:
     card.get_by_text("Make the leader step down…").click()
     card.get_by_label("Reason").fill("its node goes away")
     card.get_by_role("button", name="Step down").click()
-    page.get_by_text("hk-1 leads no more").wait_for()
+    page.get_by_text("hk-1 is no longer the leader").wait_for()
 
 
 def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: Site) -> None:
@@ -377,21 +377,21 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         context.close()
     page = site.open(f"/tasks/{done}")
-    bars = page.locator("#waterfall li")
+    bars = page.locator("#timeline li")
     names = [each.strip() for each in bars.locator(".name").all_inner_texts()]
     assert names[:3] == ["submitted", "in the queue", "attempt 1: completed"]
     assert names[3:] == ["GET 127.0.0.1/types"] * 3 + ["STRLEN", "completed"]
-    assert "secret" not in page.locator("#waterfall").inner_html()
+    assert "secret" not in page.locator("#timeline").inner_html()
     widest = "one => Math.max(...[...one.querySelectorAll('rect')].map(each => each.getBoundingClientRect().width))"
     measured = f"all => all.map({widest})"
-    widths = page.locator("#waterfall svg").evaluate_all(measured)
+    widths = page.locator("#timeline svg").evaluate_all(measured)
     assert max(widths) > 100
     assert min(widths) >= 2, "also what took no time can be seen"
     assert " UTC to " in (bars.nth(2).get_attribute("title") or "")
     link = page.get_by_role("link", name="↗").get_attribute("href") or ""
     assert re.fullmatch(r"http://jaeger\.example/trace/[0-9a-f]{32}", link)
     page.goto(f"/tasks/{dead}")
-    names = [each.strip() for each in page.locator("#waterfall .name").all_inner_texts()]
+    names = [each.strip() for each in page.locator("#timeline .name").all_inner_texts()]
     assert [name for name in names if name != "in the queue"] == [
         "submitted",
         "attempt 1: failed",

@@ -82,24 +82,24 @@ RETRIED = {**FAILED, "retry_delay": timedelta(seconds=5)}
     ],
 )
 def test_a_life_is_told_in_its_order(told: TaskDetail, bars: list[str]) -> None:
-    fall = timeline(told, at(10))
-    assert fall is not None
-    assert [bar.name for bar in fall.bars] == bars
+    shown = timeline(told, at(10))
+    assert shown is not None
+    assert [bar.name for bar in shown.bars] == bars
 
 
 def test_bars_stand_where_their_time_is() -> None:
-    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 2, 8), ended=8), at(99))
-    assert fall is not None
-    assert not fall.shortened
-    assert [(bar.left, bar.width) for bar in fall.bars] == [(0, 0), (0, 25), (25, 75), (100, 0)]
+    shown = timeline(task(TaskState.COMPLETED, attempt(1, 0, 2, 8), ended=8), at(99))
+    assert shown is not None
+    assert not shown.shortened
+    assert [(bar.left, bar.width) for bar in shown.bars] == [(0, 0), (0, 25), (25, 75), (100, 0)]
 
 
 def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
     spans = (InnerSpan(name="GET shop/prices", after=timedelta(seconds=0.1), took=timedelta(seconds=0.5), failed=True),)
-    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 3600, 3601, spans=spans), ended=3601), at(4000))
-    assert fall is not None
-    assert fall.shortened
-    _, wait, run, call, _ = fall.bars
+    shown = timeline(task(TaskState.COMPLETED, attempt(1, 0, 3600, 3601, spans=spans), ended=3601), at(4000))
+    assert shown is not None
+    assert shown.shortened
+    _, wait, run, call, _ = shown.bars
     # The square roots of an hour and of a second are 60 and 1.
     assert (wait.left, wait.width) == (0, 98.361)
     assert (run.left, run.width) == (98.361, 1.639)
@@ -109,9 +109,9 @@ def test_long_waiting_is_drawn_shorter_and_said_to_be() -> None:
 @pytest.mark.parametrize("waited", [0.5, 2, 13, 86_400])
 @pytest.mark.parametrize("ran", [0.0001, 1, 60])
 def test_what_took_longer_is_drawn_longer(waited: float, ran: float) -> None:
-    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, waited, waited + ran), ended=waited + ran), at(99_999))
-    assert fall is not None
-    _, wait, run, _ = fall.bars
+    shown = timeline(task(TaskState.COMPLETED, attempt(1, 0, waited, waited + ran), ended=waited + ran), at(99_999))
+    assert shown is not None
+    _, wait, run, _ = shown.bars
     assert (wait.width > run.width) == (waited > ran)
     assert wait.width + run.width == pytest.approx(100, abs=0.01)
     if waited == 13 and ran == 0.0001:
@@ -121,13 +121,13 @@ def test_what_took_longer_is_drawn_longer(waited: float, ran: float) -> None:
 @pytest.mark.parametrize("days", [1 / 1728, 9e8, -9e8])
 def test_a_span_that_does_not_fit_its_attempt_is_cut(days: float) -> None:
     spans = (InnerSpan(name="odd", after=timedelta(days=days), took=timedelta(days=days)),)
-    fall = timeline(task(TaskState.COMPLETED, attempt(1, 0, 0, 1, spans=spans), ended=1), at(2))
-    assert fall is not None
-    assert all(bar.left >= 0 and bar.left + bar.width <= 100.001 for bar in fall.bars)
+    shown = timeline(task(TaskState.COMPLETED, attempt(1, 0, 0, 1, spans=spans), ended=1), at(2))
+    assert shown is not None
+    assert all(bar.left >= 0 and bar.left + bar.width <= 100.001 for bar in shown.bars)
 
 
 def test_of_very_many_attempts_the_latest_are_drawn() -> None:
     many = [attempt(n, n, n, n + 0.5, **RETRIED) for n in range(1, 51)]
-    fall = timeline(task(TaskState.RETRYING, *many), at(60))
-    assert fall is not None
-    assert fall.earlier == 50 - MOST_ATTEMPTS
+    shown = timeline(task(TaskState.RETRYING, *many), at(60))
+    assert shown is not None
+    assert shown.earlier == 50 - MOST_ATTEMPTS
