@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Link, SpanKind
-    from opentelemetry.trace.span import TraceState
-    from opentelemetry.util.types import Attributes
-
     from shared.observability.collector import Destination
 
 log = logging.getLogger("shared.observability.tracing")
@@ -62,29 +57,19 @@ class PerSecond(Sampler):
     """Samples at most `most` new traces per second."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
         self.begun: deque[float] = deque(maxlen=most)
         self.lock = threading.Lock()
 
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
+    def should_sample(self, *about: Any, **more: Any) -> SamplingResult:
         now = time.monotonic()
         with self.lock:
-            full = len(self.begun) == self.most and now - self.begun[0] < 1
+            full = len(self.begun) == self.begun.maxlen and now - self.begun[0] < 1
             if not full:
                 self.begun.append(now)
-        return SamplingResult(Decision.DROP if full else Decision.RECORD_AND_SAMPLE, attributes)
+        return (ALWAYS_OFF if full else ALWAYS_ON).should_sample(*about, **more)
 
     def get_description(self) -> str:
-        return f"PerSecond({self.most})"
+        return f"PerSecond({self.begun.maxlen})"
 
 
 class DecidedBefore(Sampler):
@@ -95,52 +80,42 @@ class DecidedBefore(Sampler):
     def __init__(self, inner: Sampler) -> None:
         self.inner = inner
 
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        if self.decided.get():
-            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
-        return self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+    def should_sample(self, *about: Any, **more: Any) -> SamplingResult:
+        return (ALWAYS_ON if self.decided.get() else self.inner).should_sample(*about, **more)
 
     def get_description(self) -> str:
         return f"DecidedBefore({self.inner.get_description()})"
 
 
-def provider_of(
-    part: str, instance: str, destination: Destination | None, ids: ChosenIds, processor: SpanProcessor | None
-) -> tuple[TracerProvider, SpanProcessor | None]:
-    """Returns a provider that sends spans to the destination, or to `processor` if given; and its processor."""
-    provider = TracerProvider(
-        resource=Resource.create(
-            {
-                "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
-                "service.namespace": "taskqueue",
-                **({"service.instance.id": instance} if instance else {}),
-            }
-        ),
-        shutdown_on_exit=False,
-        id_generator=ids,
-    )
+def sampler_of(destination: Destination | None, only_continues: bool) -> Sampler | None:
+    """Returns the sampler of a process; None for the one that OpenTelemetry's own variables name."""
+    if only_continues:
+        return ParentBased(ALWAYS_OFF)
     if destination is None and not os.environ.get("OTEL_TRACES_SAMPLER"):
-        provider.sampler = ParentBased(PerSecond(LOCAL_RATE))
+        return ParentBased(PerSecond(LOCAL_RATE))
+    return None
+
+
+def provider_of(part: str, instance: str, ids: ChosenIds, sampler: Sampler | None) -> TracerProvider:
+    """Returns the provider of a process, without a processor for its spans."""
+    about = {
+        "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
+        "service.namespace": "taskqueue",
+        **({"service.instance.id": instance} if instance else {}),
+    }
+    provider = TracerProvider(sampler, Resource.create(about), shutdown_on_exit=False, id_generator=ids)
     provider.sampler = DecidedBefore(provider.sampler)
-    if processor is None and destination is not None:
-        _listen_to_complaints()
-        processor = BatchSpanProcessor(
-            destination.exporter(),
-            max_queue_size=_number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE),
-            schedule_delay_millis=_number("OTEL_BSP_SCHEDULE_DELAY", DELAY_MS),
-        )
-    if processor is not None:
-        provider.add_span_processor(processor)
-    return provider, processor
+    return provider
+
+
+def processor_to(destination: Destination) -> SpanProcessor:
+    """Returns a processor that sends spans to the destination, in batches and in a thread of its own."""
+    _listen_to_complaints()
+    return BatchSpanProcessor(
+        destination.exporter(),
+        max_queue_size=_number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE),
+        schedule_delay_millis=_number("OTEL_BSP_SCHEDULE_DELAY", DELAY_MS),
+    )
 
 
 class OnceAMinute(logging.Handler):

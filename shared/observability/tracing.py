@@ -74,10 +74,8 @@ not_recorded: ContextVar[bool] = ContextVar("not_recorded", default=False)
 class Tracing:
     """The tracer of one process, or a stand-in that does nothing when tracing is off."""
 
-    def __init__(
-        self, part: str, settings: Settings, instance: str = "", processor: SpanProcessor | None = None
-    ) -> None:
-        """Sends spans to `processor` instead of the collector, if given."""
+    def __init__(self, part: str, settings: Settings, instance: str = "", *, forwarded: bool = False) -> None:
+        """`forwarded` is for a process whose spans another one sends, and which only continues traces."""
         destination = destination_of(settings)
         self.collected = destination is not None
         self.provider: TracerProvider | None = None
@@ -87,11 +85,14 @@ class Tracing:
         if destination is None and not settings.trace_locally:
             return
         # Imported here so that processes without tracing save its memory and start-up time.
-        from shared.observability.otlp import ChosenIds, provider_of
+        from shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
 
         self.ids = ChosenIds()
-        self.provider, self._processor = provider_of(part, instance, destination, self.ids, processor)
+        self.provider = provider_of(part, instance, self.ids, sampler_of(destination, forwarded))
         self.tracer = self.provider.get_tracer("taskqueue")
+        if destination is not None and not forwarded:
+            self._processor = processor_to(destination)
+            self.provider.add_span_processor(self._processor)
 
     @property
     def on(self) -> bool:
@@ -166,28 +167,22 @@ class Tracing:
             yield current_traceparent() or ""
 
     def attempt(
-        self, subject: Subject, traceparent: str | None, start_ns: int, waited_ns: int, cause: Link | None
+        self, subject: Subject, traceparent: str | None, start_ns: int, waited_ns: int = 0, cause: Link | None = None
     ) -> Span:
-        """Begins the span of an attempt, and records one for the preceding wait in the queue."""
+        """Begins the span of an attempt, and records one for the preceding wait in the queue, if that is known."""
         context = context_from(traceparent)
         if waited_ns > 0:
             wait = self.tracer.start_span(
                 f"wait {subject.type}", context, attributes=subject.attributes("wait"), start_time=start_ns - waited_ns
             )
             wait.end(start_ns)
-        return self.crashed_attempt(subject, traceparent, start_ns, cause)
-
-    def crashed_attempt(
-        self, subject: Subject, traceparent: str | None, start_ns: int, cause: Link | None = None
-    ) -> Span:
-        """Begins the span of an attempt without its wait, also for an attempt whose process was killed."""
         attributes = subject.attributes("process", "process")
         if self.instance:
             attributes["messaging.client.id"] = self.instance
         with self.ids.choose(attempt_span(subject.id, subject.attempt)):
             return self.tracer.start_span(
                 f"process {subject.type}",
-                context_from(traceparent),
+                context,
                 SpanKind.CONSUMER,
                 attributes=attributes,
                 links=[each for each in (cause or _previous(subject, traceparent),) if each],
@@ -217,9 +212,9 @@ class Tracing:
             span.set_status(Status(StatusCode.ERROR, f"{kind}: {message[:200]}"))
         span.end(end_ns)
         if state == TaskState.FAILED:
-            self._end_previous(span, subject, str((error or {}).get("type", "")), end_ns)
+            self._dead_letter_span(span, subject, str((error or {}).get("type", "")), end_ns)
 
-    def _end_previous(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:
+    def _dead_letter_span(self, last: Span, subject: Subject, error: str, at_ns: int | None) -> None:
         at = at_ns or time.time_ns()
         attributes = {**subject.attributes("dead-letter", _SETTLE), "error.type": error}
         with self.ids.choose(dead_letter_span(subject.id, subject.attempt)):

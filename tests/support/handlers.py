@@ -510,6 +510,19 @@ def odd_result(data: str) -> Any:
     }[data]
 
 
+@task("own-spans")
+def own_spans() -> None:
+    """Makes spans by itself, also in a thread."""
+    from opentelemetry import trace
+
+    tracer = trace.get_tracer("shop")
+    with tracer.start_as_current_span("render", attributes={"page": 3}) as span:
+        span.add_event("half of it", {"done": 0.5})
+        thread = threading.Thread(target=lambda: tracer.start_span("print").end())
+        thread.start()
+        thread.join()
+
+
 @task("calls")
 def calls(url: str, redis_url: str) -> None:
     """Calls a neighbour by each of the usual clients, and asks Redis for something."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextvars import copy_context
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -27,9 +27,7 @@ from shared.domain import task_data
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from shared.failpoints import stop_point
 from shared.observability import logs, tracing
-from shared.observability.collector import destination_of as collector_of
 from shared.observability.instrumentation import trace_calls, trace_redis
-from shared.observability.tracing import Tracing
 from shared.stores.task_types import pack, version_of
 from worker.executors import ipc, standard_streams
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
@@ -39,15 +37,12 @@ from worker.executors.operating_system import die_with_parent
 from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
 from worker.executors.recorder import Recorder
 from worker.executors.threads import inherit_context
-from worker.executors.tracing import AttemptSpans, SpanWriter
+from worker.executors.tracing import AttemptSpans
 from worker.handlers import locking, registry
 from worker.handlers.context import CurrentTask, current
 from worker.handlers.parent_results import read_parent_results
 from worker.handlers.registry import Handler, HandlerError
 from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import SpanProcessor
 
 _CANCEL_WAIT = 1.0
 """Seconds for which cancelled coroutines of an ended handler may still run."""
@@ -60,8 +55,7 @@ class Executor:
         self.handlers = handlers
         self.worker = worker
         self.ends = ends
-        self.span_writer = SpanWriter(self._send, collector_of(settings) is not None)
-        self.spans = AttemptSpans(Tracing("worker", settings, worker, cast("SpanProcessor", self.span_writer)))
+        self.spans = AttemptSpans(settings, worker, self._on_span)
         self.outcomes = Outcomes(settings, [__file__])
         self.max_log_bytes = settings.max_log_bytes
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -137,7 +131,6 @@ class Executor:
         self.task = None
         self.cancelled = False
         recorder = Recorder(assignment.number, self.max_log_bytes, self._on_line, self._on_progress)
-        self.span_writer.start(recorder)
         name = assignment.type.decode(errors="replace")
         handler = self.handlers.get(name)
         result = b""
@@ -182,7 +175,7 @@ class Executor:
     def _context(self, assignment: Assignment, name: str, started_us: int, recorder: Recorder) -> CurrentTask:
         meta = parsed(assignment.meta, "metadata")
         traceparent = meta.get(TRACEPARENT)
-        self.spans.begin(assignment, meta, started_us - assignment.enqueued_us)
+        self.spans.begin(assignment, meta, started_us - assignment.enqueued_us, recorder)
         return CurrentTask(
             id=assignment.id.decode(),
             type=name,
@@ -232,10 +225,7 @@ class Executor:
             record["trace_id"] = traced
         if recorder.lines:
             record["logs"] = list(recorder.lines)
-        if self.span_writer.kept:
-            record["spans"] = self.span_writer.kept
-            record["spans_left_out"] = self.span_writer.left_out
-        return record
+        return record | self.spans.summary()
 
     def carries(self) -> str | None:
         """Returns the `traceparent` for a handler's calls without tracing: not sampled."""
@@ -267,6 +257,9 @@ class Executor:
     def _on_progress(self, number: int, fraction: float, message: str) -> None:
         self._send((ipc.PROGRESS, number, dump({"fraction": fraction, "message": message})))
 
+    def _on_span(self, data: bytes) -> None:
+        self._send((ipc.SPAN, data))
+
     def _send(self, value: tuple[Any, ...]) -> None:
         """Writes one whole frame, without interruption by threads of the handler or signals."""
         data = ipc.frame(value)
@@ -287,7 +280,7 @@ class Executor:
         """Closes the pipes of the executor in a process that a handler forked."""
         if self.task and self.task.recorder:
             self.task.recorder.mute()
-        self.span_writer.collected = False
+        self.spans.mute()
         self.interruptible = False
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):

@@ -116,7 +116,7 @@ class ExecutorMonitor:
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:
-            self.spans.forward(fields)
+            self.spans.forward(fields[0])
             return
         if name == ipc.LEFT:
             self._on_leftovers(executor, *fields)

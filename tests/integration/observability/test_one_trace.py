@@ -258,6 +258,24 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
     assert len(collector.named("process calls")) == 1
 
 
+def test_spans_that_a_handler_makes_are_children_of_its_attempt(
+    system: System, collector: Collector, http: httpx.Client
+) -> None:
+    system.start_worker()
+    task_id = submit(http, "own-spans", {})
+    kept = system.ended(task_id).attempts[0].spans
+    attempt = the_one(collector.wait_for("process own-spans"))
+    render, printed = the_one(collector.wait_for("render")), the_one(collector.wait_for("print"))
+    assert (render.trace, render.parent, render.about["page"]) == (TRACE, attempt.id, 3)
+    assert (printed.trace, printed.parent) == (TRACE, render.id)
+    assert [span.name for span in kept] == ["print", "render"]
+    quiet = http.post(
+        "/tasks", json={"type": "own-spans", "data": {}}, headers={"traceparent": f"00-{TRACE}-{CALLER}-00"}
+    )
+    assert system.ended(quiet.json()["task_id"]).attempts[0].spans == ()
+    assert len(collector.named("render")) == 1
+
+
 def _listener(on_reply: list[str | None]) -> Any:
     """A neighbour that handlers call; notes the `traceparent` of each request."""
     import threading

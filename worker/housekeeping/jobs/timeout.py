@@ -69,7 +69,7 @@ class Timeout:
         """Reports the span of an attempt whose worker died."""
         subject = Subject(id=lost.id, type=lost.type, queue=lost.queue, attempt=lost.attempt)
         now = time.time_ns()
-        span = self.tracing.crashed_attempt(subject, traceparent, now - lost.ran_us * 1000)
+        span = self.tracing.attempt(subject, traceparent, now - lost.ran_us * 1000)
         span.set_attribute("messaging.client.id", lost.worker)
         error = {"type": "LeaseLost", "message": f"worker {lost.worker} stopped extending its lease"}
         self.tracing.end_attempt(span, subject, Outcome.LOST, lost.state, error, now)

@@ -1,0 +1,69 @@
+"""Spans come out of the pipe as they went in, and a flood of them is cut off."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Link, SpanKind, StatusCode
+
+from worker.executors.span_pipe import MOST_KEPT, MOST_SENT, SpanWriter, unpack
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Pipe:
+    """A provider whose spans end in a list of bytes."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.writer = SpanWriter(self.sent.append)
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(self.writer)
+        self.ours, self.theirs = self.provider.get_tracer("taskqueue"), self.provider.get_tracer("shop", "2")
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+def test_everything_about_a_span_comes_out_again(pipe: Pipe) -> None:
+    parent = pipe.theirs.start_span("parent")
+    about: Any = {"text": "é", "number": 2, "share": 0.5, "yes": True, "many": ("a", "b"), "colour": Colour.RED}
+    link = Link(parent.get_span_context(), {"why": "retry"})
+    context = trace.set_span_in_context(parent)
+    span = pipe.theirs.start_span("child", context, SpanKind.CLIENT, attributes=about, links=[link])
+    span.add_event("half", {"done": 0.5}, 5)
+    span.set_status(StatusCode.ERROR, "no")
+    span.end()
+    found = unpack(pipe.sent[0], pipe.provider.resource)
+    assert found.to_json() == span.to_json()  # type: ignore[attr-defined]
+    assert found.instrumentation_scope == span.instrumentation_scope  # type: ignore[attr-defined]
+
+
+def test_a_flood_of_a_handlers_spans_is_cut_off_but_never_the_span_of_its_attempt(pipe: Pipe) -> None:
+    for _ in range(MOST_SENT + 500):
+        pipe.theirs.start_span("again").end()
+    pipe.ours.start_span("process flood").end()
+    assert len(pipe.sent) == MOST_SENT + 1
+    assert unpack(pipe.sent[-1], pipe.provider.resource).name == "process flood"
+
+
+def test_only_the_first_spans_of_the_running_task_are_kept_with_its_attempt(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = object(), object()
+    pipe.writer.start(ours)  # type: ignore[arg-type]
+    for running in (other, ours):
+        monkeypatch.setattr("worker.executors.span_pipe.of_current_task", lambda running=running: running)
+        for number in range(MOST_KEPT + 8):
+            pipe.theirs.start_span(f"GET {number}", attributes={"url.full": "http://shop/x?key=secret"}).end()
+    summary = pipe.writer.summary()
+    assert [each["name"] for each in summary["spans"]] == [f"GET {number} shop/x" for number in range(MOST_KEPT)]
+    assert summary["spans_left_out"] == 8
