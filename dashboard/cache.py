@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shared.errors import CorruptKey, StoreUnavailable
+from shared.errors import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class TTLCache:
         """Returns the cached answer, or reads it.
 
         `ttl` is in seconds and holds whatever the number of answers; `size` returns bytes. An error of `read` is raised
-        in all waiting threads and not kept, except that StoreUnavailable is raised for all keys for a second.
+        in all waiting threads and not kept, except that an outage of Redis is raised for all keys for a second.
         """
         with self.lock:
             entry = self.entries.get(key)
@@ -85,7 +85,7 @@ class TTLCache:
             with self.lock:
                 if self.entries.get(key) is entry:
                     del self.entries[key]
-                if isinstance(error, StoreUnavailable) and not isinstance(error, CorruptKey):
+                if type(error) is StoreUnavailable:  # the subclasses are quick answers about one page
                     self.failure = time.monotonic(), error
             entry.answer.set_exception(error)
             return

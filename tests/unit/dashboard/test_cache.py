@@ -10,7 +10,7 @@ import pytest
 
 from dashboard import cache
 from dashboard.cache import FRESH, MOST, OUTAGE, READS, UNUSED, TTLCache
-from shared.errors import CorruptKey, StoreUnavailable
+from shared.errors import CorruptKey, StoreMisfit, StoreUnavailable
 
 
 @dataclass
@@ -81,7 +81,7 @@ def test_what_is_read_while_something_changes_is_not_kept() -> None:
     assert answers.get("key", lambda: 2) == 2
 
 
-@pytest.mark.parametrize("error", [LookupError(), CorruptKey("this key only")])
+@pytest.mark.parametrize("error", [LookupError(), CorruptKey("this key only"), StoreMisfit("no right to XREVRANGE")])
 def test_an_error_is_not_kept(error: Exception) -> None:
     answers = TTLCache()
 
