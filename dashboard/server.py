@@ -11,8 +11,7 @@ class Server(server.Server):
     connections = 500
     receive_seconds = 10
     idle_seconds = 15
-    unread_bodies = 16 << 20
-    untaken_answers = 32 << 20
+    memory = 32 << 20
 
 
 class GunicornWorker(server.GunicornWorker):

@@ -153,12 +153,6 @@ ASKED_TOO_OFTEN = Kind(
     "Asked too often",
     "As many examinations as allowed are in progress: try again after Retry-After.",
 )
-CROWDED = Kind(
-    "too-many-bodies",
-    503,
-    "Too many bodies",
-    "The buffer for incomplete request bodies is full: send the request again, faster.",
-)
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "Only the transfer coding chunked is supported.")
 INTERNAL = Kind(
@@ -196,7 +190,7 @@ KINDS = {
         IN_PROGRESS, TOO_LARGE, MEDIA, INVALID, UNKNOWN_TYPE, KEY_REUSED, QUEUE_FULL, HEADERS_TOO_LARGE, INTERNAL,
         CORRUPT, NOT_IMPLEMENTED, STORE, STORE_REFUSED, NO_TYPES,
         NO_WORKER, NO_PARENT, NOT_THE_SAME, BATCH_STOPPED, BATCH_BUSY,
-        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, CROWDED, ASKED_TOO_OFTEN,
+        BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, ASKED_TOO_OFTEN,
     )
 }  # fmt: skip
 
@@ -251,6 +245,13 @@ def refusal_of(error: Exception) -> Refusal:
         case _:
             log.error("request failed", exc_info=error, extra={"request_id": g.get("request_id")})
             return Refusal(INTERNAL, f"internal error: the log of the gateway has it under {g.get('request_id')}")
+
+
+def of_unreadable(status: int, detail: str) -> Refusal:
+    """Returns the refusal of a request that could not be parsed."""
+    kinds = (BAD_REQUEST, TOO_LARGE, HEADERS_TOO_LARGE, NOT_IMPLEMENTED)
+    kind = next((each for each in kinds if each.status == status), INTERNAL)
+    return Refusal(kind, _DETAILS.get(kind, detail))
 
 
 def _of_store(error: StoreUnavailable) -> Refusal:

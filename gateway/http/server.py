@@ -11,10 +11,10 @@ from secrets import token_hex
 from typing import Any
 
 from waitress.channel import ClientDisconnected
+from waitress.task import ErrorTask
 
 from gateway.events.broadcaster import Stream
 from gateway.http import errors
-from gateway.http.errors import Kind, Refusal
 from shared.http import server
 
 log = logging.getLogger(__name__)
@@ -23,54 +23,26 @@ UNREAD_EVENTS = 256 << 10
 """Maximum bytes of events that wait for a client that does not read."""
 
 
-class Problem(server.Refused):
-    """The refusal of a request that could not be parsed."""
+class Problem(ErrorTask):  # type: ignore[misc]  # waitress has no types
+    """The refusal of a request that could not be parsed, as a problem document."""
 
     def execute(self) -> None:
-        code, detail = self.request.error.code, str(self.request.error.body)
-        request_id = token_hex(8)
-        refusal = Refusal(_kind(code), detail)
-        body = errors.document(refusal, instance=_path(self.request), request_id=request_id)
-        log.info("request refused", extra={"request_id": request_id, "status": code, "reason": detail})
-        self.status = f"{code} {refusal.kind.title}"
+        refusal = errors.of_unreadable(self.request.error.code, str(self.request.error.body))
+        path, request_id = str(getattr(self.request, "path", "") or "/"), token_hex(8)
+        body = errors.document(refusal, instance=path, request_id=request_id)
+        log.info("request refused", extra={"request_id": request_id, "reason": refusal.detail})
+        self.status = f"{refusal.kind.status} {refusal.kind.title}"
         self.response_headers += [("Content-Type", errors.MEDIA_TYPE), ("X-Request-ID", request_id)]
-        if refusal.kind is errors.CROWDED:
-            self.response_headers.append(("Retry-After", str(errors.RETRY_AFTER)))
-        self.answer(body)
-
-
-class Pipe:
-    """The sink of an event stream: its connection stays in the loop and costs nothing while it is silent."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.channel: Channel = task.channel
-
-    def send(self, data: bytes) -> bool:
-        """Sends data. Returns whether the client is connected; disconnects a client that reads too slowly."""
-        if self.channel.total_outbufs_len > UNREAD_EVENTS:
-            self.channel.server.cut(self.channel)
-        else:
-            try:
-                self.task.write(data)
-            except ClientDisconnected:
-                return False
-        self.channel.server.pull_trigger()
-        return not self.channel.will_close
-
-    def end(self) -> None:
-        with suppress(ClientDisconnected):
-            if self.task.chunked_response:
-                self.channel.write_soon(b"0\r\n\r\n")
-        self.channel.events = None
-        self.channel.close_when_flushed = True
-        self.channel.server.pull_trigger()
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
 
 
 class Task(server.Task):
     """A request that the app answers.
 
-    When the app responds with an event stream, this thread becomes free and the connection stays open for the stream.
+    When the app responds with an event stream, this thread becomes free and the connection stays open in the loop. Then
+    this is the sink of the stream.
     """
 
     events: Stream | None = None
@@ -92,7 +64,28 @@ class Task(server.Task):
         else:
             self.close_on_finish = False
             self.channel.events = self.events
-            self.events.begin(Pipe(self))
+            self.events.begin(self)
+
+    def send(self, data: bytes) -> bool:
+        """Sends data. Returns whether the client is connected; disconnects a client that reads too slowly."""
+        if self.channel.total_outbufs_len > UNREAD_EVENTS:
+            self.channel.will_close = True
+        else:
+            try:
+                self.write(data)
+            except ClientDisconnected:
+                return False
+        self.channel.server.pull_trigger()
+        return not self.channel.will_close
+
+    def end(self) -> None:
+        """Ends the stream and its connection."""
+        with suppress(ClientDisconnected):
+            if self.chunked_response:
+                self.channel.write_soon(b"0\r\n\r\n")
+        self.channel.events = None
+        self.channel.close_when_flushed = True
+        self.channel.server.pull_trigger()
 
 
 class Channel(server.Channel):
@@ -133,9 +126,7 @@ class Server(server.Server):
     connections = 4000
     receive_seconds = 20
     idle_seconds = 60
-    # With 700 bodies of 1 MiB that never end, two processes grew from 183 to 402 MB, of the 512 that a container gets.
-    unread_bodies = 64 << 20
-    untaken_answers = 64 << 20
+    memory = 64 << 20
 
     def add_task(self, task: Any) -> None:
         """Passes a complete request to a thread; further requests on a connection with an event stream are ignored."""
@@ -155,12 +146,3 @@ class GunicornWorker(server.GunicornWorker):
 
     def stopping(self) -> None:
         self.wsgi.config["STOPPING"].set()
-
-
-def _kind(code: int) -> Kind:
-    kinds = (errors.CROWDED, errors.BAD_REQUEST, errors.TOO_LARGE, errors.HEADERS_TOO_LARGE, errors.NOT_IMPLEMENTED)
-    return next((kind for kind in kinds if kind.status == code), errors.INTERNAL)
-
-
-def _path(request: Any) -> str:
-    return str(getattr(request, "path", "") or "/")
