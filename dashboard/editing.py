@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-import jsonschema_rs
 from flask import abort
 
 from dashboard.context import context
 from shared.domain import strict_json
+from shared.domain.json_schema import compile_schema
 from shared.domain.schedule import NOT_TO_BE_SCHEDULED
 from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import InvalidJSON
@@ -43,18 +43,15 @@ def demand_valid(task_type: str, data: Any) -> None:
     types.refresh()
     offer = types.find(task_type)
     versions = [found for each in (offer.versions if offer else ()) if (found := types.version(each))]
-    wrong = [[_mistake(each) for each in _validator(found.schema)(data)] for found in versions]
+    wrong = [_mistakes(found.schema, data) for found in versions]
     if wrong and all(wrong):
         abort(400, f"the data does not match the schema of {task_type}: {'; '.join(wrong[0][:5])}")
 
 
-def _validator(schema: Any) -> Callable[[Any], Any]:
+def _mistakes(schema: Mapping[str, Any], data: Any) -> list[str]:
+    """Returns what is wrong with the data; nothing if the schema is invalid."""
     try:
-        found: Callable[[Any], Any] = jsonschema_rs.validator_for(dict(schema), offline=True).iter_errors
-    except (ValueError, TypeError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
-        return lambda _: ()
-    return found
-
-
-def _mistake(error: Any) -> str:
-    return f"{'.'.join(str(part) for part in ('data', *error.instance_path))}: {error.message[:300]}"
+        found = compile_schema(schema).iter_errors(data)
+    except ValueError:
+        return []
+    return [f"{'.'.join(map(str, ('data', *each.instance_path)))}: {each.message[:300]}" for each in found]

@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import jsonschema_rs
+from typing import Any
 
 from gateway.http import errors
 from gateway.http.errors import Refusal
 from gateway.tasks import validation_messages
+from shared.domain.json_schema import Validator, compile_schema
 from shared.domain.task import WEBHOOK_TYPE
 from shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
@@ -26,14 +25,6 @@ MOST_ERRORS = 20
 MOST_COMPILED = 20_000
 """Maximum compiled versions; more than any update leaves behind."""
 _SHOWN = 300
-
-
-class Validator(Protocol):
-    """The part of a jsonschema-rs validator that is used here."""
-
-    def is_valid(self, instance: Any) -> bool: ...
-
-    def iter_errors(self, instance: Any) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +176,12 @@ class TypeCache:
 
 
 def _validator(published: TaskType) -> Validator | None:
-    """Compiles a schema. Returns None if that fails.
-
-    Never fetches a `$ref`, and matches patterns in linear time.
-    """
+    """Compiles a schema. Returns None if that fails."""
     try:
-        validator: Validator = jsonschema_rs.validator_for(
-            dict(published.schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (ValueError, TypeError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return compile_schema(published.schema)
+    except ValueError:
         errors.log.exception("published schema of a task type cannot be compiled", extra={"type": published.name})
         return None
-    return validator
 
 
 def _text(mistake: Any, schema: Mapping[str, Any]) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, Unpack
 
-import jsonschema_rs
-
 from shared.client.answers import Accepted, BatchItem, Ended, Progress, Task, TaskDetail
 from shared.client.problems import Conflict, NotFound, Problem, Refused, TaskFailed
 from shared.client.sending import Sending
 from shared.client.tasks import Options, Seconds, plain
 from shared.config.settings import Settings, load
+from shared.domain.json_schema import compile_schema
 from shared.domain.task import TaskState, new_task_id
 from worker.executors.ipc import Assignment
 from worker.executors.outcomes import Outcomes
@@ -139,7 +138,7 @@ class LocalClient:
         if handler is None:
             text = f"{body['type']!r} is not registered here: the types are {', '.join(sorted(self.handlers))}"
             raise _refused("unknown-task-type", "Unknown task type", {"type": text})
-        validator = jsonschema_rs.validator_for(dict(handler.schema), offline=True)
+        validator = compile_schema(handler.schema)
         data = json.loads(json.dumps(body["data"], allow_nan=False))
         if mistakes := {_field(each.instance_path): each.message for each in validator.iter_errors(data)}:
             raise _refused("invalid-request", "Invalid request", mistakes)
