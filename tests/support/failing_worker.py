@@ -17,7 +17,7 @@ from worker.main import Heartbeat, main
 
 PARTS: dict[str, tuple[type, str]] = {
     "loop": (Engine, "_tick"),
-    "claiming": (Engine, "_want"),
+    "claiming": (Engine, "_claim_size"),
     "heartbeat": (Heartbeat, "beat"),
 }
 

@@ -111,7 +111,7 @@ class Metrics:
             ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", lease),
             ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", schedule),
             ("schedules", "Schedules stored.", schedules),
-            ("damaged_keys", "Keys quarantined in the last week because of a wrong type.", damaged),
+            ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", damaged),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
 

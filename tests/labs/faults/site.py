@@ -67,7 +67,7 @@ QUEUE_EXECUTORS = {"worker-2": {"high": 1}}
 """The most executors of a worker that run tasks of a queue at once; the other worker has no such limit."""
 SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
 """Enough to find a planted bug."""
-CLOCK = ROOT / "tests" / "faults" / "clock"
+CLOCK = ROOT / "tests" / "labs" / "faults" / "clock"
 _PORTS = {
     "gateway": "GATEWAY_PORT",
     "worker": "WORKER_METRICS_PORT",
