@@ -29,7 +29,7 @@ class Bar:
     start: datetime
     end: datetime
     attempt: int | None = None
-    going_on: bool = False
+    unfinished: bool = False
     left: float = 0.0
     width: float = 0.0
 
@@ -97,8 +97,8 @@ def _attempt(attempt: Attempt, now: datetime) -> Iterator[Bar]:
     outcome = attempt.outcome.value if attempt.outcome else "running"
     tone = {"completed": "good", "running": "info"}.get(outcome, "bad")
     name = f"attempt {attempt.number}: {outcome.replace('_', ' ')}"
-    going_on = attempt.ended_at is None
-    yield Bar(name=name, kind="run", tone=tone, start=start, end=end, attempt=attempt.number, going_on=going_on)
+    unfinished = attempt.ended_at is None
+    yield Bar(name=name, kind="run", tone=tone, start=start, end=end, attempt=attempt.number, unfinished=unfinished)
     for span in sorted(attempt.spans, key=lambda each: each.after):
         began = start + _within(span.after, end - start)
         ended = began + _within(span.took, end - began)
@@ -115,7 +115,7 @@ def _end(task: TaskDetail, since: datetime, now: datetime) -> Iterator[Bar]:
     if summary.state in (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RETRYING):
         names = {TaskState.PENDING: "in the queue", TaskState.RETRYING: "pause before the next attempt"}
         name = names.get(summary.state, f"{summary.state.value} until now")
-        yield Bar(name=name, kind="wait", tone="info", start=since, end=max(since, now), going_on=True)
+        yield Bar(name=name, kind="wait", tone="info", start=since, end=max(since, now), unfinished=True)
     elif summary.state is not TaskState.RUNNING:
         at = max(since, summary.ended_at or since)
         tones = {TaskState.COMPLETED: "good", TaskState.FAILED: "bad"}
