@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-fast fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help setup run test test-all test-fast fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -37,10 +37,21 @@ setup: $(VENV)/.run ## create the environment for `make run` and the commands in
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m shared.local
 
-# Tests start a thousand processes; without byte code on disk, each of them compiles the product again.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: $(VENV)/.dev ## run all tests, or some: make test ARGS="tests/unit -k lock"
-	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+# What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
+LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \
+  tests/integration/generated_clients tests/integration/gateway/test_fuzz.py tests/integration/dashboard/test_browser.py \
+  tests/integration/stores/test_command_bounds.py tests/integration/worker/test_faults.py \
+  tests/integration/housekeeping/test_chaos.py
+
+PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
+
+# Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make test ARGS="tests/unit -k lock"
+	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(addprefix --ignore=,$(LONG))) $(ARGS)
+
+test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
+	$(PYTEST) $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
 
 test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
