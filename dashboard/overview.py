@@ -15,7 +15,6 @@ from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState, TaskSummary
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import quarantining
 from shared.redis.startup_check import info
 from shared.stores.locks import LEADER, LockInfo
 from shared.stores.queues import QueueInfo
@@ -117,7 +116,7 @@ class Overview:
         wanted = range(minute - MINUTES + 1, minute + 1)
         named = {keys.throughput(each): "hash" for each in wanted}
         scripts = self.stores.tasks.scripts
-        with quarantining(scripts, named), self.stores.redis.pipeline(transaction=False) as pipeline:
+        with scripts.quarantining(named), self.stores.redis.pipeline(transaction=False) as pipeline:
             for key in named:
                 pipeline.hgetall(key)
             return dict(zip(wanted, map(_counts, pipeline.execute()), strict=True))

@@ -7,17 +7,11 @@ content of a list or an index is rebuilt from the records (`check_consistency.lu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shared.domain.task import TaskState
-from shared.errors import CorruptKey
 from shared.redis import keys
-from shared.redis.client import translated
-
-if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
 
 SINGLE: Mapping[str, str] = {
     **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"),
@@ -121,18 +115,3 @@ def without_corrupt(rows: Sequence[Any], instead: object) -> list[Any]:
         if isinstance(row, Exception):
             raise_unless_corruption(row)
     return [instead if isinstance(row, Exception) else row for row in rows]
-
-
-@contextmanager
-def quarantining(scripts: Scripts, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Wraps reading of numerous keys: one of another type is quarantined, so that the next read succeeds.
-
-    Raises CorruptKey this time, and the errors of `translated`.
-    """
-    try:
-        with translated():
-            yield
-    except CorruptKey:
-        with translated():
-            scripts.quarantine(wanted=wanted)
-        raise

@@ -14,7 +14,8 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -22,9 +23,9 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from shared.domain.clock import Clock, RedisClock, instant, instant_us, to_us
 from shared.domain.lock import FencingToken, Taken
-from shared.errors import IncompatibleSchema, StepRefused, StoreRefused
+from shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
 from shared.redis import append_only_file, keys, quarantine
-from shared.redis.client import text
+from shared.redis.client import text, translated
 from shared.redis.linker import CONFIRMING, source, with_quarantine
 
 if TYPE_CHECKING:
@@ -166,6 +167,20 @@ class Scripts:
         for key, held in zip(found[::2], found[1::2], strict=True):
             log.error("key %s held a %s, another type than expected: quarantined", text(key), text(held))
         return len(found) // 2
+
+    @contextmanager
+    def quarantining(self, wanted: Mapping[str, str]) -> Iterator[None]:
+        """Wraps reading of numerous keys: one of another type is quarantined, so that the next read succeeds.
+
+        Raises CorruptKey this time, and the errors of `translated`.
+        """
+        try:
+            with translated():
+                yield
+        except CorruptKey:
+            with translated():
+                self.quarantine(wanted=wanted)
+            raise
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Runs several scripts, each atomic for itself, in one round trip; raises the first error.

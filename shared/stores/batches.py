@@ -17,7 +17,7 @@ from shared.domain.task import TaskState, TaskSummary
 from shared.errors import BatchBusy, BatchNotFound
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import quarantining, without_corrupt
+from shared.redis.quarantine import without_corrupt
 from shared.stores.record_fields import SUMMARY_FIELDS, read_summary
 from shared.stores.tasks import cursor_of, read_cursor
 
@@ -120,7 +120,7 @@ class Batches:
 
     def get(self, batch_id: str) -> Batch:
         """Returns one batch. Raises BatchNotFound."""
-        with quarantining(self.scripts, {keys.batch(batch_id): "hash"}):
+        with self.scripts.quarantining({keys.batch(batch_id): "hash"}):
             fields = self.scripts.redis.hgetall(keys.batch(batch_id))
         if not fields:
             raise BatchNotFound(id=batch_id)
@@ -130,7 +130,7 @@ class Batches:
         """Returns those of these batches that exist, in one round trip."""
         if not ids:
             return []
-        with quarantining(self.scripts, _hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
+        with self.scripts.quarantining(_hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
                 pipeline.hgetall(keys.batch(each))
             found = pipeline.execute()
@@ -193,7 +193,7 @@ class Batches:
 
     def _rows(self, batch_id: str, after: int, count: int) -> list[BatchItem]:
         redis = self.scripts.redis
-        with quarantining(self.scripts, {keys.batch_items(batch_id): "zset"}):
+        with self.scripts.quarantining({keys.batch_items(batch_id): "zset"}):
             listed = redis.zrangebyscore(
                 keys.batch_items(batch_id), f"({after}", "(+inf", start=0, num=count, withscores=True
             )

@@ -21,7 +21,6 @@ from shared.domain.task import TaskState
 from shared.failpoints import stop_point
 from shared.redis import keys
 from shared.redis.client import text, translated
-from shared.redis.quarantine import quarantining
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Scripts
@@ -151,7 +150,7 @@ class BulkActions:
         with translated():
             ids = list(dict.fromkeys(map(text, self.redis.zrevrange(keys.BULKS, 0, KEPT - 1))))
         wanted = {keys.bulk(each): "hash" for each in ids}
-        with quarantining(self.scripts, wanted), self.redis.pipeline(transaction=False) as pipeline:
+        with self.scripts.quarantining(wanted), self.redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
@@ -166,7 +165,7 @@ class BulkActions:
 
     def get(self, action_id: str) -> BulkAction | None:
         """Returns one action, or None when it is removed."""
-        with quarantining(self.scripts, {keys.bulk(action_id): "hash"}):
+        with self.scripts.quarantining({keys.bulk(action_id): "hash"}):
             record = self.redis.hgetall(keys.bulk(action_id))
         return _read(action_id, record) if record else None
 
@@ -196,7 +195,7 @@ class BulkActions:
 
     def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
         """Checks about `most` requeued tasks; returns the next cursor, how many ended, how many wait for what."""
-        with quarantining(self.scripts, {keys.bulk_followed(action_id): "hash"}):
+        with self.scripts.quarantining({keys.bulk_followed(action_id): "hash"}):
             return self.scripts.bulk_follow(action_id, cursor, most)
 
     def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:

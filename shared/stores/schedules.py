@@ -19,7 +19,6 @@ from shared.domain.task import WEBHOOK_TYPE
 from shared.errors import CorruptRecord, ScheduleNotFound
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import quarantining
 from shared.stores.queues import submit_arguments
 from shared.stores.tasks import encode_cursor, member_of
 
@@ -98,7 +97,7 @@ class ScheduleStore:
 
     def get(self, name: str) -> StoredSchedule:
         """Returns one schedule. Raises ScheduleNotFound, or CorruptRecord."""
-        with quarantining(self.scripts, {keys.schedule(name): "hash"}):
+        with self.scripts.quarantining({keys.schedule(name): "hash"}):
             fields = self.scripts.redis.hgetall(keys.schedule(name))
         found = _read(fields)
         if found is None:
@@ -118,7 +117,7 @@ class ScheduleStore:
             found = redis.zrangebylex(keys.SCHEDULES, behind, "+", start=0, num=limit + 1)
         names = list(dict.fromkeys(text(name) for name in found[:limit]))
         wanted = {keys.schedule(name): "hash" for name in names}
-        with quarantining(self.scripts, wanted), redis.pipeline(transaction=False) as pipeline:
+        with self.scripts.quarantining(wanted), redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
             records = pipeline.execute()
