@@ -7,9 +7,9 @@ import socket
 
 from gateway.serve import serve
 from shared.config import foreign_names
+from shared.config.collector import announce
 from shared.config.settings import load_or_exit
 from shared.observability import logs
-from shared.observability.collector import announce
 
 
 def main() -> None:

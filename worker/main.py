@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
 from shared.config import foreign_names
+from shared.config.collector import announce
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.limit import Limit
 from shared.domain.task import WEBHOOK_TYPE, TaskState
@@ -25,7 +26,6 @@ from shared.errors import TaskQueueError
 from shared.http.bind import raise_file_limit
 from shared.http.metrics_server import Check, MetricsServer
 from shared.observability import logs
-from shared.observability.collector import announce
 from shared.observability.tracing import Tracing
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts

@@ -24,6 +24,7 @@ from gateway.schemas.values import (
     _expanded,
     _not_too_far,
 )
+from shared.domain.egress_policy import LONGEST as LONGEST_URL
 from shared.domain.task import Conflict, TaskState
 from shared.domain.task_fields import (
     MOST_TAGS,
@@ -36,7 +37,6 @@ from shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
-from shared.http.egress_policy import LONGEST as LONGEST_URL
 
 
 class RetryOverrides(Body):

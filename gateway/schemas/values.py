@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.functional_validators import AfterValidator
 
 from gateway.tasks.validation_messages import choices, shown
+from shared.domain.egress_policy import EgressPolicy
 from shared.domain.task import TASK_ID, On, OnParentFailure
 from shared.domain.task_fields import KEY, LIMIT_KEY, TAG
-from shared.http.egress_policy import EgressPolicy
 
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(

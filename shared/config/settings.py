@@ -37,10 +37,10 @@ from shared.config.values import (
     signing_key,
 )
 from shared.config.yaml_file import read_tree
+from shared.domain.egress_policy import EgressPolicy
 from shared.domain.limit import Limit, check_name, read_limit
 from shared.domain.retry import RetryPolicy
 from shared.errors import SettingsError
-from shared.http.egress_policy import EgressPolicy
 
 if TYPE_CHECKING:
     from shared.domain.schedule import Schedule
@@ -563,7 +563,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 def _tracing_mistakes(settings: Settings) -> list[str]:
     """Returns the mistakes in OpenTelemetry's own variables."""
     # Imported here because it imports this module.
-    from shared.observability.collector import destination_of
+    from shared.config.collector import destination_of
 
     try:
         destination_of(settings)

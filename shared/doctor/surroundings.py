@@ -8,11 +8,11 @@ import urllib.request
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from shared.config.collector import address_of_traces
 from shared.config.redis_address import read_address, without_password
 from shared.doctor.findings import Finding, doubtful, fine, wrong
 from shared.errors import SettingsError
 from shared.http.bind import is_loopback
-from shared.observability.collector import address_of_traces
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings

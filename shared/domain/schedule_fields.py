@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo
 
+from shared.domain.egress_policy import LONGEST, EgressPolicy
 from shared.domain.task_fields import (
     MOST_TAGS_OF_A_SCHEDULE,
     TAG,
@@ -19,7 +20,6 @@ from shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
-from shared.http.egress_policy import LONGEST, EgressPolicy
 
 _Tag = Annotated[str, StringConstraints(pattern=f"^{TAG.pattern}$")]
 

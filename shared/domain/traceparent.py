@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_hex
 
@@ -21,6 +22,31 @@ REPLAY, REPLAY_AFTER = "replay", "replay_after"
 _SAMPLED = frozenset("13579bdf")
 """Last digits of a `traceparent` whose lowest flag (sampled) is set."""
 _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The task that a span describes."""
+
+    id: str
+    type: str
+    queue: str
+    attempt: int = 0
+
+    def attributes(self, operation: str, kind: str = "") -> dict[str, str | int]:
+        """Returns attributes by the conventions for messaging; `kind` is the operation type, if they define one."""
+        found: dict[str, str | int] = {
+            "messaging.system": "taskqueue",
+            "messaging.operation.name": operation,
+            "messaging.destination.name": self.queue,
+            "messaging.message.id": self.id,
+            "taskqueue.task.type": self.type,
+        }
+        if kind:
+            found["messaging.operation.type"] = kind
+        if self.attempt:
+            found["taskqueue.task.attempt"] = self.attempt
+        return found
 
 
 def checked(given: object) -> str | None:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
 
 if TYPE_CHECKING:
-    from shared.observability.collector import Destination
+    from shared.config.collector import Destination
 
 log = logging.getLogger("shared.observability.tracing")
 

@@ -16,17 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from shared.config.collector import destination_of
 from shared.config.settings import Settings
 from shared.domain.task import TaskState
-from shared.domain.traceparent import TRACEPARENT, attempt_span, dead_letter_span, is_sampled
-from shared.observability.collector import destination_of
+from shared.domain.traceparent import TRACEPARENT, Subject, attempt_span, dead_letter_span, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -36,31 +35,6 @@ if TYPE_CHECKING:
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SEND, _SETTLE = "send", "settle"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The task that a span describes."""
-
-    id: str
-    type: str
-    queue: str
-    attempt: int = 0
-
-    def attributes(self, operation: str, kind: str = "") -> dict[str, str | int]:
-        """Returns attributes by the conventions for messaging; `kind` is the operation type, if they define one."""
-        found: dict[str, str | int] = {
-            "messaging.system": "taskqueue",
-            "messaging.operation.name": operation,
-            "messaging.destination.name": self.queue,
-            "messaging.message.id": self.id,
-            "taskqueue.task.type": self.type,
-        }
-        if kind:
-            found["messaging.operation.type"] = kind
-        if self.attempt:
-            found["taskqueue.task.attempt"] = self.attempt
-        return found
 
 
 def subject_of(task: NewTask) -> Subject:

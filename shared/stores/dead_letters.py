@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from shared.domain import strict_json, task_data
 from shared.domain.decode import whole_or_none
 from shared.domain.task import TaskState
-from shared.domain.traceparent import read_traceparent
+from shared.domain.traceparent import Subject, read_traceparent
 from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from shared.observability.tracing import Subject
 from shared.redis import keys
 from shared.redis.client import text, translated
 from shared.stores.tasks import Filter, Page, Records
@@ -19,8 +18,8 @@ from shared.stores.tasks import Filter, Page, Records
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shared.observability.tracing import Tracing
     from shared.redis.scripts import Scripts, SentBack
+    from shared.stores.spans import Spans
 
 CHUNK = 200
 """Dead letters moved or removed in one step."""
@@ -29,7 +28,7 @@ CHUNK = 200
 class DeadLetters:
     """The tasks in state failed."""
 
-    def __init__(self, scripts: Scripts, records: Records, tracing: Tracing | None = None) -> None:
+    def __init__(self, scripts: Scripts, records: Records, tracing: Spans | None = None) -> None:
         self.scripts = scripts
         self.records = records
         self.tracing = tracing

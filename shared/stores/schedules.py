@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shared.domain.lock import FencingToken
     from shared.domain.task import NewTask
     from shared.errors import TaskQueueError
-    from shared.observability.tracing import Tracing
     from shared.redis.scripts import Argument, Scripts
+    from shared.stores.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Diff:
 class ScheduleStore:
     """The schedules in Redis."""
 
-    def __init__(self, scripts: Scripts, max_queue_length: int = 0, tracing: Tracing | None = None) -> None:
+    def __init__(self, scripts: Scripts, max_queue_length: int = 0, tracing: Spans | None = None) -> None:
         self.scripts = scripts
         self.tracing = tracing
         self.max_queue_length = max_queue_length

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span
 
-from shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, is_sampled
-from shared.observability.tracing import Subject, Tracing, link_to
+from shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, Subject, is_sampled
+from shared.observability.tracing import Tracing, link_to
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings

@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from shared.config.settings import load
+from shared.domain.egress_policy import EgressPolicy, NotAllowed
 from shared.domain.task import WEBHOOK_TYPE
-from shared.http.egress_policy import EgressPolicy, NotAllowed
 from worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater

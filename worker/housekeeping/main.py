@@ -13,6 +13,7 @@ from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from shared.config import foreign_names
+from shared.config.collector import announce
 from shared.config.settings import Settings, exit_with, load_or_exit
 from shared.domain.lock import Lock, OnError
 from shared.domain.schedule import Schedule
@@ -21,7 +22,6 @@ from shared.errors import StoreUnavailable
 from shared.http.bind import raise_file_limit
 from shared.http.metrics_server import Check, MetricsServer
 from shared.observability import logs
-from shared.observability.collector import announce
 from shared.observability.instrumentation import trace_redis
 from shared.observability.tracing import Tracing
 from shared.redis.client import connect

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from shared.config import collector as destinations
+from shared.config.collector import Destination, announce, destination_of
 from shared.config.settings import load
 from shared.domain.task import TaskState
-from shared.domain.traceparent import is_sampled
+from shared.domain.traceparent import Subject, is_sampled
 from shared.errors import SettingsError
-from shared.observability import collector as destinations
-from shared.observability.collector import Destination, announce, destination_of
-from shared.observability.tracing import Subject, Tracing
+from shared.observability.tracing import Tracing
 from tests.support.collector import Collector, mute
 from tests.support.harness import System, wait_until
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from shared.domain.egress_policy import EgressPolicy
 from shared.domain.lock import FencingToken
 from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.http.egress_policy import EgressPolicy
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from shared.domain.clock import to_us
 from shared.domain.task import Outcome
-from shared.domain.traceparent import is_sampled, read_traceparent, trace_id
-from shared.observability.tracing import Subject, Tracing
+from shared.domain.traceparent import Subject, is_sampled, read_traceparent, trace_id
+from shared.observability.tracing import Tracing
 from shared.redis.scripts import Reaped, Scripts
 from shared.stores.limits import Limits
 from shared.stores.locks import HeldLock

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from shared.http.egress_policy import EgressPolicy, NotAllowed, is_public
+from shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
 from worker.handlers.pinned_http import addresses_of
 from worker.handlers.webhook import DeliveryFailed, Notification, deliver
 
