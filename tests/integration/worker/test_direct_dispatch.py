@@ -90,7 +90,7 @@ def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redi
     data = '"ünï\\u0000code / \\" 漢字"'
     [task_id] = submit(redis_client, data)
     [dispatched] = idle.received()
-    fields = ("queue", "type", "call", "attempt", "failures", "crashes", "losses", "timeout", "retry", "meta")
+    fields = ("queue", "type", "data", "attempt", "failures", "crashes", "losses", "timeout", "retry", "meta")
     idle.session.releases.append(dispatched)
     idle.session.sync(None, [])
     [claimed] = idle.session.sync(1, []).claimed
