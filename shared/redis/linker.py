@@ -18,7 +18,7 @@ CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
 
 _KEY = re.compile(r"\bkeys\.(\w+)(\(?)")
-_STATEMENT = re.compile(r"(?=^(?!end\b|\})\S)", re.MULTILINE)
+_STATEMENT = re.compile(r"(?=^(?!end\b|\}|\]\])\S)", re.MULTILINE)
 _DEFINITION = re.compile(r"(?:local |)function (\w+)\(|local ([\w, ]+)")
 _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 

@@ -39,7 +39,9 @@ BUGS = {
     "a report leaves the lease": Bug("report", "if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end"),
     "a wish to cancel is forgotten": Bug("report", "cancel and OVERRULED[state]", "false"),
     "an interrupted task never expires": Bug(
-        "report", "delay > 0 and num(delay) or NOW, id)\n  watch_deadline(id, expires_at)", "delay > 0 and num(delay) or NOW, id)"
+        "report",
+        "remember(id, attempt, about)\n  watch_deadline(id, expires_at)\nend\n\n-- Records",
+        "remember(id, attempt, about)\nend\n\n-- Records",
     ),
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
     "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
@@ -53,8 +55,8 @@ BUGS = {
     ),
     "what is too old is started": Bug(
         "claim",
-        "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end\n  if t[LINKS] and not may_start(id, queue) then return end\n  if make_way(id, queue, t, score)",
-        "if t[LINKS] and not may_start(id, queue) then return end\n  if make_way(id, queue, t, score)",
+        "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end\n",
+        "",
     ),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
@@ -70,8 +72,8 @@ BUGS = {
     "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
     "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
     "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))"),
-    "a due task ignores the limit of its batch": Bug("promote", "tied and held_back(id, state, queue, 0)", "false"),
-    "what runs expires": Bug("expire", "state == 'pending' or", "state == 'pending' or state == 'running' or"),
+    "a due task ignores the limit of its batch": Bug("promote", "links and held_back(id, state, queue, 0)", "false"),
+    "what runs expires": Bug("expire", "WAITING[t.state]", "t.state"),
     "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(t.attempt) or 1, -1)"),
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
     "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from shared.domain.clock import to_us
 from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.errors import IllegalTransition, TaskNotFound
-from shared.redis import keys, scripts
+from shared.redis import keys, linker, scripts
 from shared.redis.client import text
 from shared.redis.linker import CONFIRMING, source, sources
 from shared.redis.scripts import UNLOCKED, digest
@@ -41,6 +42,25 @@ def test_lua_and_python_know_the_same_status_for_rq() -> None:
     table = text[text.index("RQ_STATUS = {") :]
     in_lua = dict(re.findall(r"(\w+) = '(\w+)'", table[: table.index("}")]))
     assert in_lua == {state.value: status for state, status in RQ_STATUS.items()}
+
+
+def test_lua_and_python_know_the_same_transitions() -> None:
+    text = sources()["_prelude"].partition("LEGAL = [[")[2].partition("]]")[0]
+    assert sorted(text.split()) == sorted(f"{old}>{new}" for old, news in TRANSITIONS.items() for new in news)
+
+
+@pytest.mark.parametrize("old", TaskState)
+def test_an_illegal_transition_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, old: TaskState) -> None:
+    script = (
+        "-- @include _prelude\ntransition(ARGV[2], ARGV[3], ARGV[4], 'normal', ARGV[3] == 'retrying' and now or nil)"
+    )
+    texts = {**sources(), "transition_of": script}
+    monkeypatch.setattr(linker, "sources", lambda: texts)
+    before = store.snapshot()
+    for new in set(TaskState) - TRANSITIONS[old]:
+        with pytest.raises(ResponseError, match=f"cannot change from {old} to {new}"):
+            store.scripts.call("transition_of", "t1", old, new)
+    assert store.snapshot() == before
 
 
 # --- submit ---

@@ -160,10 +160,11 @@ local function join_failure_group(id)
   redis.call('EXPIRE', keys.first_seen(cause), FIRST_SEEN_KEPT)
 end
 
+local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
+
 -- A unique key is held by one task until that task starts or ends, or for a time, whatever happens to the task. The
 -- first two are a hash of keys to ids, freed in the step that starts or ends the task; an entry counts only if the
 -- record agrees. The third is a key of Redis' own, which expires.
-local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
 
 -- Returns the holder of a unique key, and the state of that task ("" when its record is removed).
 local function unique_holder(key)
@@ -241,6 +242,68 @@ local function notify_workers(tasks, queue)
   local wakeup_list = queue and keys.wakeup(queue) or keys.WAKEUP
   local wakeups = math.min(tasks, 64 - redis.call('LLEN', wakeup_list))
   for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, queue or '') end
+end
+
+-- --- transitions: the one place that writes a task's state ---
+
+-- The legal ones, as `TRANSITIONS` of `shared/domain/task.py` has them. A new record has its first state without one.
+local LEGAL = [[
+  scheduled>pending scheduled>blocked scheduled>cancelled scheduled>expired
+  blocked>pending blocked>scheduled blocked>cancelled blocked>expired
+  pending>running pending>cancelled pending>expired pending>failed
+  running>completed running>retrying running>failed running>cancelled running>pending
+  retrying>pending retrying>blocked retrying>cancelled retrying>expired
+  failed>pending failed>blocked
+]]
+
+local function check_transition(id, from, to)
+  if not string.find(LEGAL, from .. '>' .. to, 1, true) then
+    error('task ' .. id .. ' cannot change from ' .. from .. ' to ' .. to, 0)
+  end
+end
+
+-- Writes a task's state, and these other fields. For steps that write the indexes of many tasks together; others call
+-- `transition`.
+local function set_state(id, from, to, ...)
+  check_transition(id, from, to)
+  redis.call('HSET', keys.rq_job(id), 'state', to, 'status', RQ_STATUS[to], ...)
+end
+
+-- Adds a pending task to the end of its queue; in front with the place that it had when it was claimed.
+local entered = {}
+local function enter_queue(id, queue, place)
+  local before = entered[queue] or 0
+  entered[queue] = before + 1
+  redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(queue), id)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  redis.call('ZADD', keys.pending(queue), place or before == 0 and NOW or num(now + before), id)
+  if before < 64 then notify_workers(1, queue) end
+end
+
+-- Adds a task to the structures of a state. `at` is its due time, or its place (see `enter_queue`).
+local function enter(id, state, queue, at)
+  if state == 'pending' then enter_queue(id, queue, at)
+  elseif state == 'scheduled' or state == 'retrying' then enter_due(id, state, queue, at)
+  elseif state == 'blocked' then
+    redis.call('ZADD', keys.BLOCKED, NOW, id)
+    redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
+  else enter_ended(id, state, queue) end
+end
+
+-- Moves a task from one state to another: its indexes, RQ's registries, and its record with these other fields. An
+-- illegal transition is an error, before anything is written. Who ends an attempt removes its lease, which has a token.
+local function transition(id, from, to, queue, at, ...)
+  check_transition(id, from, to)
+  if from ~= 'running' then leave(id, from, queue, '') end
+  if ENDED[to] then
+    if from ~= 'running' then redis.call('ZREM', keys.DEADLINES, id) end
+    set_state(id, from, to, 'ended_at', iso(now), ...)
+  elseif to == 'pending' and not at then
+    set_state(id, from, to, 'enqueued_at', iso(now), ...)
+  else
+    set_state(id, from, to, ...)
+  end
+  enter(id, to, queue, at)
 end
 
 -- A full Redis (maxmemory) refuses a script's first write when that could grow memory, and lets it finish once it has

@@ -8,7 +8,6 @@
 -- below 0, it waits for a parent in the dead letters to be retried.
 local SLOT = {pending = true, running = true}
 local budget = 100
-local enqueued_here = 0
 local moved
 
 
@@ -18,25 +17,11 @@ end
 
 -- Ends the wait of a blocked task, unless its due time is in the future. Returns its new state.
 local function enqueue(id, queue, due)
-  leave(id, 'blocked', queue, '')
-  if (number_of(due) or 0) > now then
-    redis.call('HSET', keys.rq_job(id), 'state', 'scheduled', 'status', 'scheduled')
-    enter_due(id, 'scheduled', queue, tonumber(due))
-    return 'scheduled'
-  end
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
-  redis.call('RPUSH', keys.rq_queue(queue), id)
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-  redis.call('ZADD', keys.pending(queue), num(now + enqueued_here), id)
-  enqueued_here = enqueued_here + 1
-  if enqueued_here <= 64 then notify_workers(1, queue) end
-  return 'pending'
-end
-
-local function block(id, queue)
-  redis.call('HSET', keys.rq_job(id), 'state', 'blocked', 'status', 'deferred')
-  redis.call('ZADD', keys.BLOCKED, NOW, id)
-  redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
+  local later = number_of(due)
+  if later and later <= now then later = nil end
+  local to = later and 'scheduled' or 'pending'
+  transition(id, 'blocked', to, queue, later)
+  return to
 end
 
 -- --- batches ---
@@ -182,10 +167,7 @@ local function free(id)
 end
 
 local function cancel_waiting(id, state, queue, reason)
-  leave(id, state, queue, '')
-  redis.call('ZREM', keys.DEADLINES, id)
-  redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'cancel', reason, 'ended_at', iso(now))
-  enter_ended(id, 'cancelled', queue)
+  transition(id, state, 'cancelled', queue, nil, 'cancel', reason)
   count('cancelled', 1)
   moved(id, state, 'cancelled')
 end
@@ -288,14 +270,14 @@ local function needed(id)
   return redis.call('EXISTS', key) == 1
 end
 
--- Moves a task of a batch without a free slot to the batch's wait queue instead of its queue. To be called after it has
--- left its old state, and before it is put into its queue; `score` is its place in the wait queue.
-local function held_back(id, from, queue, score)
+-- Moves a task of a batch without a free slot to the batch's wait queue instead of its queue; `place` is its place there.
+-- Further arguments are fields of its record. Returns whether it did.
+local function held_back(id, from, queue, place, ...)
   local t = record(id, 'links', 'batch')
   if not t or not t.links or not t.batch then return false end
   if (slots(t.batch) or 1) > 0 then return false end
-  block(id, queue)
-  redis.call('ZADD', keys.batch_wait_queue(t.batch), score, id)
+  transition(id, from, 'blocked', queue, nil, ...)
+  redis.call('ZADD', keys.batch_wait_queue(t.batch), place, id)
   recount(t.batch, from, 'blocked')
   return true
 end
@@ -331,24 +313,17 @@ local function requeue_one(id, data, cause, nonce)
   local queue = t and t.origin
   if not (state == 'failed' and queue and (t.data or data) and t.description) then return {state, 0} end
   if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
-  leave(id, 'failed', queue, '')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at', 'refused', 'refusal')
-  if data then
-    redis.call('HSET', keys.rq_job(id), 'data', data)
-    redis.call('HINCRBY', keys.rq_job(id), 'amended', 1)
-  end
+  if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   note_replay(id, t.meta, cause or '', t.attempt)
-  redis.call('HSET', keys.rq_job(id), 'token', '', 'sent_back', nonce or '')
   hold_unique_again(id, {start = true, ['end'] = true})
+  if not held_back(id, 'failed', queue, NOW, 'token', '', 'sent_back', nonce or '') then
+    transition(id, 'failed', 'pending', queue, nil, 'token', '', 'sent_back', nonce or '')
+    moved(id, 'failed', 'pending')
+  end
+  if data then redis.call('HINCRBY', keys.rq_job(id), 'amended', 1) end
   count('requeued', 1)
-  if held_back(id, 'failed', queue, NOW) then return {state, 1} end
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', iso(now))
-  redis.call('RPUSH', keys.rq_queue(queue), id)
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-  redis.call('ZADD', keys.pending(queue), NOW, id)
-  notify_workers(1, queue)
-  moved(id, 'failed', 'pending')
   return {state, 1}
 end
 

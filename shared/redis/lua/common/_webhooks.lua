@@ -36,11 +36,8 @@ local function post(task, queue, call, retry, meta, receiver)
   if receiver then redis.call('HSET', keys.rq_job(id), 'receiver', receiver) end
   redis.call('ZADD', keys.TASKS, NOW, id)
   redis.call('ZADD', keys.tasks_of_type(HOOK), NOW, id)
-  redis.call('RPUSH', keys.rq_queue(queue), id)
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-  redis.call('ZADD', keys.pending(queue), NOW, id)
+  enter_queue(id, queue)
   count('submitted', 1)
-  notify_workers(1, queue)
   return id
 end
 

@@ -38,26 +38,19 @@ local function dead_letter_corrupt(id, from, queue)
 end
 
 local function bring_home(id, state, queue, due)
-  if state == 'pending' then
-    local t = record(id, 'line')
-    if t.line then
+  if state == 'running' then
+    redis.call('ZADD', keys.LEASES, num(now + lease), id)
+  elseif state == 'scheduled' or state == 'retrying' then
+    enter(id, state, queue, number_of(due) or now)
+  else
+    local t = state == 'pending' and record(id, 'line')
+    if t and t.line then
       redis.call('ZREM', keys.wait_queue(t.line), id)
-      redis.call('ZREM', RQ_REGISTRY.blocked .. queue, id)
+      redis.call('ZREM', keys.rq_deferred(queue), id)
       redis.call('HDEL', keys.rq_job(id), 'line')
       redis.call('HSET', keys.rq_job(id), 'status', RQ_STATUS.pending)
     end
-    redis.call('ZADD', index_key(state, queue), NOW, id)
-    redis.call('RPUSH', keys.rq_queue(queue), id)
-    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-    notify_workers(1, queue)
-  elseif state == 'scheduled' or state == 'retrying' then
-    enter_due(id, state, queue, number_of(due) or now)
-  elseif state == 'running' then
-    redis.call('ZADD', keys.LEASES, num(now + lease), id)
-  elseif state == 'blocked' then
-    block(id, queue)
-  else
-    enter_ended(id, state, queue)
+    enter(id, state, queue)
   end
   found('nowhere')
 end

@@ -6,15 +6,13 @@ local expired = 0
 write_even_when_full()
 local ids = redis.call('ZRANGEBYSCORE', keys.DEADLINES, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))
 for _, id in ipairs(ids) do
-  redis.call('ZREM', keys.DEADLINES, id)
   local t = record(id, 'state', 'origin')
-  local state = t and t.state
-  if state == 'pending' or state == 'scheduled' or state == 'retrying' or state == 'blocked' then
-    leave(id, state, t.origin, '')
-    redis.call('HSET', keys.rq_job(id), 'state', 'expired', 'status', 'canceled', 'ended_at', iso(now))
-    enter_ended(id, 'expired', t.origin)
+  if t and t.origin and WAITING[t.state] then
+    transition(id, t.state, 'expired', t.origin)
     expired = expired + 1
-    moved(id, state, 'expired')
+    moved(id, t.state, 'expired')
+  else
+    redis.call('ZREM', keys.DEADLINES, id)
   end
 end
 count('expired', expired)

@@ -8,8 +8,6 @@ write_even_when_full()
 local stamp = iso(now)
 local promoted, latest = 0, 0
 
-local function is_tied(id) return redis.pcall('HGET', keys.rq_job(id), 'links') == '1' end
-
 local function promote(state, most)
   local key = index_key(state, queue)
   local due = redis.call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, most)
@@ -17,18 +15,18 @@ local function promote(state, most)
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - (number_of(due[at + 1]) or now))
-    local tied = is_tied(id)
-    if tied and held_back(id, state, queue, 0) then
-      leave(id, state, queue, '')
+    local links = record_values(id, 'links')
+    if links == nil then -- the key is not a hash
+      enter_ended(id, 'failed', queue)
+      redis.call('ZREM', key, id)
+    elseif links and held_back(id, state, queue, 0) then
       promoted = promoted + 1
-    elseif type(redis.pcall('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'enqueued_at', stamp)) ~= 'table' then
-      if tied then moved(id, state, 'pending') end
+    else
+      set_state(id, state, 'pending', 'enqueued_at', stamp)
+      if links then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       scores[#scores + 1] = num(now + #ids)
       scores[#scores + 1] = id
-    else
-      enter_ended(id, 'failed', queue)
-      redis.call('ZREM', key, id)
     end
   end
   if #ids == 0 then return end

@@ -11,7 +11,6 @@ local limit, max_crashes = tonumber(ARGV[2]), tonumber(ARGV[3])
 if lock_ended(ARGV[4], ARGV[5]) then return LOCK_ENDED end
 write_even_when_full()
 local MAX_LOSSES = 20
-local stamp = iso(now)
 local answer = {}
 
 -- While Redis was away (or its clock was set forward) no worker could extend a lease. So time between two calls beyond the
@@ -41,9 +40,7 @@ local function lost_attempt(t, why)
 end
 
 local function dead(id, queue, why)
-  redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
-    cjson.encode({type = 'PoisonTask', message = why}))
-  enter_ended(id, 'failed', queue)
+  transition(id, 'running', 'failed', queue, nil, 'error', cjson.encode({type = 'PoisonTask', message = why}))
   count('failed', 1)
   return 'failed'
 end
@@ -54,11 +51,8 @@ local function on_record(worker)
 end
 
 local function again(id, queue, t)
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued')
-  redis.call('LPUSH', keys.rq_queue(queue), id)
-  redis.call('ZADD', keys.pending(queue), num(microseconds(t.enqueued_at) or now), id)
+  transition(id, 'running', 'pending', queue, num(microseconds(t.enqueued_at) or now))
   watch_deadline(id, t.expires_at)
-  notify_workers(1, queue)
   if t.worker_name and on_record(t.worker_name) then redis.call('ZADD', keys.REASSIGNED, 'INCR', 1, t.worker_name) end
   return 'pending'
 end
@@ -83,8 +77,7 @@ local function reap(id)
   local losses = bump(id, 'losses', t.losses, 1)
   local state
   if t.cancel then
-    redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'ended_at', stamp)
-    enter_ended(id, 'cancelled', queue)
+    transition(id, 'running', 'cancelled', queue)
     count('cancelled', 1)
     state = 'cancelled'
   elseif crashes >= max_crashes then

@@ -234,15 +234,11 @@ local function store(id, queue, task_type, data, due, expires, tags, extra, ties
   if ties and ties.batch then count_in_batch(id, state, ties) end
   index(id, task_type, tags, score)
   if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
-  if state == 'scheduled' then enter_due(id, state, queue, due)
-  elseif state == 'pending' then
+  if state == 'pending' then
     take_place(queue)
     put_in_line(id, queue, task_type, terms, num(now + created))
-  elseif state == 'blocked' then block(id, queue)
-  else
-    enter_ended(id, state, queue)
-    count(state, 1)
-  end
+  else enter(id, state, queue, due) end
+  if state == 'cancelled' then count(state, 1) end
   if ties then tie(id, ties) end
   if ties and ties.webhook and ENDED[state] then create_delivery(id, state, ties.webhook) end
   return state

@@ -89,11 +89,8 @@ if state == 'scheduled' then
   enter_due(id, state, queue, due)
   return state
 end
-redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
 if not order then
-  redis.call('RPUSH', keys.rq_queue(queue), id)
-  redis.call('ZADD', keys.pending(queue), NOW, id)
-  notify_workers(1, queue)
+  enter_queue(id, queue)
   return state
 end
 
@@ -101,7 +98,8 @@ end
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-redis.call('HSET', keys.rq_job(id), 'state', 'running', 'status', RQ_STATUS.running, 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
+redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)
 redis.call('SET', keys.dispatched(worker), token .. ' ' .. id, 'EX', 60)

@@ -14,8 +14,8 @@ local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(ton
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
-local STATE, TYPE, DATA, ATTEMPT, FAILURES, CRASHES, LOSSES, TIME_LIMIT, RETRY, META = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, LINKS, LIMIT_KEY, FAIR_KEY, REFUSED = 11, 12, 13, 14, 15, 16, 17, 18
+local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, LINKS = 1, 2, 3, 4, 11, 12, 13, 14, 15
+local LIMIT_KEY, FAIR_KEY, REFUSED = 16, 17, 18
 -- Without wait queues the last three are not needed.
 if not limited then NAMES[REFUSED], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local stamp, until_ = iso(now), num(now + tonumber(lease))
@@ -66,8 +66,9 @@ local function parent_results(id)
 end
 
 local function describe(id, queue, t, attempt, enqueued)
-  return {id, queue, t[TYPE], t[DATA], attempt, number_of(t[FAILURES]) or 0, number_of(t[CRASHES]) or 0,
-    number_of(t[LOSSES]) or 0, t[TIME_LIMIT] or '', t[RETRY] or '', t[META] or '', enqueued, t[LINKS] and parent_results(id) or ''}
+  local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
+  return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
+    number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[LINKS] and parent_results(id) or ''}
 end
 
 local claim_key = keys.claim(worker)
@@ -92,26 +93,23 @@ end
 local function dead_letter_corrupt(id, queue, t)
   spend(COST.ended)
   unreadable[#unreadable + 1] = id
-  if t and not (t[STATE] or t[TYPE] or t[DATA]) then
+  if not t then enter_ended(id, 'failed', queue)
+  elseif t[STATE] or t[TYPE] or t[DATA] then
+    transition(id, 'pending', 'failed', queue, nil, 'error',
+      '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
+  else
     redis.call('ZREM', keys.TASKS, id)
     return
   end
-  if t then
-    redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', stamp, 'error',
-      '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
-  end
-  enter_ended(id, 'failed', queue)
   count('failed', 1)
   if t then moved(id, 'pending', 'failed') end
 end
 
-local function expire(id, queue, tied)
+local function expire(id, queue, links)
   spend(COST.ended)
-  redis.call('HSET', keys.rq_job(id), 'state', 'expired', 'status', 'canceled', 'ended_at', stamp)
-  redis.call('ZREM', keys.DEADLINES, id)
-  enter_ended(id, 'expired', queue)
+  transition(id, 'pending', 'expired', queue)
   count('expired', 1)
-  if tied then moved(id, 'pending', 'expired') end
+  if links then moved(id, 'pending', 'expired') end
 end
 
 -- Returns whether a task with relations may start; the batch of one that may not was stopped.
@@ -130,8 +128,7 @@ local leases, started = {}, {}
 
 local function begin(id, queue, t, score)
   local attempt = math.max(0, math.floor(number_of(t[ATTEMPT]) or 0)) + 1
-  redis.call('HSET', keys.rq_job(id), 'state', 'running', 'status', 'started', 'started_at', stamp, 'worker_name', worker,
-    'attempt', attempt, 'token', token)
+  set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', attempt, 'token', token)
   spend((t[LINKS] and COST.tied or COST.plain) + (t[UNIQUE] and 3 or 0))
   if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end
   if t[UNIQUE] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, t[UNIQUE]) end
@@ -189,13 +186,19 @@ local function make_way(id, queue, t, score)
   return true
 end
 
--- Takes the next task out of the list: it is started unless it cannot be or is throttled.
-local function take_one(id, queue, score)
+-- Returns a pending task that may start; one that may not is ended or moved.
+local function startable(id, queue, score)
   local t = waiting_task(id)
   if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
   if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end
   if t[LINKS] and not may_start(id, queue) then return end
-  if make_way(id, queue, t, score) then return end
+  if not make_way(id, queue, t, score) then return t end
+end
+
+-- Takes the next task out of the list: it is started unless it cannot be or is throttled.
+local function take_one(id, queue, score)
+  local t = startable(id, queue, score)
+  if not t then return end
   local group, tenant
   if limited then group, tenant = wait_queue_for(id, t) end
   if not group then return begin(id, queue, t, score) end
@@ -354,11 +357,8 @@ end
 local function take_throttled(first, queue)
   local id, line = first.id, wait_queue_name(queue, first.group, first.tenant)
   if not leave_throttled(id, queue, line, first.group, first.tenant) then return end
-  local t = waiting_task(id)
-  if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
-  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end
-  if t[LINKS] and not may_start(id, queue) then return end
-  if make_way(id, queue, t, first.score) then return end
+  local t = startable(id, queue, first.score)
+  if not t then return end
   local names = limit_names(t[TYPE], t[LIMIT_KEY])
   local limit = limit_in_the_way(names)
   if limit then

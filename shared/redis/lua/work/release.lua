@@ -16,20 +16,16 @@ local function give_back(id, token, enqueued)
     give_tokens_back(id)
     free_slots(id)
   end
-  if t.cancel then
-    redis.call('HSET', keys.rq_job(id), 'state', 'cancelled', 'status', 'canceled', 'token', '', 'ended_at', iso(now))
-    enter_ended(id, 'cancelled', queue)
+  local to = t.cancel and 'cancelled' or 'pending'
+  if to == 'cancelled' then
+    transition(id, 'running', to, queue, nil, 'token', '')
     count('cancelled', 1)
-    if t.links then moved(id, 'running', 'cancelled') end
-    return
+  else
+    hold_unique_again(id, {start = true})
+    transition(id, 'running', to, queue, enqueued ~= '' and enqueued or NOW, 'token', '')
+    watch_deadline(id, t.expires_at)
   end
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
-  hold_unique_again(id, {start = true})
-  redis.call('LPUSH', keys.rq_queue(queue), id)
-  redis.call('ZADD', keys.pending(queue), enqueued ~= '' and enqueued or NOW, id)
-  watch_deadline(id, t.expires_at)
-  if t.links then moved(id, 'running', 'pending') end
-  notify_workers(1, queue)
+  if t.links then moved(id, 'running', to) end
 end
 
 for at = #ARGV - 2, 2, -3 do give_back(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end

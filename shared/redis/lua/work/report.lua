@@ -23,15 +23,14 @@ local answer, counts = {}, {}
 local done, finished, leases, started = {}, {}, {}, {}
 
 local function end_as(id, state, attempt, about, error)
-  redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'ended_at', stamp,
-    'attempt:' .. attempt, about)
+  set_state(id, 'running', state, 'ended_at', stamp, 'attempt:' .. attempt, about)
   if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
 end
 
 -- What each next state writes; `interrupted` and `refused` are the two ways to pending.
-local enter = {}
+local become = {}
 
-function enter.completed(id, queue, attempt, about, rq_result, _, _, _, unique)
+function become.completed(id, queue, attempt, about, rq_result, _, _, _, unique)
   end_as(id, 'completed', attempt, about, '')
   redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', rq_result)
   done[#done + 1] = NOW
@@ -42,7 +41,7 @@ function enter.completed(id, queue, attempt, about, rq_result, _, _, _, unique)
   table.insert(finished[queue], id)
 end
 
-function enter.failed(id, queue, attempt, about, rq_result, error)
+function become.failed(id, queue, attempt, about, rq_result, error)
   end_as(id, 'failed', attempt, about, error)
   -- As many as RQ keeps: a dead letter may be requeued every night.
   redis.pcall('XADD', keys.rq_results(id), 'MAXLEN', 10, '*', 'type', '2', 'worker_name', worker,
@@ -50,36 +49,32 @@ function enter.failed(id, queue, attempt, about, rq_result, error)
   enter_ended(id, 'failed', queue)
 end
 
-function enter.cancelled(id, queue, attempt, about, _, error)
+function become.cancelled(id, queue, attempt, about, _, error)
   end_as(id, 'cancelled', attempt, about, error)
   enter_ended(id, 'cancelled', queue)
 end
 
-function enter.retrying(id, queue, attempt, about, _, error, delay, expires_at)
+function become.retrying(id, queue, attempt, about, _, error, delay, expires_at)
   local due = now + delay
-  redis.call('HSET', keys.rq_job(id), 'state', 'retrying', 'status', 'scheduled', 'due_at', num(due), 'error', error)
+  transition(id, 'running', 'retrying', queue, due, 'due_at', num(due), 'error', error)
   remember(id, attempt, about)
-  enter_due(id, 'retrying', queue, due)
   watch_deadline(id, expires_at)
 end
 
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
-function enter.interrupted(id, queue, attempt, about, rq_result, error, delay, expires_at)
+function become.interrupted(id, queue, attempt, about, rq_result, error, delay, expires_at)
   local losses = tonumber(rq_result)
   if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
-    enter.retrying(id, queue, attempt, about, '', error, pause, expires_at)
+    become.retrying(id, queue, attempt, about, '', error, pause, expires_at)
     return 'retrying'
   end
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'token', '')
+  transition(id, 'running', 'pending', queue, delay > 0 and num(delay) or NOW, 'token', '')
   remember(id, attempt, about)
-  redis.call('LPUSH', keys.rq_queue(queue), id)
-  redis.call('ZADD', keys.pending(queue), delay > 0 and num(delay) or NOW, id)
   watch_deadline(id, expires_at)
-  notify_workers(1, queue)
 end
 
 -- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
@@ -103,9 +98,9 @@ local function judge_refusal(id, version, error)
   return 'failed', error
 end
 
-function enter.refused(id, queue, attempt, _, _, _, _, expires_at)
+function become.refused(id, queue, attempt, _, _, _, _, expires_at)
   local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key')
-  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'token', '')
+  set_state(id, 'running', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
@@ -133,7 +128,7 @@ local function write(id, token, outcome, state, delay, about, error, rq_result)
   started[queue] = started[queue] or {}
   table.insert(started[queue], id .. ':' .. token)
   local way = state == 'pending' and outcome or state
-  local delayed = enter[way](id, queue, number_of(attempt) or 1, about, rq_result, error, tonumber(delay), expires_at,
+  local delayed = become[way](id, queue, number_of(attempt) or 1, about, rq_result, error, tonumber(delay), expires_at,
     unique)
   counts[way] = (counts[way] or 0) + 1
   if limited then free_slots(id) end

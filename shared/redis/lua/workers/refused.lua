@@ -22,12 +22,9 @@ end
 
 local function fail(id, queue)
   local t = record(id, 'refusal')
-  leave(id, 'pending', queue, '')
-  redis.call('ZREM', keys.DEADLINES, id)
-  redis.call('HSET', keys.rq_job(id), 'state', 'failed', 'status', 'failed', 'ended_at', iso(now), 'error', cjson.encode({
-    type = 'InvalidData', message = 'no live version of its type takes its data: ' .. (t and t.refusal or '?')}))
+  local message = 'no live version of its type takes its data: ' .. (t and t.refusal or '?')
+  transition(id, 'pending', 'failed', queue, nil, 'error', cjson.encode({type = 'InvalidData', message = message}))
   redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
-  enter_ended(id, 'failed', queue)
   ended = ended + 1
   moved(id, 'pending', 'failed')
 end
