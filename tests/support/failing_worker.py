@@ -13,7 +13,8 @@ from typing import Any
 import worker.main
 from worker.engine import liveness
 from worker.engine.loop import Engine
-from worker.main import Heartbeat, main
+from worker.heartbeat import Heartbeat
+from worker.main import main
 
 PARTS: dict[str, tuple[type, str]] = {
     "loop": (Engine, "_tick"),

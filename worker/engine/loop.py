@@ -345,7 +345,7 @@ class Engine:
             log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 
     def _on_written(self, report: Report) -> None:
-        self.metrics.ended(report.claimed.name, report.state, report.run_seconds, report.error_type)
+        self.metrics.ended(report.claimed.name, report.state, report.run_us / 1_000_000, report.error_type)
         self.failure_log.add(report)
         if report.outcome == Outcome.REFUSED and not report.version:
             self.heartbeat_due.set()  # the published types differ from those of its executors

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
@@ -26,6 +25,7 @@ from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.quarantine import is_corruption
 from worker.engine.claimed_task import ClaimedTask, read_claim
+from worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Argument, ScriptCall, Scripts
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 _PER_CALL = 128
 """Tasks that one script call writes: about 3 ms of Redis."""
 _CLAIM_BYTES = 4 << 20
-_NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +48,7 @@ class Report:
     record: bytes
     error: bytes
     rq_result: bytes
-    run_seconds: float
+    run_us: int
     error_type: str
     version: str = ""
 
@@ -68,32 +67,6 @@ class SyncResult:
     written: list[Report] = field(default_factory=list)
     refused: list[ClaimedTask] = field(default_factory=list)
     damaged: list[ClaimedTask] = field(default_factory=list)
-
-
-class WeightedRoundRobin:
-    """Divides claims between queues by weight, so that none starves even when tasks are claimed one by one."""
-
-    def __init__(self, weights: Mapping[str, int]) -> None:
-        self.order = sorted(weights, key=lambda name: -weights[name])
-        total = sum(weights.values())
-        self.share = {name: weights[name] / total for name in weights}
-        self.credit = dict.fromkeys(weights, 0.0)
-
-    def quotas(self, size: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
-        """Returns alternating queue and quota; the quotas add up to `size`. The slots of a queue follow its quota."""
-        for name, share in self.share.items():
-            self.credit[name] += share * size
-        quotas = {name: max(0, int(self.credit[name])) for name in self.order}
-        left = size - sum(quotas.values())
-        for name in sorted(self.order, key=lambda each: quotas[each] - self.credit[each])[: max(0, left)]:
-            quotas[name] += 1
-        for name, quota in quotas.items():
-            self.credit[name] -= quota
-        return [
-            part
-            for name in self.order
-            for part in (name, f"{quotas[name]}/{slots[name]}" if name in slots else quotas[name])
-        ]
 
 
 class RedisSession:
@@ -126,7 +99,7 @@ class RedisSession:
         self.reports.append(report)
 
     def sync(
-        self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int] = _NO_BOUNDS
+        self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int] = NO_BOUNDS
     ) -> SyncResult:
         """Syncs in one round trip. Raises StoreUnavailable; then everything is kept and sent again by the next call.
 
@@ -277,7 +250,7 @@ class RedisSession:
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, size: int, slots: Mapping[str, int] = _NO_BOUNDS) -> list[Argument]:
+    def _claim_arguments(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
         order: tuple[Argument, ...] = ("", self._next_token) if size else ()
         return [
             self.worker,

@@ -6,7 +6,6 @@ the worker holds the leases, so a handler that is stuck in C code loses only its
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -30,6 +29,8 @@ from shared.observability import logs, tracing
 from shared.observability.instrumentation import trace_calls, trace_redis
 from shared.stores.task_types import pack, version_of
 from worker.executors import ipc, standard_streams
+from worker.executors.attempt_record import attempt_record
+from worker.executors.coroutines import CoroutineRunner
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
 from worker.executors.leftovers import Leftovers
 from worker.executors.log_capture import LogCapture
@@ -58,10 +59,8 @@ class Executor:
         self.spans = AttemptSpans(settings, worker, self._on_span)
         self.outcomes = Outcomes(settings, [__file__])
         self.max_log_bytes = settings.max_log_bytes
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.cancel_wait = min(_CANCEL_WAIT, settings.kill_grace / 2)
+        self.coroutines = CoroutineRunner(min(_CANCEL_WAIT, settings.kill_grace / 2))
         self.interrupted_by = ""
-        self.left: list[str] = []
         self.started_us = 0
         self.limit_us = 0
         self.task: CurrentTask | None = None
@@ -96,8 +95,9 @@ class Executor:
         if self.interrupted_by:
             # Its work is half done: an import, a lock, a message on a pooled database connection.
             self._report_leftovers(handler, f"work cut off by {self.interrupted_by}", logging.INFO, ends=True)
-        elif self.left:
-            self._report_leftovers(handler, ", ".join(self.left), logging.WARNING, ends=True)
+        elif self.coroutines.left:
+            what = f"coroutines that ignore being cancelled ({self.coroutines.left})"
+            self._report_leftovers(handler, what, logging.WARNING, ends=True)
         else:
             return self.leftovers.fit_after(handler, run_us)
         return False
@@ -133,8 +133,7 @@ class Executor:
         recorder = Recorder(assignment.number, self.max_log_bytes, self._on_line, self._on_progress)
         name = assignment.type.decode(errors="replace")
         handler = self.handlers.get(name)
-        result = b""
-        error: BaseException | None = None
+        result: bytes | BaseException
         try:
             self.task = self._context(assignment, name, self.started_us + clock_offset_us, recorder)
             current.set(self.task)
@@ -142,23 +141,36 @@ class Executor:
             result = self._run(handler, name, assignment)
             self.interruptible = False
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
-            error = caught
+            result = caught
         self.interruptible = False
         if os.getpid() != self.pid:
-            _leave(error)
+            _leave(result)
         recorder.ended = True
-        ended_us = time.monotonic_ns() // 1000
-        record = self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)
-        run_us = ended_us - self.started_us
-        if error is None:
-            outcome = self.outcomes.completed(assignment.number, record, result, run_us)
-        else:
-            version = version_of(handler.published().entry) if handler and isinstance(error, InvalidData) else ""
-            outcome = self.outcomes.failed(
-                assignment, handler, error, record, run_us, cancelled=self.cancelled, version=version
-            )
-        self.spans.end(outcome)
-        return outcome
+        ended = self._ended(assignment, handler, recorder, clock_offset_us, result)
+        self.spans.end(ended)
+        return ended
+
+    def _ended(
+        self,
+        assignment: Assignment,
+        handler: Handler | None,
+        recorder: Recorder,
+        clock_offset_us: int,
+        result: bytes | BaseException,
+    ) -> EndedAttempt:
+        run_us = time.monotonic_ns() // 1000 - self.started_us
+        started_us = self.started_us + clock_offset_us
+        traceparent = self.task.traceparent if self.task else None
+        record = attempt_record(
+            self.worker, assignment.enqueued_us, started_us, started_us + run_us, traceparent, recorder.lines
+        )
+        record |= self.spans.summary()
+        if isinstance(result, bytes):
+            return self.outcomes.completed(assignment.number, record, result, run_us)
+        version = version_of(handler.published().entry) if handler and isinstance(result, InvalidData) else ""
+        return self.outcomes.failed(
+            assignment, handler, result, record, run_us, cancelled=self.cancelled, version=version
+        )
 
     def _run(self, handler: Handler | None, name: str, assignment: Assignment) -> bytes:
         """Returns the result of the handler in the form of its report."""
@@ -170,7 +182,7 @@ class Executor:
                 f"it has: {known}"
             )
         value = handler.call(_validated(handler, task_data.decode(name, assignment.data)))
-        return self.outcomes.result(self._finish(value) if handler.is_async else value)
+        return self.outcomes.result(self.coroutines.run(value) if handler.is_async else value)
 
     def _context(self, assignment: Assignment, name: str, started_us: int, recorder: Recorder) -> CurrentTask:
         meta = parsed(assignment.meta, "metadata")
@@ -186,46 +198,6 @@ class Executor:
             recorder=recorder,
             open_locks=locking.in_redis,
         )
-
-    def _finish(self, coroutine: Any) -> Any:
-        """Runs a coroutine; tasks that it leaves running are cancelled."""
-        # Never the thread's current loop: a handler that closes or replaces that one must not break the next.
-        if self.loop is None or self.loop.is_closed():
-            self.loop = asyncio.new_event_loop()
-        try:
-            return self.loop.run_until_complete(coroutine)
-        finally:
-            if left := asyncio.all_tasks(self.loop):
-                self._cancel(self.loop, left)
-
-    def _cancel(self, loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
-        """Cancels tasks and waits a moment for them; the handler's own outcome counts in any case."""
-        for each in left:
-            each.cancel()
-        waiter = loop.create_task(asyncio.wait(left, timeout=self.cancel_wait))
-        with contextlib.suppress(BaseException):
-            loop.run_until_complete(waiter)
-        for each in left:
-            if each.done() and not each.cancelled():
-                each.exception()  # marks it as retrieved, so that Python logs no warning
-        unended = asyncio.all_tasks(loop) - {waiter}
-        if unended:
-            names = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
-            self.left.append(f"coroutines that ignore being cancelled ({names})")
-
-    def _record(self, assignment: Assignment, recorder: Recorder, started_us: int, ended_us: int) -> dict[str, Any]:
-        """Returns the part of the attempt's record that every outcome has."""
-        record: dict[str, Any] = {
-            "worker": self.worker,
-            "enqueued_at": assignment.enqueued_us,
-            "started_at": started_us,
-            "ended_at": ended_us,
-        }
-        if traced := trace_id(self.task.traceparent if self.task else None):
-            record["trace_id"] = traced
-        if recorder.lines:
-            record["logs"] = list(recorder.lines)
-        return record | self.spans.summary()
 
     def carries(self) -> str | None:
         """Returns the `traceparent` for a handler's calls without tracing: not sampled."""
@@ -294,11 +266,11 @@ def _validated(handler: Handler, data: bytes) -> Any:
         raise InvalidData(explain(error)) from error
 
 
-def _leave(error: BaseException | None) -> NoReturn:
+def _leave(result: bytes | BaseException) -> NoReturn:
     """Ends a forked process that returned from the handler, as at the end of a program."""
-    if isinstance(error, SystemExit):
-        os._exit(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
-    os._exit(0 if error is None else 1)
+    if isinstance(result, SystemExit):
+        os._exit(result.code if isinstance(result.code, int) else 0 if result.code is None else 1)
+    os._exit(0 if isinstance(result, bytes) else 1)
 
 
 def log_context() -> dict[str, Any]:

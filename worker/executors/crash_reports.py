@@ -5,21 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import time
 import zlib
 from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from shared.domain import failure_fingerprint
 from shared.domain.clock import monotonic_us, to_us
 from shared.domain.decode import UNREADABLE
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import Outcome, TaskState
-from shared.domain.traceparent import trace_id
 from shared.redis.client import text
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.redis_session import Report
+from worker.executors.attempt_record import attempt_record
 from worker.executors.pool import ExecutorPool
 
 log = logging.getLogger(__name__)
@@ -112,20 +110,14 @@ class CrashReports:
         error: Mapping[str, str],
         delay_us: int = 0,
     ) -> Report:
-        record: dict[str, Any] = {
-            "worker": self.worker,
-            "enqueued_at": claimed.enqueued_us,
-            "started_at": int(began_at * 1_000_000) + claimed.clock_offset_us,
-            "ended_at": monotonic_us() + claimed.clock_offset_us,
-            "outcome": outcome,
-            "error": error,
-        }
+        offset = claimed.clock_offset_us
+        started_us, ended_us = int(began_at * 1_000_000) + offset, monotonic_us() + offset
+        record = attempt_record(
+            self.worker, claimed.enqueued_us, started_us, ended_us, claimed.traceparent, claimed.logs
+        )
+        record |= {"outcome": outcome, "error": error}
         if state is TaskState.RETRYING:
             record["retry_delay"] = delay_us / 1_000_000
-        if traced := trace_id(claimed.traceparent):
-            record["trace_id"] = traced
-        if claimed.logs:
-            record["logs"] = list(claimed.logs)
         text = f"{error['type']}: {error['message']}".encode("utf-8", "backslashreplace")
         return Report(
             claimed,
@@ -135,6 +127,6 @@ class CrashReports:
             json.dumps(record).encode(),
             json.dumps({**error, "pattern": failure_fingerprint.pattern(error["message"])}).encode(),
             base64.b64encode(zlib.compress(text)),
-            time.monotonic() - began_at,
+            ended_us - started_us,
             error["type"],
         )

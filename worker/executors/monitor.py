@@ -96,23 +96,9 @@ class ExecutorMonitor:
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
             self.session.report(report)
             return
-        run_seconds = ended.run_us / 1_000_000
         if claimed.queue not in self._not_claimed_ahead:
-            self.prefetch.learn(run_seconds)
-        self.session.report(
-            Report(
-                claimed,
-                ended.outcome,
-                ended.state,
-                ended.delay_us,
-                ended.record,
-                ended.error,
-                ended.rq_result,
-                run_seconds,
-                ended.error_type,
-                ended.version,
-            )
-        )
+            self.prefetch.learn(ended.run_us / 1_000_000)
+        self.session.report(Report(claimed, *ended[1:]))
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:

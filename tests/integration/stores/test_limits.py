@@ -18,7 +18,7 @@ from shared.redis.client import text
 from shared.stores.limits import Limits
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
-from worker.main import Heartbeat
+from worker.heartbeat import Heartbeat
 
 # --- how many at once ---
 

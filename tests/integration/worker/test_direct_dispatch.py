@@ -105,7 +105,7 @@ def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redi
 def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, redis_client: Redis) -> None:
     [task_id] = submit(redis_client)
     [dispatched] = idle.received()
-    report = Report(dispatched, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 0.1, "")
+    report = Report(dispatched, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 100_000, "")
     idle.session.report(report)
     assert not idle.session.sync(None, []).refused
     assert state(redis_client, task_id) is TaskState.COMPLETED

@@ -329,8 +329,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a record by the executor's own clock",
         RECORDS,
         "worker/executors/child.py",
-        "self._record(assignment, recorder, self.started_us + clock_offset_us, ended_us + clock_offset_us)",
-        "self._record(assignment, recorder, time.time_ns() // 1000, time.time_ns() // 1000)",
+        "        started_us = self.started_us + clock_offset_us\n        traceparent",
+        "        started_us = time.time_ns() // 1000 - run_us\n        traceparent",
         _CLOCKS,
         ("records tell the time",),
     ),
@@ -692,19 +692,19 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an executor that is kept although a coroutine holds its loop",
         LEFTOVERS,
-        "worker/executors/child.py",
-        '            self.left.append(f"coroutines that ignore being cancelled ({names})")\n',
-        "",
+        "worker/executors/coroutines.py",
+        '        self.left = ", ".join(sorted(',
+        '        _ = ", ".join(sorted(',
         _tests("integration/worker/test_leftovers", "test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing"),
     ),
     Mutation(
         "async handlers on the loop that any handler can close",
         LEFTOVERS,
-        "worker/executors/child.py",
-        "        if self.loop is None or self.loop.is_closed():\n            self.loop = asyncio.new_event_loop()\n",
-        "        if self.loop is None:\n"
-        "            self.loop = asyncio.new_event_loop()\n"
-        "            asyncio.set_event_loop(self.loop)\n",
+        "worker/executors/coroutines.py",
+        "        if self._loop is None or self._loop.is_closed():\n            self._loop = asyncio.new_event_loop()\n",
+        "        if self._loop is None:\n"
+        "            self._loop = asyncio.new_event_loop()\n"
+        "            asyncio.set_event_loop(self._loop)\n",
         _tests("integration/worker/test_leftovers", "test_an_event_loop_that_a_handler_closed_breaks_no_task_after_it"),
     ),
     Mutation(

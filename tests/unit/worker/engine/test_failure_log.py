@@ -12,7 +12,7 @@ from worker.engine.redis_session import Report
 
 def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:
     held = ClaimedTask(b"a1", b"normal", b"fail", b"", 1, 0, 0, 0, b"", b"", b"", 0, "t", 0, 0.0)
-    return Report(held, *ENDS[kind], 5_000_000, b"", b"", b"", 0.1, error)
+    return Report(held, *ENDS[kind], 5_000_000, b"", b"", b"", 100_000, error)
 
 
 def test_a_storm_is_summarized(caplog: pytest.LogCaptureFixture) -> None:

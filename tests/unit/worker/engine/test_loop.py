@@ -78,7 +78,7 @@ class Scene:
     def report(
         self, task: ClaimedTask, outcome: str = "completed", state: str = "completed", version: str = ""
     ) -> None:
-        self.session.report(Report(task, outcome, state, 0, b"", b"", b"", 0.1, "", version))
+        self.session.report(Report(task, outcome, state, 0, b"", b"", b"", 100_000, "", version))
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_an_outcome_is_reported_and_tells_how_long_tasks_take(scene: Scene) -> N
     scene.ends(scene.a)
     [report] = scene.session.reports
     assert (report.claimed, report.outcome, report.state) == (scene.a, "completed", "completed")
-    assert report.run_seconds == scene.monitor.prefetch.seconds == 0.05
+    assert (report.run_us, scene.monitor.prefetch.seconds) == (50_000, 0.05)
 
 
 def test_tasks_of_a_bounded_queue_tell_nothing_about_others() -> None:
