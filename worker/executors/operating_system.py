@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from worker.executors.process_tree import MARK, Executor, children, end, started_at
+from worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
 
@@ -38,7 +38,7 @@ def _on_hangup(executor: int) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
         return
-    end([Executor(os.getpid(), started_at(os.getpid()), os.environ.get(MARK, ""))])
+    end([ProcessIdentity(os.getpid(), started_at(os.getpid()), os.environ.get(MARK, ""))])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -55,7 +55,7 @@ class ExecutorProcess:
             opened.pop_all()
         os.close(tasks_read)
         os.close(events_write)
-        self.identity = process_tree.Executor(self.process.pid, process_tree.started_at(self.process.pid), mark)
+        self.identity = process_tree.ProcessIdentity(self.process.pid, process_tree.started_at(self.process.pid), mark)
         self.trusted_until = float("inf")
         self.untrusted_at = -float("inf")
         self.assigned: dict[int, ClaimedTask] = {}

@@ -18,7 +18,7 @@ MARK = "TASK_QUEUE_EXECUTOR"
 """An environment variable of an executor, inherited by what its handlers start; its value is unique."""
 
 
-class Executor(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """Identifies an executor among all processes, also later ones with its id."""
 
     pid: int
@@ -74,7 +74,7 @@ def name_of(pid: int) -> str:
     return process.name if process and not process.ended else ""
 
 
-def end(executors: Sequence[Executor]) -> list[str]:
+def end(executors: Sequence[ProcessIdentity]) -> list[str]:
     """Kills executors and all that their handlers started, and returns the names of the latter.
 
     To an executor belongs what is below it, what is in the session that it leads, what carries its mark, and what is
@@ -91,7 +91,7 @@ def end(executors: Sequence[Executor]) -> list[str]:
     return [name for pid, name in names.items() if pid not in roots and name]
 
 
-def _belonging(executors: Sequence[Executor]) -> list[int]:
+def _belonging(executors: Sequence[ProcessIdentity]) -> list[int]:
     found = {pid: process for pid, process in processes().items() if not process.ended and pid > 1}
     roots: set[int] = set()
     for pid, started, _ in executors:
@@ -153,8 +153,8 @@ def watch(beats: int) -> None:
     Each line read from `beats` replaces the one before it: `PID:STARTED:MARK:UNTIL` for each executor, separated by
     spaces, with UNTIL in seconds of the monotonic clock.
     """
-    unread_bytes = b""
-    known: dict[Executor, float] = {}
+    partial = b""
+    known: dict[ProcessIdentity, float] = {}
     while True:
         due = min(known.values(), default=float("inf"))
         patience = min(3600.0, max(0.0, due - time.monotonic()))
@@ -162,7 +162,7 @@ def watch(beats: int) -> None:
             data = os.read(beats, 1 << 16)
             if not data:
                 break
-            *lines, unread_bytes = (unread_bytes + data).split(b"\n")
+            *lines, partial = (partial + data).split(b"\n")
             if lines:
                 known = dict(map(_read, lines[-1].decode().split()))
         else:
@@ -172,9 +172,9 @@ def watch(beats: int) -> None:
     end(list(known))
 
 
-def _read(word: str) -> tuple[Executor, float]:
+def _read(word: str) -> tuple[ProcessIdentity, float]:
     pid, started, mark, until = word.split(":")
-    return Executor(int(pid), started, mark), float(until)
+    return ProcessIdentity(int(pid), started, mark), float(until)
 
 
 if __name__ == "__main__":

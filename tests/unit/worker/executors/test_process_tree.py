@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.harness import alive, wait_until
 from worker.executors import process_tree
-from worker.executors.process_tree import MARK, Executor, children, descendants, end, started_at
+from worker.executors.process_tree import MARK, ProcessIdentity, children, descendants, end, started_at
 from worker.executors.watchdog import Watchdog
 
 _FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); time.sleep(60)"
@@ -27,13 +27,13 @@ _HAS_LEFT = (
 
 
 @pytest.fixture
-def family() -> Iterator[tuple[Executor, subprocess.Popen[bytes], list[int]]]:
+def family() -> Iterator[tuple[ProcessIdentity, subprocess.Popen[bytes], list[int]]]:
     """A process that stands for an executor, and the ids of all below it."""
     mark = secrets.token_hex(16)
     parent = subprocess.Popen([sys.executable, "-c", _FAMILY], env={**os.environ, MARK: mark})
     wait_until(lambda: descendants(parent.pid), "it has a child")
     below = descendants(parent.pid)
-    yield Executor(parent.pid, started_at(parent.pid), mark), parent, below
+    yield ProcessIdentity(parent.pid, started_at(parent.pid), mark), parent, below
     parent.kill()
     parent.wait()
     for pid in below:
@@ -62,7 +62,7 @@ def tell(dog: subprocess.Popen[bytes], line: str) -> None:
 
 
 def test_an_executor_ends_with_what_left_its_session_and_its_environment(
-    family: tuple[Executor, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
+    family: tuple[ProcessIdentity, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
 ) -> None:
     executor, parent, below = family
     assert below == children(parent.pid)
@@ -79,13 +79,13 @@ def test_what_carries_the_mark_of_an_executor_ends_after_its_death_too(other: su
     )
     left = int(gone.stdout)
     assert alive(left)
-    assert end([Executor(other.pid, "1", secrets.token_hex(16))]) == [], "that id belongs to another process now"
-    assert end([Executor(2**22 + 1, "1", mark)]) == ["sleep"]
+    assert end([ProcessIdentity(other.pid, "1", secrets.token_hex(16))]) == [], "that id belongs to another process now"
+    assert end([ProcessIdentity(2**22 + 1, "1", mark)]) == ["sleep"]
     wait_until(lambda: not alive(left), "it has ended")
 
 
 def test_a_proc_of_another_namespace_is_not_believed(
-    family: tuple[Executor, subprocess.Popen[bytes], list[int]], monkeypatch: pytest.MonkeyPatch
+    family: tuple[ProcessIdentity, subprocess.Popen[bytes], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor, parent, below = family
     monkeypatch.setattr(os, "readlink", lambda path: "0")
@@ -95,7 +95,7 @@ def test_a_proc_of_another_namespace_is_not_believed(
 
 
 def test_a_watchdog_ends_what_it_was_told_of_at_its_time_and_nothing_else(
-    family: tuple[Executor, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
+    family: tuple[ProcessIdentity, subprocess.Popen[bytes], list[int]], other: subprocess.Popen[bytes]
 ) -> None:
     executor, parent, below = family
     dog = watchdog()
@@ -116,7 +116,9 @@ def test_a_lease_that_was_extended_late_is_told_before_its_old_end(
     monkeypatch: pytest.MonkeyPatch, lease: float, margin: float
 ) -> None:
     held = SimpleNamespace(lease_until=lease)
-    executor: Any = Mock(identity=Executor(7, "1", "m"), assigned={1: held}, killed_because=None, trusted_until=lease)
+    executor: Any = Mock(
+        identity=ProcessIdentity(7, "1", "m"), assigned={1: held}, killed_because=None, trusted_until=lease
+    )
     dog = Watchdog(lease, margin)
     monkeypatch.setattr(dog, "_write", lambda data: None)
     step = lease / 2000
