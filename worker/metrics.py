@@ -64,7 +64,7 @@ class WorkerMetrics(Collector):
         self.completions: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[tuple[str, str]] = Counter()
         # Starts at 0, so that a rate includes the first.
-        self.errors: Counter[str] = Counter(dict.fromkeys(("redis", "executor_crash", "corrupt_record", "refused"), 0))
+        self.errors: Counter[str] = Counter(dict.fromkeys(("redis", "executor_crash", "corrupt_record", "script"), 0))
         self.durations: dict[str, Durations] = {}
         self.waits = Durations()
         self.retries = 0
@@ -127,7 +127,7 @@ class WorkerMetrics(Collector):
             failures.add_metric([task_type, error], count)
         errors = CounterMetricFamily(
             "worker_errors",
-            "Errors of the worker itself, not in task_failures_total.",
+            "Errors of the worker: redis (unreachable), script (failed in Redis), executor_crash, corrupt_record.",
             labels=["worker", "type"],
         )
         for kind, count in list(self.errors.items()):

@@ -309,7 +309,7 @@ class Engine:
         Nor may it cost the leases of running tasks, whose answers came with the error.
         """
         self._next_try = now + PAUSE
-        self.metrics.errors["refused"] += 1
+        self.metrics.errors["script"] += 1
         log.error("a step failed in Redis: %s; sending reports one by one", error)
         events = SyncResult()
         try:
