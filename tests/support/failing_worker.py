@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-import worker.main
-from worker.engine import liveness
+from worker import heartbeat
+from worker.engine import liveness, notifications
 from worker.engine.loop import Engine
 from worker.heartbeat import Heartbeat
 from worker.main import main
@@ -43,6 +43,7 @@ def break_at_signal(part: str) -> None:
 
 if __name__ == "__main__":
     liveness.STILL = 3.0
-    vars(worker.main).update(HEARTBEAT=0.5, BUSY_HEARTBEAT=0.5, PATIENCE=1.0)
+    notifications.PATIENCE = 1.0
+    vars(heartbeat).update(HEARTBEAT=0.5, BUSY_HEARTBEAT=0.5)
     break_at_signal(sys.argv[1])
     raise SystemExit(main())
