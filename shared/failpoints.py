@@ -23,16 +23,16 @@ VARIABLE = "TASKQUEUE_STOP_POINT"
 _ORDER = re.compile(r"([^:]+):([1-9][0-9]{0,8}):(kill|freeze):(.+)", re.DOTALL)
 
 POINTS = {
-    "worker.before-exchange": "outcomes are collected and not yet written to Redis",
-    "worker.after-exchange": "outcomes are written and tasks claimed, and no executor has them yet",
+    "worker.before-sync": "outcomes are collected and not yet written to Redis",
+    "worker.after-sync": "outcomes are written and tasks claimed, and no executor has them yet",
     "worker.handed-out": "executors have the claimed tasks",
-    "worker.handover": "direct dispatch gave this worker a task that it has not read",
-    "worker.suspect-noted": "the start of an isolated task is recorded in Redis, and it has not begun",
+    "worker.dispatched": "direct dispatch gave this worker a task that it has not read",
+    "worker.begun-noted": "the start of an isolated task is recorded in Redis, and it has not begun",
     "worker.taken-back": "a task was taken back from an executor and not given back to its queue",
-    "worker.buried": "an executor died, and its task has not been reported",
+    "worker.reaped": "an executor died, and its task has not been reported",
     "executor.begin": "a start token was read, and the handler has not begun",
     "executor.done": "the handler has ended, and its outcome has not been sent",
-    "executor.told": "the worker has the outcome",
+    "executor.sent": "the worker has the outcome",
     "housekeeper.locked": "a job has its lock and has done nothing",
     "housekeeper.unlocking": "a job is done and holds its lock",
     "housekeeper.between-batches": "a job did some of its work",
@@ -95,8 +95,8 @@ def _ordered() -> Callable[[str], None]:
 
 def warn() -> None:
     """Logs a warning when a failpoint is active in this process."""
-    if isinstance(stop_point, Trap):
-        log.warning("failpoint active: this process will stop for a test", extra={"point": stop_point.name})
+    if isinstance(failpoint, Trap):
+        log.warning("failpoint active: this process will stop for a test", extra={"point": failpoint.name})
 
 
-stop_point: Callable[[str], None] = _ordered()
+failpoint: Callable[[str], None] = _ordered()

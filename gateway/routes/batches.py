@@ -15,7 +15,7 @@ from gateway.http.errors import Refusal
 from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
 from shared.domain.task import NewTask
 from shared.errors import BatchNotFound, StoreUnavailable
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.api_keys import Scope
 from shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from shared.stores.queues import CHUNK
@@ -148,7 +148,7 @@ class BatchSubmission:
         begun = self.idempotency.begin(g.request_key)
         if isinstance(begun, bytes):
             return with_ids(begun), REPLAYED
-        stop_point("gateway.batch-begun")
+        failpoint("gateway.batch-begun")
         try:
             answer = carry_out(begun.seed, begun)
         except (Refusal, BatchNotFound):
@@ -180,7 +180,7 @@ class BatchSubmission:
                 if begun and first:
                     self.idempotency.go_on(begun)
                 stored = self.intake.store([task for _, task in chunk])
-                stop_point("gateway.chunk-stored")
+                failpoint("gateway.chunk-stored")
             except StoreUnavailable as error:
                 if first == 0:
                     raise

@@ -7,7 +7,7 @@ from gateway.http import errors
 from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from gateway.routes.tasks import task_list
 from shared.domain.task import TaskState
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.api_keys import Scope
 from shared.stores.dead_letters import DeadLetters
 
@@ -50,7 +50,7 @@ class DeadLetterRoutes:
         For a dead letter of a stopped batch, retry the batch: POST /batches/{batch_id}/retry.
         """
         self.dead_letters.requeue(task_id)
-        stop_point("gateway.requeued")
+        failpoint("gateway.requeued")
         answer = {"task_id": task_id, "status": TaskState.PENDING}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task_id}"})
 

@@ -17,7 +17,7 @@ from gateway.tasks.task_factory import TaskFactory, refusal_of
 from gateway.tasks.type_cache import TypeCache
 from shared.domain.retry import RetryPolicy
 from shared.domain.task import NewTask, TaskState
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.api_keys import Scope
 from shared.stores.idempotency import Idempotency, Request
 from shared.stores.queues import Queues, Submitted
@@ -71,7 +71,7 @@ class Tasks:
         """Submits a task. After a 202 the task is stored and will end in one of the final states."""
         with self.intake.checked(body, g.trace_parent) as task:
             stored, again = self._store(task)
-        stop_point("gateway.stored")
+        failpoint("gateway.stored")
         if refusal := refusal_of(task, stored):
             raise refusal
         if stored.stored and not again:
@@ -158,7 +158,7 @@ class Tasks:
     def cancel(self, task_id: str, query: schemas.CancelQuery) -> Reply:
         """Cancels a task: a waiting one immediately, a running one by stopping it. An ended task is a conflict."""
         state = self.queues.cancel(task_id, query.reason)
-        stop_point("gateway.cancelled")
+        failpoint("gateway.cancelled")
         status = 202 if state is TaskState.RUNNING else 200
         return Reply(content={"task_id": task_id, "status": state}, status=status)
 

@@ -12,7 +12,7 @@ from gateway.ordering import circles, in_order
 from gateway.schemas.batches import BatchTermsBody
 from gateway.tasks.task_factory import TaskFactory, refusal_of
 from shared.domain.task import BatchPlace, NewTask, TaskState
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.idempotency import task_id
 from shared.stores.queues import Queues, Submitted
@@ -65,7 +65,7 @@ class BatchPlanner:
             then=then.id if then else None,
         )
         self.batches.open(identity.batch_id, about)
-        stop_point("gateway.batch-opened")
+        failpoint("gateway.batch-opened")
         if then:
             [stored] = self.queues.submit([then])
             if refusal := refusal_of(then, stored):

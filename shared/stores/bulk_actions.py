@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shared.domain.clock import instant, to_us
 from shared.domain.decode import UNREADABLE, whole
 from shared.domain.task import TaskState
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.redis import keys
 from shared.redis.client import text, translated
 
@@ -182,9 +182,9 @@ class BulkActions:
                 self.redis.srem(keys.OPEN_BULKS, action.id)
         if what != "work":
             return 0
-        stop_point("dashboard.bulk-taken")
+        failpoint("dashboard.bulk-taken")
         done, stopped = self._act(action, list(map(text, ids)))
-        stop_point("dashboard.bulk-acted")
+        failpoint("dashboard.bulk-acted")
         self._note(action, ids, score, done, stopped)
         return len(ids)
 

@@ -21,7 +21,7 @@ from redis.exceptions import ResponseError
 from shared.config.settings import Settings
 from shared.domain.task import Outcome
 from shared.errors import StoreUnavailable
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.crash_isolation import CrashIsolation
 from worker.engine.failure_log import FailureLog
@@ -230,7 +230,7 @@ class Engine:
 
     def on_direct_dispatch(self, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
-        stop_point("worker.handover")
+        failpoint("worker.dispatched")
         self._apply(self.session.accept(message))
         self.slots.update()
         self._hand_out()
@@ -259,10 +259,10 @@ class Engine:
         if size is None and self.awaiting_work and not self.session.claim_parked:
             size = self._free_capacity() or None  # a new parked claim, which costs no round trip of its own
         self.liveness.talked_at = now
-        stop_point("worker.before-exchange")
+        failpoint("worker.before-sync")
         try:
             events = self.session.sync(size, extending, self.slots.free() if size is not None else {})
-            stop_point("worker.after-exchange")
+            failpoint("worker.after-sync")
         except StoreUnavailable as error:
             self._on_outage(now, error)
             return
@@ -415,7 +415,7 @@ class Engine:
             share = self._share(executor, self._capacity(executor, window), one_waits)
             if share:
                 executor.assign(share)
-        stop_point("worker.handed-out")
+        failpoint("worker.handed-out")
         self._next_tick = min(self._next_tick, self.monotonic() + TICK)
 
     def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[ClaimedTask]:
@@ -440,7 +440,7 @@ class Engine:
     def _note_begun(self, claimed: ClaimedTask) -> bool:
         try:
             may = self.session.note_begun(claimed)
-            stop_point("worker.suspect-noted")
+            failpoint("worker.begun-noted")
             return may
         except StoreUnavailable as error:
             self._on_outage(self.monotonic(), error)

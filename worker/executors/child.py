@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from shared.config.settings import Settings, load
 from shared.domain import task_data
 from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.observability import logs, tracing
 from shared.observability.instrumentation import trace_calls, trace_redis
 from shared.stores.task_types import pack, version_of
@@ -80,12 +80,12 @@ class Executor:
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
         self.leftovers = Leftovers(self._report_leftovers)
         for clock_offset_us, assignment in self._assignments():
-            stop_point("executor.begin")
+            failpoint("executor.begin")
             # A context of its own: context variables of a handler reach no other task.
             outcome = copy_context().run(self.attempt, assignment, clock_offset_us)
-            stop_point("executor.done")
+            failpoint("executor.done")
             self._send((ipc.OUTCOME, *outcome))
-            stop_point("executor.told")
+            failpoint("executor.sent")
             if not self._fit(assignment, outcome.run_us):
                 return
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.config.settings import Settings
 from shared.domain.task import TaskState
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.task_types import TypeSet
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.prefetch import PrefetchWindow
@@ -186,7 +186,7 @@ class ExecutorMonitor:
         else:
             self.metrics.given_back += 1
             self.session.releases.append(claimed)
-            stop_point("worker.taken-back")
+            failpoint("worker.taken-back")
 
     def _release_expiring(self, now: float) -> None:
         """Stops tasks whose lease could not be extended, before it can end in Redis."""
@@ -209,7 +209,7 @@ class ExecutorMonitor:
             self._reassign(claimed)
         for claimed in executor.assigned.values():
             self._on_death(executor, claimed)
-        stop_point("worker.buried")
+        failpoint("worker.reaped")
         self.pool.lost(executor)
         executor.assigned.clear()
 

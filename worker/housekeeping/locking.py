@@ -6,7 +6,7 @@ import logging
 from typing import Protocol
 
 from shared.domain.lock import Lock
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.stores.locks import HeldLock, Locks, unanswered
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Leadership:
         self.resign()
         held = self.locks.acquire(self.lock)
         if held:
-            stop_point("leader.elected")
+            failpoint("leader.elected")
             self.elections += 1
             self.term = held.term
             log.info("Instance %s elected as metrics leader", self.instance)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.redis.scripts import Pruned
 from shared.stores.locks import HeldLock
 
@@ -51,7 +51,7 @@ def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, m
         removed += pruned.removed
         looked += pruned.looked
         if pruned.looked:
-            stop_point("housekeeper.between-batches")
+            failpoint("housekeeper.between-batches")
         if pruned.looked < batch:
             return RunResult(removed)
     return RunResult(removed, more=2 * removed > looked)

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from shared.errors import LockLost, StepRefused, TaskQueueError
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.observability.tracing import Tracing
 from shared.stores.locks import HeldLock, Locks
 from worker.housekeeping.lock_metrics import LockMetrics
@@ -87,7 +87,7 @@ class Housekeeper(Collector):
             if self.locks.reachable:
                 record.last_answer = time.monotonic()
             return 0
-        stop_point("housekeeper.locked")
+        failpoint("housekeeper.locked")
         try:
             this = self._run(job, held, record)
             done = this.done
@@ -97,7 +97,7 @@ class Housekeeper(Collector):
                 done += this.done
             return done
         finally:
-            stop_point("housekeeper.unlocking")
+            failpoint("housekeeper.unlocking")
             self.turns[job].end(held)
 
     def silent_seconds(self) -> dict[str, float | None]:

@@ -85,7 +85,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("stop-points")
+    folder = tmp_path_factory.mktemp("failpoints")
     flags = folder / "flags"
     flags.mkdir()
     environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(folder)}
@@ -114,12 +114,12 @@ def dead(process: subprocess.Popen[bytes]) -> bool:
 def prepare(place: Place, point: str) -> list[str]:
     """What leads a worker to the point; the others wait meanwhile."""
     match point:
-        case "worker.suspect-noted":
+        case "worker.begun-noted":
             ids = place.submit(2)
             for each in ids:
                 place.system.redis.hset(keys.rq_job(each), "losses", 1)
             return ids
-        case "worker.buried":
+        case "worker.reaped":
             return place.submit(1, "crash") + place.submit(5)
         case "worker.taken-back":
             # Quick ones first: only behind those a worker claims ahead.
@@ -129,7 +129,7 @@ def prepare(place: Place, point: str) -> list[str]:
             return place.submit(12)
 
 
-@pytest.mark.parametrize("point", [point for point in OF_WORKERS if point != "worker.handover"])
+@pytest.mark.parametrize("point", [point for point in OF_WORKERS if point != "worker.dispatched"])
 def test_a_worker_that_dies_at_a_point_loses_and_doubles_nothing(place: Place, point: str) -> None:
     trap = place.trap(point)
     os.kill(place.worker.pid, signal.SIGSTOP)
@@ -141,7 +141,7 @@ def test_a_worker_that_dies_at_a_point_loses_and_doubles_nothing(place: Place, p
             wait_until(lambda: dead(victim), "the worker is dead")
     finally:
         os.kill(place.worker.pid, signal.SIGCONT)
-    if point == "worker.buried":
+    if point == "worker.reaped":
         assert place.system.ended(ids.pop(0), 60).summary.state is TaskState.FAILED
     place.all_completed_once(ids)
     victim.kill()
@@ -149,7 +149,7 @@ def test_a_worker_that_dies_at_a_point_loses_and_doubles_nothing(place: Place, p
 
 
 def test_a_worker_that_dies_with_a_task_handed_over_unseen_loses_nothing(place: Place) -> None:
-    trap = place.trap("worker.handover")
+    trap = place.trap("worker.dispatched")
     os.kill(place.worker.pid, signal.SIGSTOP)
     ids = []
     try:
@@ -312,14 +312,14 @@ def test_the_points_in_the_code_are_those_on_the_list() -> None:
         name
         for part in ("gateway", "worker", "dashboard", "shared")
         for path in (ROOT / part).rglob("*.py")
-        for name in re.findall(r'stop_point\("([^"]+)"\)', path.read_text())
+        for name in re.findall(r'failpoint\("([^"]+)"\)', path.read_text())
     ]
     assert sorted(in_code) == sorted(POINTS)
 
 
 def test_a_point_costs_nothing_where_nobody_asked_for_it() -> None:
-    assert failpoints.stop_point is failpoints._nothing
-    seconds = min(timeit.repeat('stop_point("worker.handed-out")', globals=vars(failpoints), number=100_000))
+    assert failpoints.failpoint is failpoints._nothing
+    seconds = min(timeit.repeat('failpoint("worker.handed-out")', globals=vars(failpoints), number=100_000))
     print(f"{seconds / 100_000 * 1e9:.0f} ns")
 
 

@@ -15,7 +15,7 @@ START = """
 from shared import failpoints
 from shared.observability import logs
 logs.configure('gateway', 'INFO', 'json')
-print(failpoints.stop_point)
+print(failpoints.failpoint)
 """
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from redis.exceptions import RedisError
 
 from shared.errors import LockLost
-from shared.failpoints import stop_point
+from shared.failpoints import failpoint
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
 from worker.housekeeping.lateness import Lateness
@@ -63,7 +63,7 @@ class Unlock:
                 self.lateness.add(late_us / 1_000_000, count)
                 moved += count
                 if count:
-                    stop_point("unlock.between-batches")
+                    failpoint("unlock.between-batches")
                 if count < BATCH:
                     return RunResult(moved), None
         except (LockLost, RedisError, OSError) as error:
