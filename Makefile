@@ -82,6 +82,7 @@ check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, c
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.lint_lua
+	$(PY) -m tools.commits
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit
 

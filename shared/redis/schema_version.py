@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from shared.redis import keys
 
 KEY = keys.FORMAT
-FORMAT = 3
+FORMAT = 4
 """The format that this version writes."""
-OLDEST_READ = 3
+OLDEST_READ = 4
 """The oldest format that this version works with; the number is then raised to its own."""
 
 RAISE = """
