@@ -53,7 +53,7 @@ class ClaimedTask:
 
     @property
     def crashed_before(self) -> bool:
-        """Returns whether a worker or executor died while it held this task, which must then run alone."""
+        """Returns whether a worker or executor died while it held this task, so it may be what crashes them."""
         return self.losses > 0 or self.crashes > 0
 
     def assignment(self) -> Assignment:

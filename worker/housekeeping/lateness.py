@@ -35,6 +35,6 @@ class Lateness(Collector):
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), counts, strict=True):
             running += count
             buckets.append((bound, running))
-        parent_results = HistogramMetricFamily(self.name, self.text)
-        parent_results.add_metric([], buckets, total)
-        yield parent_results
+        family = HistogramMetricFamily(self.name, self.text)
+        family.add_metric([], buckets, total)
+        yield family

@@ -68,23 +68,23 @@ class LockMetrics(Collector):
             yield _counter("stops", "Runs ended by a holder that no longer trusted its lock.", self.stops)
 
     def _tries(self) -> Metric:
-        parent_results = CounterMetricFamily(
+        family = CounterMetricFamily(
             "taskqueue_lock_acquisitions", "Tries to take a lock, by how they ended.", labels=["lock", "result"]
         )
         for (name, result), count in self.results.items():
-            parent_results.add_metric([name, result], count)
-        return parent_results
+            family.add_metric([name, result], count)
+        return family
 
 
 def _counter(name: str, text: str, counts: Counter[str]) -> Metric:
-    parent_results = CounterMetricFamily(f"taskqueue_lock_{name}", text, labels=["lock"])
+    family = CounterMetricFamily(f"taskqueue_lock_{name}", text, labels=["lock"])
     for lock, count in counts.items():
-        parent_results.add_metric([lock], count)
-    return parent_results
+        family.add_metric([lock], count)
+    return family
 
 
 def _summary(name: str, text: str, counts: Counter[str], seconds: dict[str, float]) -> Metric:
-    parent_results = SummaryMetricFamily(f"taskqueue_lock_{name}_seconds", text, labels=["lock"])
+    family = SummaryMetricFamily(f"taskqueue_lock_{name}_seconds", text, labels=["lock"])
     for lock, count in counts.items():
-        parent_results.add_metric([lock], count, seconds[lock])
-    return parent_results
+        family.add_metric([lock], count, seconds[lock])
+    return family

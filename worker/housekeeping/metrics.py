@@ -191,7 +191,7 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:
-    parent_results = GaugeMetricFamily(name, text, labels=["priority"])
+    family = GaugeMetricFamily(name, text, labels=["priority"])
     for queue in overview:
-        parent_results.add_metric([queue.name], value(queue))
-    return parent_results
+        family.add_metric([queue.name], value(queue))
+    return family

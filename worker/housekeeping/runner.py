@@ -173,10 +173,10 @@ class Housekeeper(Collector):
             ("seconds", "Time spent in a job."),
         ):
             # The label is not called job: Prometheus uses that name for the scraped target.
-            parent_results = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
+            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
             for job, record in records:
-                parent_results.add_metric([job], getattr(record, name))
-            yield parent_results
+                family.add_metric([job], getattr(record, name))
+            yield family
         age = GaugeMetricFamily(
             "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
         )

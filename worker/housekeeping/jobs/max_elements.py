@@ -47,11 +47,11 @@ class MaxElements(Collector):
         return trimmed
 
     def collect(self) -> Iterable[Metric]:
-        parent_results = CounterMetricFamily(
+        family = CounterMetricFamily(
             "taskqueue_removed_over_limit",
             "Ended tasks removed because more were kept than the limit.",
             labels=["status"],
         )
         for state in self.limits:
-            parent_results.add_metric([state], self.removed[state])
-        yield parent_results
+            family.add_metric([state], self.removed[state])
+        yield family

@@ -244,7 +244,7 @@ local function notify_workers(tasks, queue)
   for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, queue or '') end
 end
 
--- --- transitions: the one place that writes a task's state ---
+-- --- transitions: all changes of a task's state but the first, which submit.lua writes ---
 
 -- The legal ones, as `TRANSITIONS` of `shared/domain/task.py` has them. A new record has its first state without one.
 local LEGAL = [[
