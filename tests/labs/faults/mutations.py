@@ -50,7 +50,6 @@ _CLOCKS = _laboratory("clock moved", seconds=24)
 _AWAY = _laboratory("redis killed", "redis refusing connections", seconds=10)
 _SLOW_DISK = _laboratory("redis killed in a slow fsync", seconds=24)
 _UPDATES = _laboratory("application updated", seconds=16)
-_AWAY_LONG = _laboratory("redis frozen", seconds=24)
 _RQ_PROGRAMS = _laboratory("jobs of RQ programs", seconds=6)
 _UNTIDY = _laboratory("executor killed", seconds=16)
 _QUIET = _laboratory("scripts flushed", seconds=8)
@@ -126,7 +125,7 @@ MUTATIONS: Sequence[Mutation] = (
         "'-inf', NOW, 'WITHSCORES'",
         "'-inf', num(now + 2000000), 'WITHSCORES'",
         _QUIET,
-        ("nothing starts early",),
+        ("nothing starts early", "nothing is retried early"),
     ),
     Mutation(
         "a task that expires before its time",
@@ -686,8 +685,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/lua/housekeeping/reap.lua",
         "local over = num(now - outages(tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0)))\n",
         "local over = NOW\n",
-        _AWAY_LONG,
-        ("an outage is nobodys crash",),
+        _tests("integration/worker/test_faults", "test_an_outage_of_redis_is_charged_to_no_task"),
     ),
     Mutation(
         "an executor that is kept although a coroutine holds its loop",
