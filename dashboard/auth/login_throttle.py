@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from math import ceil
 
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
@@ -13,13 +14,13 @@ from dashboard.auth.users import Person, Users
 class LoginThrottle:
     """Slows down password guessing, per process.
 
-    In a minute, five wrong passwords are accepted for a name, and twenty from all unknown browsers. A browser in which
-    the user signed in before is known and counted separately, so that guesses from elsewhere cannot lock the user out.
+    Five wrong passwords are accepted for a name in 150 s, and twenty from all unknown browsers in 60 s. A browser in
+    which the user signed in before is known and counted separately: guesses from elsewhere cannot lock the user out.
     One check takes 32 MiB and a tenth of a second of a core, so at most two run at a time.
     """
 
-    WINDOW = 60
-    OF_NAME, OF_UNKNOWN = 5, 20
+    OF_NAME, NAME_WINDOW = 5, 150.0
+    OF_UNKNOWN, UNKNOWN_WINDOW = 20, 60.0
     CHECKS, PATIENCE = 2, 1.0
 
     def __init__(self, users: Users) -> None:
@@ -27,7 +28,7 @@ class LoginThrottle:
         self.checks = threading.BoundedSemaphore(self.CHECKS)
         self.lock = threading.Lock()
         self.attempts: list[tuple[float, tuple[str, bool]]] = []
-        """Wrong passwords of the last minute and those that are being checked: when, for which name, known or not."""
+        """Wrong passwords within NAME_WINDOW and those that are being checked: when, for which name, known or not."""
 
     def check(self, name: str, password: str, known: bool) -> Person | None:
         """Returns the person if the password is right, else None.
@@ -51,10 +52,19 @@ class LoginThrottle:
         """Counts an attempt as wrong before the check, so that parallel attempts gain nothing."""
         with self.lock:
             now = time.monotonic()
-            self.attempts = [each for each in self.attempts if now - each[0] < self.WINDOW]
-            of_name = sum(who == (name, known) for _, who in self.attempts)
-            of_unknown = sum(not is_known for _, (_, is_known) in self.attempts)
-            if of_name >= self.OF_NAME or (not known and of_unknown >= self.OF_UNKNOWN):
-                problem = "Too many wrong passwords: wait a minute, or use a browser in which you signed in before."
-                raise TooManyRequests(problem, retry_after=self.WINDOW)
+            self.attempts = [each for each in self.attempts if now - each[0] < self.NAME_WINDOW]
+            of_name = [at for at, who in self.attempts if who == (name, known)]
+            of_unknown = [] if known else [at for at, (_, is_known) in self.attempts if not is_known]
+            wait = max(
+                _free_at(of_name, self.OF_NAME, self.NAME_WINDOW) - now,
+                _free_at(of_unknown, self.OF_UNKNOWN, self.UNKNOWN_WINDOW) - now,
+            )
+            if wait > 0:
+                hint = f"Try again in {ceil(wait)} s, or use a browser in which you signed in before."
+                raise TooManyRequests(f"Too many wrong passwords. {hint}", retry_after=ceil(wait))
             self.attempts.append((now, (name, known)))
+
+
+def _free_at(times: list[float], most: int, window: float) -> float:
+    """Returns when another attempt is within the bound of `most` attempts in a window."""
+    return times[-most] + window if len(times) >= most else 0.0

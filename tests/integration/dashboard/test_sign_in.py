@@ -161,7 +161,7 @@ def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pyte
     monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(LoginThrottle, "OF_UNKNOWN", 3)
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
-    now[0] += LoginThrottle.WINDOW
+    now[0] += LoginThrottle.UNKNOWN_WINDOW
     assert [_sign_in(_another(guarded), name) for name in ("vera", "otto", "anna") * 2] == [302] * 6
     assert [_sign_in(guarded, f"n{n}", "wrong") for n in range(4)] == [401] * 3 + [429]
     answer = guarded.post("/sign-in", follow=False, name="vera", password="correct horse")

@@ -46,14 +46,28 @@ def _guess(throttle: LoginThrottle, name: str, times: int, known: bool = False) 
     return checked
 
 
-def test_five_wrong_passwords_for_a_name_block_it_for_a_minute(throttle: LoginThrottle, now: list[float]) -> None:
-    assert _guess(throttle, "ann", 9) == 5
-    with pytest.raises(TooManyRequests) as error:
+def test_five_wrong_passwords_for_a_name_block_it_until_the_first_is_150_s_old(
+    throttle: LoginThrottle, now: list[float]
+) -> None:
+    for _ in range(5):
+        assert _guess(throttle, "ann", 1) == 1
+        now[0] += 1
+    with pytest.raises(TooManyRequests, match="Try again in 145 s") as error:
         throttle.check("ann", "right", known=False)
-    assert error.value.retry_after == throttle.WINDOW
+    assert error.value.retry_after == 145
     assert throttle.check("bob", "right", known=False)
-    now[0] += throttle.WINDOW
+    now[0] += 144
+    assert _guess(throttle, "ann", 1) == 0
+    now[0] += 1
     assert throttle.check("ann", "right", known=False)
+
+
+def test_a_guesser_has_no_more_than_two_attempts_a_minute_for_a_name(throttle: LoginThrottle, now: list[float]) -> None:
+    checked = 0
+    for _ in range(600):
+        checked += _guess(throttle, "ann", 1)
+        now[0] += 1
+    assert checked == 5 + 3 * 5, "five in each 150 s of ten minutes"
 
 
 def test_the_right_password_clears_the_count_of_its_name(throttle: LoginThrottle) -> None:
