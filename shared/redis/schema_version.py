@@ -45,6 +45,6 @@ def judge(found: bytes | str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> 
     if number < oldest:
         return SchemaCheck(
             refusal=f"the data in Redis has format {number} and this version reads {oldest} or newer: "
-            "start a version in between first, which migrates it"
+            "run the version that wrote it, or use another Redis database (REDIS_URL)"
         )
     return SchemaCheck(raise_it=number < ours)

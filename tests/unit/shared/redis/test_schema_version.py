@@ -17,7 +17,7 @@ from shared.redis.schema_version import judge
         ("4", "", False),
         ("3", "", True),
         ("2", "", True),
-        ("1", "reads 2 or newer: start a version in between first", False),
+        ("1", "reads 2 or newer: run the version that wrote it", False),
         ("5", "reads up to 4: run the version that wrote it", False),
         ("soon", "the unknown format", False),
         (b"\xff", "the unknown format", False),
