@@ -115,7 +115,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     type_cache = TypeCache(TaskTypes(redis), refuse_without_worker=settings.refuse_without_worker)
     policy = settings.retry_policy
     context = _limits(settings).context
-    intake = TaskFactory(type_cache, metrics, tracing, settings.default_priority, context)
+    task_factory = TaskFactory(type_cache, metrics, tracing, settings.default_priority, context)
     batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
@@ -125,13 +125,13 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             queues=queues,
             records=records,
             type_cache=type_cache,
-            intake=intake,
+            task_factory=task_factory,
             idempotency=idempotency,
             policy=policy,
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        BatchSubmission(BatchPlanner(queues, batches, intake), idempotency),
+        BatchSubmission(BatchPlanner(queues, batches, task_factory), idempotency),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
@@ -162,7 +162,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     )
     declared = [each for part in routes for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), ring.required)), guards)
-    app.extensions["door"] = guards.authenticator
+    app.extensions["authenticator"] = guards.authenticator
 
 
 def _limits(settings: Settings) -> Limits:

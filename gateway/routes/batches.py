@@ -41,9 +41,9 @@ Submission = Callable[[str, Begun | None], dict[str, Any]]
 class BatchSubmission:
     """Submission of batches."""
 
-    def __init__(self, intake: BatchPlanner, idempotency: Idempotency) -> None:
+    def __init__(self, planner: BatchPlanner, idempotency: Idempotency) -> None:
         self.idempotency = idempotency
-        self.intake = intake
+        self.planner = planner
 
     @endpoint(
         "POST",
@@ -60,14 +60,14 @@ class BatchSubmission:
 
         def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
             identity = Identity.new(seed)
-            planned = plan(self.intake, identity, body.tasks, g.trace_parent)
+            planned = plan(self.planner, identity, body.tasks, g.trace_parent)
             if not planned.tasks:
                 return _answer(None, planned.refused)
-            self.intake.open(identity, body, g.trace_parent)
+            self.planner.open(identity, body, g.trace_parent)
             items, whole = self._store(planned, begun)
             if whole:
                 # Also after temporary refusals: the refused tasks may never be sent again.
-                self.intake.batches.close(identity.batch_id)
+                self.planner.batches.close(identity.batch_id)
             return _answer(identity.batch_id, items)
 
         return _reply(*self._once(carry_out))
@@ -90,14 +90,14 @@ class BatchSubmission:
 
         def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
             identity = Identity.new(seed)
-            planned = plan(self.intake, identity, body.tasks, g.trace_parent)
-            self.intake.open(identity, body, g.trace_parent)
-            self.intake.batches.extend(identity.batch_id, len(body.tasks), 0, "")
+            planned = plan(self.planner, identity, body.tasks, g.trace_parent)
+            self.planner.open(identity, body, g.trace_parent)
+            self.planner.batches.extend(identity.batch_id, len(body.tasks), 0, "")
             return _answer(identity.batch_id, self._store(planned, begun)[0])
 
         answer, headers = self._once(carry_out)
         if headers:
-            self.intake.open(Identity(answer["batch_id"]), body, g.trace_parent)
+            self.planner.open(Identity(answer["batch_id"]), body, g.trace_parent)
         return _reply(answer, headers)
 
     @endpoint(
@@ -115,8 +115,8 @@ class BatchSubmission:
 
         def carry_out(_: str, begun: Begun | None) -> dict[str, Any]:
             request = begun.request.digest if begun else ""
-            start = self.intake.batches.extend(batch_id, len(body.tasks), body.start, request)
-            planned = plan(self.intake, Identity(batch_id), body.tasks, g.trace_parent, start)
+            start = self.planner.batches.extend(batch_id, len(body.tasks), body.start, request)
+            planned = plan(self.planner, Identity(batch_id), body.tasks, g.trace_parent, start)
             return _answer(batch_id, self._store(planned, begun)[0])
 
         return _reply(*self._once(carry_out))
@@ -131,8 +131,8 @@ class BatchSubmission:
     )
     def close(self, batch_id: str) -> Reply:
         """Closes a batch: all of its tasks were sent. It ends when they have ended."""
-        self.intake.batches.close(batch_id)
-        return Reply(content=present.batch(self.intake.batches.get(batch_id)))
+        self.planner.batches.close(batch_id)
+        return Reply(content=present.batch(self.planner.batches.get(batch_id)))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
         """Returns the first response to this request, for a repetition that validation would refuse now."""
@@ -179,7 +179,7 @@ class BatchSubmission:
             try:
                 if begun and first:
                     self.idempotency.go_on(begun)
-                stored = self.intake.store([task for _, task in chunk])
+                stored = self.planner.store([task for _, task in chunk])
                 failpoint("gateway.chunk-stored")
             except StoreUnavailable as error:
                 if first == 0:

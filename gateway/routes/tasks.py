@@ -35,7 +35,7 @@ class Tasks:
         queues: Queues,
         records: Records,
         type_cache: TypeCache,
-        intake: TaskFactory,
+        task_factory: TaskFactory,
         idempotency: Idempotency,
         policy: RetryPolicy,
         waiters: int,
@@ -44,7 +44,7 @@ class Tasks:
         self.queues = queues
         self.records = records
         self.type_cache = type_cache
-        self.intake = intake
+        self.task_factory = task_factory
         self.idempotency = idempotency
         self.policy = policy
         # Each long poll occupies a thread, and most threads must stay free for requests that do not wait.
@@ -69,13 +69,13 @@ class Tasks:
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:
         """Submits a task. After a 202 the task is stored and will end in one of the final states."""
-        with self.intake.checked(body, g.trace_parent) as task:
+        with self.task_factory.checked(body, g.trace_parent) as task:
             stored, again = self._store(task)
         failpoint("gateway.stored")
         if refusal := refusal_of(task, stored):
             raise refusal
         if stored.stored and not again:
-            self.intake.count(task)
+            self.task_factory.count(task)
         return _accepted(stored, task.type, task.queue, again, self.type_cache.warnings(task.type))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
@@ -83,7 +83,9 @@ class Tasks:
         stored = self.idempotency.first_task(request)
         if stored is None:
             return None
-        return _accepted(stored, body["type"], self.intake.queue_of(body.get("priority")), again=True, warnings=())
+        return _accepted(
+            stored, body["type"], self.task_factory.queue_of(body.get("priority")), again=True, warnings=()
+        )
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
         """Stores a task. Returns the outcome, and whether it is the one of an earlier request with the same key."""

@@ -104,7 +104,7 @@ class Plan:
 
 
 def plan(
-    intake: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None, start: int = 0
+    planner: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None, start: int = 0
 ) -> Plan:
     """Validates all tasks of a request, the first with index `start`; each is accepted or refused by itself.
 
@@ -114,7 +114,7 @@ def plan(
     ids = {at: identity.of(at, name) for at, name in names.items()}
     places = {task_id: at for at, task_id in reversed(ids.items())}
     finder = _Finder(identity, ids, {name: at for at, name in names.items() if isinstance(name, str)}, start)
-    since = intake.task_factory.type_cache.clock()
+    since = planner.task_factory.type_cache.clock()
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
     for at, value in enumerate(values, start):
@@ -122,7 +122,7 @@ def plan(
             if places[ids[at]] != at:
                 raise errors.invalid([errors.field_error(("item",), f"is already the name of task {places[ids[at]]}")])
             place = BatchPlace(batch_id=identity.batch_id, index=at)
-            tasks[at] = intake.task_factory.read(value, trace_parent, ids[at], finder, place, since)
+            tasks[at] = planner.task_factory.read(value, trace_parent, ids[at], finder, place, since)
         except Refusal as refusal:
             if refusal.kind is errors.NO_TYPES:
                 raise

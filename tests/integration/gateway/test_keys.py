@@ -459,7 +459,7 @@ def test_a_last_use_that_cannot_be_read_is_not_shown(guarded: Gateway, redis_cli
 
 def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis) -> None:
     key = KEYS[Scope.READ][0]
-    authenticator: Authenticator = guarded.app.extensions["door"]
+    authenticator: Authenticator = guarded.app.extensions["authenticator"]
     now = time.monotonic()
     authenticator.clock = lambda: now
     guarded.http.get("/tasks", headers=of(Scope.READ))
