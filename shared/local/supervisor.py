@@ -200,9 +200,9 @@ class Supervisor:
         except queue.Empty:
             return False
         if not self._stopping:
-            self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to give them back")
+            self._log.line(SUPERVISOR, "stopping: running tasks may finish; press Ctrl-C again to requeue them")
         elif not self._hurry:
-            self._log.line(SUPERVISOR, "stopping at once: running tasks are given back")
+            self._log.line(SUPERVISOR, "stopping at once: running tasks are requeued")
         self._stopping, self._hurry = True, self._stopping
         return True
 
