@@ -101,7 +101,7 @@ class Heartbeat:
     def _declare(self, types: Iterable[TaskType], first: bool) -> None:
         """Declares the limits of handlers and settings; a different declaration of another version is logged once.
 
-        That a type has no limit is declared once: ten thousand types would repeat it for ever.
+        That a type has no limit is declared once: ten thousand types would repeat it with each declaration.
         """
         # Housekeeping limits webhook deliveries, because it knows all workers.
         handlers = {f"type:{each.name}": each.limit for each in types if each.name != WEBHOOK_TYPE}

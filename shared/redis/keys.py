@@ -1,6 +1,6 @@
 """Every key in Redis: the map of the product, and the only place where keys are spelled.
 
-Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "For ever" means:
+Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "Permanent" means:
 until the task is removed at the end of the retention of its final state. Queues are few (one per priority). Scripts
 write `keys.NAME` and `keys.name(x)` too; the linker puts the text in their place, so a function takes one argument,
 which ends the key. Our keys and RQ's have no common hash tag: one primary (with replicas, Sentinel) holds all of them;
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 def rq_job(task_id: str) -> str:
-    """hash, owner: every script; for ever. The record of a task: RQ's fields, and ours beside them.
+    """hash, owner: every script; permanent. The record of a task: RQ's fields, and ours beside them.
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
     time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, line (the wait queue that
@@ -28,11 +28,11 @@ def rq_job(task_id: str) -> str:
 
 
 RQ_QUEUES = "rq:queues"
-"""set, owner: submit; for ever. The full key of every queue that ever held a task."""
+"""set, owner: submit; permanent. The full key of every queue that ever held a task."""
 
 
 def rq_queue(queue: str) -> str:
-    """list, owner: submit, claim, promote; for ever. Queue entries: ids that lead a worker to pending tasks.
+    """list, owner: submit, claim, promote; permanent. Queue entries: ids that lead a worker to pending tasks.
 
     An entry is only a hint. `pending` decides whether the task may run, so a surplus entry is harmless and a missing
     one is restored by recovery.
@@ -71,7 +71,7 @@ def rq_canceled(queue: str) -> str:
 
 
 def rq_results(task_id: str) -> str:
-    """stream, owner: report; for ever. RQ's results: the return value, or the tracebacks of the last ten failures."""
+    """stream, owner: report; permanent. RQ's results: the return value, or the tracebacks of the last ten failures."""
     return f"rq:results:{task_id}"
 
 
@@ -92,7 +92,7 @@ def rq_worker(name: str) -> str:
 # --- Ours: the whole of it -----------------------------------------------------------------------------------------
 
 FORMAT = "taskqueue:format"
-"""string, owner: every new connection; for ever. The schema version (schema_version.py)."""
+"""string, owner: every new connection; permanent. The schema version (schema_version.py)."""
 
 NOTHING = "taskqueue:nothing"
 """any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
@@ -109,16 +109,16 @@ def quarantined(key: str) -> str:
 # --- Ours: the state of a task ---------------------------------------------------------------------------------
 
 TASKS = "taskqueue:tasks"
-"""zset, owner: submit, remove; for ever. Every task by creation."""
+"""zset, owner: submit, remove; permanent. Every task by creation."""
 
 
 def tasks_of_type(task_type: str) -> str:
-    """zset, owner: submit, remove; for ever. The tasks of one type by creation."""
+    """zset, owner: submit, remove; permanent. The tasks of one type by creation."""
     return f"taskqueue:tasks:type:{task_type}"
 
 
 def tasks_with_tag(tag: str) -> str:
-    """zset, owner: submit, remove; for ever. The tasks that carry a tag by creation."""
+    """zset, owner: submit, remove; permanent. The tasks that carry a tag by creation."""
     return f"taskqueue:tasks:tag:{tag}"
 
 
@@ -199,7 +199,7 @@ LIMITS = "taskqueue:limits"
 """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 
 LIMITS_DECLARED = "taskqueue:limits:declared"
-"""hash, owner: limit_declare; for ever. Limits that handlers and settings declare, overridden or not."""
+"""hash, owner: limit_declare; permanent. Limits that handlers and settings declare, overridden or not."""
 
 LIMITS_DUE = "taskqueue:limits:due"
 """zset, owner: submit, claim, the limit scripts. Limits with waiting tasks, by when one may start.
@@ -294,10 +294,7 @@ WAKEUP = "taskqueue:wakeup"
 
 
 def wakeup(queue: str) -> str:
-    """list, owner: submit, promote; at most 64 long. The wake-up list of one queue; a lost entry delays a task by 4 s.
-
-    Workers of earlier versions do not read it: during an update they poll at the end of their four seconds.
-    """
+    """list, owner: submit, promote; at most 64 long. The wake-up list of a queue; a lost entry delays a task by 4 s."""
     return f"taskqueue:wakeup:{queue}"
 
 
@@ -334,7 +331,7 @@ SUBMISSION_CHECK = "taskqueue:submission-check"
 """string, owner: submission_check; a minute. When a gateway last verified, by writing this, that Redis takes tasks."""
 
 PAUSED = "taskqueue:paused"
-"""hash, owner: queues; for ever. Paused queues: name to JSON with reason and time."""
+"""hash, owner: queues; permanent. Paused queues: name to JSON with reason and time."""
 
 TYPE_SETS = "taskqueue:types:sets"
 """zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
@@ -354,8 +351,6 @@ TYPE_VERSIONS = "taskqueue:types:versions"
 TYPES_OF = "taskqueue:types:of"
 """hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""
 
-TYPES = "taskqueue:types"
-"""hash, owner: workers of earlier versions; TYPE_RETENTION. Their types: name to JSON."""
 
 WORKERS = "taskqueue:workers"
 """zset, owner: workers. Live workers by their last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""
@@ -378,7 +373,7 @@ def throughput(minute: int) -> str:
 
 
 RECOVERY_CURSOR = "taskqueue:recovery"
-"""hash, owner: recover; for ever. The position of the consistency check."""
+"""hash, owner: recover; permanent. The position of the consistency check."""
 
 
 # --- Ours: users ------------------------------------------------------------------------------------------------
@@ -387,7 +382,7 @@ AUDIT = "taskqueue:audit"
 """stream, owner: audit; about 10,000 entries. Who did what to which task, queue or worker, and why."""
 
 DASHBOARD_SECRET = "taskqueue:dashboard:secret"  # noqa: S105  # the name of a key
-"""string, owner: the dashboard; for ever. Signs its cookies in every process, unless a setting does."""
+"""string, owner: the dashboard; permanent. Signs its cookies in every process, unless a setting does."""
 
 
 def dashboard_session(digest: str) -> str:
@@ -446,10 +441,10 @@ def lock(name: str) -> str:
 
 
 LOCK_FENCES = "taskqueue:housekeeper:fences"
-"""hash, owner: lock_acquire; for ever. The last fencing number of every lock; also the list of locks: at most 1,000."""
+"""hash, owner: lock_acquire; permanent. The last fencing number of each lock; also the list of locks, at most 1,000."""
 
 SCHEDULES = "taskqueue:schedules"
-"""zset, owner: the schedule scripts; for ever. Names of all schedules, all with score 0, so in order of name."""
+"""zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 
 SCHEDULES_DUE = "taskqueue:schedules:due"
 """zset, owner: the schedule scripts. Names of the schedules that are not paused, by their next time."""

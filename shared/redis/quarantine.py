@@ -22,7 +22,6 @@ SINGLE: Mapping[str, str] = {
             keys.LIMITS_DECLARED,
             keys.FAILURE_GROUP_OF,
             keys.PAUSED,
-            keys.TYPES,
             keys.RECOVERY_CURSOR,
             keys.TYPES_OF,
             keys.TYPE_VERSIONS,

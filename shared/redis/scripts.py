@@ -510,11 +510,11 @@ class Scripts:
         """Stores a part of a set of task types: name, version and entry of each."""
         self.call("types_publish", digest, host, "1" if last else "", *(part for entry in entries for part in entry))
 
-    def types_read(self) -> tuple[int, bool, list[tuple[str, tuple[int, int, str, bool]]]]:
-        """Returns the time (µs), whether workers without sets live, and per set the answer of `types_read.lua`."""
-        now, unnamed, *rows = self.call("types_read")
+    def types_read(self) -> tuple[int, list[tuple[str, tuple[int, int, str, bool]]]]:
+        """Returns the time (µs), and per set the answer of `types_read.lua`."""
+        now, *rows = self.call("types_read")
         sets = [(text(each[0]), (_us(each[1]), _us(each[2]), text(each[3]), bool(each[4]))) for each in rows]
-        return int(now), bool(unnamed), sets
+        return int(now), sets
 
     def types_waiting(self) -> list[tuple[str, int, int]]:
         """Returns types whose tasks wait for a suitable worker: how many, and since when (µs)."""

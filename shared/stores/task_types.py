@@ -34,8 +34,6 @@ T = TypeVar("T")
 RECENT = timedelta(minutes=1)
 """How recent a worker's heartbeat must be for it to count as restarting."""
 _PER_CALL = 500
-_UNNAMED = ""
-"""The set of workers of earlier versions, which publish their types without a digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +158,14 @@ class TaskTypes:
         """Reads which workers have which types."""
         before = self._sets
         with translated():
-            now_us, unnamed, rows = self.scripts.types_read()
+            now_us, rows = self.scripts.types_read()
             new = [digest for digest, _ in rows if digest not in before]
             contents = dict(zip(new, self._contents(new), strict=True))
             sets = {
                 digest: KnownSet(contents[digest] if digest in contents else before[digest].versions, *about)
                 for digest, about in rows
             }
-            if unnamed or _UNNAMED not in before:
-                sets[_UNNAMED] = self._unnamed(now_us, unnamed)
-            else:
-                sets[_UNNAMED] = before[_UNNAMED]._replace(live=False)
-        if contents or unnamed or sets.keys() != before.keys():
+        if contents or sets.keys() != before.keys():
             self._forget(sets)
         self.now, self._sets, self._offers = instant(now_us), sets, {}
 
@@ -181,12 +175,6 @@ class TaskTypes:
                 pipeline.hgetall(keys.type_set(digest))
             rows = without_corrupt(pipeline.execute(raise_on_error=False), {})
         return [{text(name): text(version) for name, version in row.items() if name[:1] != b"@"} for row in rows]
-
-    def _unnamed(self, now_us: int, live: bool) -> KnownSet:
-        entries = {text(name): text(raw(entry)) for name, entry in self.redis.hgetall(keys.TYPES).items()}
-        versions = {name: version_of(entry) for name, entry in entries.items()}
-        self._entries |= {versions[name]: entry for name, entry in entries.items()}
-        return KnownSet(versions, now_us if live else 0, 0, "", live)
 
     def _forget(self, sets: Mapping[str, KnownSet]) -> None:
         """Drops versions that are in no set any more."""

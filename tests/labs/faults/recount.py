@@ -26,7 +26,7 @@ STAYS = (
     *(keys.ended(state) for state in ENDED), keys.FAILURE_GROUPS, keys.failure_group("*"), keys.FAILURE_GROUP_OF,
     keys.LIMITS,
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
-    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.PARKED_CLAIMS, keys.TYPES,
+    keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.PARKED_CLAIMS,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF,

@@ -5,7 +5,7 @@
 --   score of the last of them}. That score and id are the progress of the action: tasks that could be neither retried
 --   nor removed stay in their index, and may still leave it in another way.
 -- An action takes nothing that failed after its beginning: a task that fails again on its retry is not retried by the
--- same action for ever. Selected ones that failed after it count as done: a process that died after requeueing them
+-- same action again and again. Selected ones that failed after it count as done: a process that died after requeueing them
 -- could not count them.
 local id, who, silence, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = keys.bulk(id)

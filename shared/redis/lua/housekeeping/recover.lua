@@ -17,7 +17,7 @@ for _, id in ipairs(parked > 0 and redis.call('ZRANGE', foreign, from, from + 99
   if not waits_for_rq(id) then redis.call('ZREM', foreign, id) end
 end
 
--- Stale entries in front would hide valid ones, and would stay for ever in a queue without workers. Foreign jobs among
+-- Stale entries in front would hide valid ones, and would never leave a queue without workers. Foreign jobs among
 -- them are parked.
 local sent = 0
 for _ = 1, 20 do

@@ -3,7 +3,7 @@
 -- ARGV: now, lock, nonce (new for each try), owner, life in microseconds, cooldown in microseconds (for how long no other
 --   owner gets it, even if it is released sooner), thread of the owner.
 -- Returns {"acquired", token, microseconds of life} or {"busy" | "cooldown" | "blocked", owner}, or {"full", ""} for a new
--- name when the maximum is reached: the fencing number of each is kept for ever.
+-- name when the maximum is reached: the fencing number of each is kept permanently.
 -- The token is the fencing number and the nonce. The number only grows, also after a restore of Redis from an older
 -- file, because it is never below the time in milliseconds; the nonce makes the token unique even then.
 local lock, nonce, owner, life, rest = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -41,8 +41,4 @@ for _, set in ipairs(redis.call('ZRANGEBYSCORE', keys.TYPE_SETS, '-inf', num(now
   end
   if redis.call('EXISTS', keys.type_set(set)) == 0 then redis.call('ZREM', keys.TYPE_SETS, set) end
 end
--- What workers of earlier versions published expires unless one of them has written it again.
-if redis.call('EXISTS', keys.TYPES) == 1 and redis.call('PTTL', keys.TYPES) == -1 then
-  redis.call('PEXPIRE', keys.TYPES, num(math.ceil(tonumber(ARGV[4]) / 1000)))
-end
 return removed

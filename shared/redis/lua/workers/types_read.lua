@@ -1,12 +1,9 @@
 -- @include _prelude _types
 -- Shows which sets of task types there are; changes nothing. ARGV: now.
--- Returns {now, 1 when workers of an earlier version live, which name no set, then per set {its digest, the last
---   heartbeat of a worker with it, when it was first published, the host of that worker, 1 while such a worker lives}}.
-local live, answer = {}, {NOW, 0}
-for _, set in ipairs(live_sets()) do
-  live[set] = true
-  if set == '' then answer[2] = 1 end
-end
+-- Returns {now, then per set {its digest, the last heartbeat of a worker with it, when it was first published, the host
+--   of that worker, 1 while such a worker lives}}.
+local live, answer = {}, {NOW}
+for _, set in ipairs(live_sets()) do live[set] = true end
 local rows = redis.call('ZRANGE', keys.TYPE_SETS, 0, -1, 'WITHSCORES')
 for at = 1, #rows, 2 do
   local first, host = unpack(redis.call('HMGET', keys.type_set(rows[at]), '@first', '@host'))
