@@ -10,6 +10,7 @@ from gateway.tasks.type_cache import NO_TYPES, TypeCache
 from shared.errors import StoreRefused, StoreUnavailable
 from shared.redis.client import translated
 from shared.redis.scripts import Scripts
+from shared.stores.queues import submission_check
 
 FRESH = 1.0
 """Seconds for which a result is reused: several probes may arrive each second."""
@@ -45,7 +46,7 @@ class Readiness:
     def _ask(self) -> StoreUnavailable | None:
         try:
             with translated():
-                self.scripts.submission_check()
+                submission_check(self.scripts)
         except StoreUnavailable as error:
             return error
         return None

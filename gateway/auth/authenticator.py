@@ -21,7 +21,7 @@ from gateway.http import errors
 from gateway.http.errors import Refusal
 from shared.errors import StoreUnavailable
 from shared.redis.client import translated
-from shared.stores.api_keys import ApiKey, Keyring, Scope
+from shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
 
 if TYPE_CHECKING:
     from gateway.circuit_breaker import CircuitBreaker
@@ -116,7 +116,7 @@ class Authenticator:
         count, per = (key.rate.count, key.rate.per) if key.rate else (0.0, 1.0)
         wanted = max(1, int(count / per * AHEAD_SECONDS)) if key.rate else 0
         with translated():
-            granted, wait = self.scripts.key_use(key.id, count / per, count, wanted)
+            granted, wait = key_use(self.scripts, key.id, count / per, count, wanted)
         token_cache.noted_until = now + NOTED_SECONDS
         if wanted and not granted:
             self.metrics.refused("rate")

@@ -9,6 +9,7 @@ from shared.domain.clock import instant_us
 from shared.redis import keys, schema_version
 from shared.redis.client import raw, text
 from shared.redis.scripts import Scripts
+from shared.stores.locks import _lock_read
 from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.workers import Workers
@@ -156,7 +157,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
             f"no housekeeper is running: {' and '.join(late)}",
             "start a housekeeper: python -m worker.housekeeping",
         )
-    owners = sorted({owner for _, _, owner, *_ in Scripts(redis).lock_read() if owner})
+    owners = sorted({owner for _, _, owner, *_ in _lock_read(Scripts(redis)) if owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
 
 

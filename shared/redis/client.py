@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -70,3 +70,8 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+def text_or_number(value: Any) -> Any:
+    """Returns a part of a reply: text of bytes, a number as it is."""
+    return text(value) if isinstance(value, bytes) else value

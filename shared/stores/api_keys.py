@@ -27,8 +27,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError
+
+if TYPE_CHECKING:
+    from shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
@@ -287,3 +291,9 @@ def _encode_moment(moment: datetime) -> str:
     """Returns the instant without colons, which separate the fields of a line."""
     utc = moment.astimezone(UTC)
     return utc.strftime("%Y-%m-%d" if utc == utc.replace(hour=0, minute=0, second=0) else "%Y%m%dT%H%M%SZ")
+
+
+def key_use(scripts: Scripts, key_id: str, per_second: float, burst: float, wanted: int) -> tuple[int, float]:
+    """Records the use of an API key, and takes tokens of its rate; returns how many, and seconds until the next."""
+    granted, wait_us = scripts.call("key_use", key_id, f"{per_second:.9f}", f"{burst:.6f}", wanted)
+    return int(granted), int(wait_us) / 1_000_000

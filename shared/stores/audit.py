@@ -48,7 +48,7 @@ class Audit:
         entry = (who[:LONGEST], what, about[:LONGEST], detail[:LONGEST])
         try:
             with translated():
-                Scripts(self.redis).audit(KEPT, *entry)
+                Scripts(self.redis).call("audit", KEPT, *entry)
         except (StoreUnavailable, ResponseError) as error:
             lacking = dict(zip(("who", "what", "about", "detail"), entry, strict=True))
             log.warning("audit entry not stored", extra={**lacking, "why": str(error)})

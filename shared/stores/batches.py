@@ -92,14 +92,13 @@ class Batches:
     def open(self, batch_id: str, terms: BatchTerms) -> bool:
         """Opens a new or an existing batch; returns whether it is new."""
         with translated():
-            return self.scripts.batch_open(
-                batch_id, terms.name, _number(terms.max_running), _number(terms.stop_on_error), terms.then or ""
-            )
+            limits = _number(terms.max_running), _number(terms.stop_on_error)
+            return bool(self.scripts.call_answered("batch_open", batch_id, terms.name, *limits, terms.then or ""))
 
     def discard(self, batch_id: str) -> None:
         """Removes a batch without tasks."""
         with translated():
-            self.scripts.batch_discard(batch_id)
+            self.scripts.call("batch_discard", batch_id)
 
     def extend(self, batch_id: str, count: int, start: int | None, request: str) -> int:
         """Reserves indexes for `count` more tasks, from `start` on if given. Returns the first index.
@@ -108,15 +107,15 @@ class Batches:
         BatchNotFound.
         """
         with translated():
-            first = self.scripts.batch_extend(batch_id, count, _number(start), request)
+            first = self.scripts.call("batch_extend", batch_id, count, _number(start), request)
         if first is None:
             raise BatchNotFound(id=batch_id)
-        return first
+        return int(first)
 
     def close(self, batch_id: str) -> None:
         """Closes a batch: all of it was sent."""
         with translated():
-            self.scripts.batch_close(batch_id)
+            batch_close(self.scripts, batch_id)
 
     def get(self, batch_id: str) -> Batch:
         """Returns one batch. Raises BatchNotFound."""
@@ -143,12 +142,12 @@ class Batches:
     def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None]:
         """Returns some batches, newest first. Raises ValueError for an invalid cursor."""
         with translated():
-            rows = self.scripts.batch_page(*read_cursor(cursor), limit)
-        batches = self.some([text(name) for name, _ in rows[:limit]])
-        if len(rows) <= limit:
+            reply = self.scripts.call("batch_page", *read_cursor(cursor), limit)
+        names, scores = reply[::2], reply[1::2]
+        batches = self.some(list(map(text, names[:limit])))
+        if len(names) <= limit:
             return batches, None
-        name, score = rows[limit - 1]
-        return batches, cursor_of(score, name)
+        return batches, cursor_of(text(scores[limit - 1]), names[limit - 1])
 
     def items(
         self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None
@@ -185,7 +184,7 @@ class Batches:
 
     def _begin(self, batch_id: str, work: str, reason: str) -> None:
         with translated():
-            answer = self.scripts.batch_work(batch_id, work, reason)
+            answer = batch_work(self.scripts, batch_id, work, reason)
         if answer == "unknown":
             raise BatchNotFound(id=batch_id)
         if answer == "busy":
@@ -247,3 +246,13 @@ def _read(batch_id: str, fields: Mapping[str, str]) -> Batch:
         stopped_at=moment("stopped_at"),
         work=fields.get("work"),
     )
+
+
+def batch_close(scripts: Scripts, batch_id: str) -> bool:
+    """Closes a batch: all of it was sent. Returns whether it exists."""
+    return bool(scripts.call_answered("batch_close", batch_id))
+
+
+def batch_work(scripts: Scripts, batch_id: str, work: str, reason: str) -> str:
+    """Begins to cancel or to retry its tasks; returns begun, busy or unknown."""
+    return text(scripts.call_answered("batch_work", batch_id, work, reason))

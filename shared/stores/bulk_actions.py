@@ -172,20 +172,20 @@ class BulkActions:
     def change(self, action_id: str, state: str) -> bool:
         """Pauses, resumes or aborts an action; returns whether it was still open."""
         with translated():
-            return self.scripts.bulk_change(action_id, state)
+            return bool(self.scripts.call("bulk_change", action_id, state))
 
     def step(self, action: BulkAction, who: str, most: int) -> int:
         """Processes the next tasks of an action, if this process may; returns how many."""
         with translated():
-            what, ids, score = self.scripts.bulk_take(action.id, who, to_us(SILENCE), most)
-            if what == "stop":
+            what, ids, *score = self.scripts.call("bulk_take", action.id, who, to_us(SILENCE), most)
+            if what == b"stop":
                 self.redis.srem(keys.OPEN_BULKS, action.id)
-        if what != "work":
+        if what != b"work":
             return 0
         failpoint("dashboard.bulk-taken")
         done, stopped = self._act(action, list(map(text, ids)))
         failpoint("dashboard.bulk-acted")
-        self._note(action, ids, score, done, stopped)
+        self._note(action, ids, text(score[0]), done, stopped)
         return len(ids)
 
     def followed(self) -> list[str]:
@@ -196,7 +196,9 @@ class BulkActions:
     def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
         """Checks about `most` requeued tasks; returns the next cursor, how many ended, how many wait for what."""
         with self.scripts.quarantining({keys.bulk_followed(action_id): "hash"}):
-            return self.scripts.bulk_follow(action_id, cursor, most)
+            next_cursor, ended, *waiting = self.scripts.call("bulk_follow", action_id, cursor, most)
+        waiting_for = zip(map(text, waiting[::2]), map(int, waiting[1::2]), strict=True)
+        return text(next_cursor), int(ended), dict(waiting_for)
 
     def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
         """Records what the requeued tasks wait for."""

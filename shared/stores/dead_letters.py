@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.domain import strict_json, task_data
 from shared.domain.decode import whole_or_none
@@ -18,7 +19,7 @@ from shared.stores.tasks import Filter, Page, Records
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shared.redis.scripts import Scripts, SentBack
+    from shared.redis.scripts import Scripts
     from shared.stores.spans import Spans
 
 CHUNK = 200
@@ -59,7 +60,7 @@ class DeadLetters:
         """Requeues one with other data. Raises the errors of `requeue`."""
         stored = task_data.encode(task_type, strict_json.dump(data))
         with translated(), self.replaying([task_id]) as cause:
-            found = self.scripts.amend(task_id, stored, cause)
+            found = amend(self.scripts, task_id, stored, cause)
         _demand_running_batch(found)
         _check(task_id, found.state, found.done, "retried with other data")
 
@@ -75,7 +76,7 @@ class DeadLetters:
             for at in range(0, len(ids), CHUNK):
                 chunk = ids[at : at + CHUNK]
                 with self.replaying(chunk) as cause:
-                    answer += self.scripts.requeue(chunk, cause)
+                    answer += requeue(self.scripts, chunk, cause)
         return answer
 
     def replaying(self, ids: Sequence[str]) -> AbstractContextManager[str]:
@@ -95,7 +96,9 @@ class DeadLetters:
         """Deletes many; returns the state found and whether it was deleted, for each."""
         failed = TaskState.FAILED
         with translated():
-            return [row for at in range(0, len(ids), CHUNK) for row in self.scripts.purge(failed, ids[at : at + CHUNK])]
+            return [
+                row for at in range(0, len(ids), CHUNK) for row in purge(self.scripts, failed, ids[at : at + CHUNK])
+            ]
 
 
 def _demand_running_batch(found: SentBack) -> None:
@@ -119,3 +122,38 @@ def _check(task_id: str, state: str, done: bool, verb: str) -> None:
     if not state:
         raise TaskNotFound(id=task_id)
     raise IllegalTransition(f"the task is {state}: only a failed task can be {verb}", state=state)
+
+
+class SentBack(NamedTuple):
+    """Outcome of a requeue of a dead letter: the state it was found in, and whether it was requeued.
+
+    `stopped` is its batch, if it was not because that batch is stopped.
+    """
+
+    state: str
+    done: bool
+    stopped: str = ""
+
+
+def _nonce() -> str:
+    """Returns a value by which a script recognizes a repeated command."""
+    return secrets.token_hex(8)
+
+
+def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
+    return SentBack(text(state), bool(done), text(stopped))
+
+
+def requeue(scripts: Scripts, ids: Sequence[str], cause: str = "") -> list[SentBack]:
+    """Requeues dead letters; `cause` is the requesting span, as a `traceparent`."""
+    return [_sent_back(*each) for each in scripts.call_answered("requeue", cause, _nonce(), *ids)]
+
+
+def purge(scripts: Scripts, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
+    """Removes tasks that ended in `state`; returns the state found and whether it was removed, for each."""
+    return [(text(found), bool(done)) for found, done in scripts.call("purge", state, *ids)]
+
+
+def amend(scripts: Scripts, task_id: str, data: str, cause: str = "") -> SentBack:
+    """Requeues a dead letter with new data; `cause` as in `requeue`."""
+    return _sent_back(*scripts.call_answered("amend", task_id, data, cause, _nonce()))

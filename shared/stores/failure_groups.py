@@ -42,13 +42,13 @@ class FailureGroups:
     def page(self, offset: int, limit: int) -> tuple[list[FailureGroup], int]:
         """Returns some groups, and how many there are."""
         with translated():
-            total, rows = self.scripts.failure_groups("", offset, limit)
-        return [_group(*row) for row in rows], total
+            total, *rows = self.scripts.call("failure_groups", "", offset, limit)
+        return [_group(*row) for row in rows], int(total)
 
     def get(self, key: str) -> FailureGroup | None:
         """Returns one group, or None when none of its dead letters is left."""
         with translated():
-            _, rows = self.scripts.failure_groups(key, 0, 1)
+            _, *rows = self.scripts.call("failure_groups", key, 0, 1)
         return next((_group(*row) for row in rows), None)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from shared.domain.clock import to_us
 from shared.domain.task import in_base32
 from shared.errors import KeyBelongsToAnother, RequestInProgress
 from shared.redis import keys
@@ -77,9 +78,10 @@ class Idempotency:
 
     def _store(self, request: Request, task: Sequence[Argument]) -> tuple[str, str, bytes | list[bytes]]:
         """Returns the answer of `submit_once.lua`; uses the shorter script for a task without relations."""
-        about = (request.digest, request.fingerprint, self.keep, self.limit)
-        short = self.scripts.submit_one_once(*about, task[:-1]) if is_plain(task) else None
-        return short or self.scripts.submit_once(*about, task)
+        about = (request.digest, request.fingerprint, to_us(self.keep) // 1000, self.limit)
+        short = self.scripts.call_accepted("submit_one_once", *about, *task[:-1]) if is_plain(task) else None
+        what, task_id, said = short or self.scripts.call_accepted("submit_once", *about, *task)
+        return text(what), text(task_id), said
 
     def first_task(self, request: Request) -> Submitted | None:
         """Returns the outcome of the first request with this key, if it was this one."""
@@ -113,7 +115,7 @@ class Idempotency:
     def end(self, begun: Begun, answer: bytes) -> None:
         """Stores the answer."""
         with translated():
-            self.scripts.request_end(begun.request.digest, begun.who, zlib.compress(answer))
+            request_end(self.scripts, begun.request.digest, begun.who, zlib.compress(answer))
 
     def pause(self, begun: Begun) -> None:
         """Lets a repetition of the request resume it at once, when some of it could not be taken."""
@@ -126,11 +128,13 @@ class Idempotency:
             self.pause(begun)
             return
         with translated():
-            self.scripts.request_end(begun.request.digest, begun.who, b"")
+            request_end(self.scripts, begun.request.digest, begun.who, b"")
 
     def _begin(self, request: Request, who: str, seed: str, silence: timedelta = SILENCE) -> Begun | bytes:
         with translated():
-            what, about = self.scripts.request_begin(request.digest, request.fingerprint, who, silence, self.keep, seed)
+            what, about = request_begin(
+                self.scripts, request.digest, request.fingerprint, who, silence, self.keep, seed
+            )
         _check(what, about)
         return zlib.decompress(about) if what == "again" else Begun(request, who, text(about), fresh=what == "begun")
 
@@ -159,3 +163,16 @@ def new_seed() -> str:
     number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
     return f"{head}-{secrets.token_hex(16)}"
+
+
+def request_begin(
+    scripts: Scripts, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str
+) -> tuple[str, bytes]:
+    """Takes a multi-step request's key; returns begun or resumed (the seed), again (the answer), busy, other."""
+    what, about = scripts.call("request_begin", digest, fingerprint, who, to_us(silence), to_us(keep) // 1000, seed)
+    return text(what), about
+
+
+def request_end(scripts: Scripts, digest: str, who: str, answer: bytes) -> bool:
+    """Stores the answer of such a request; an empty one frees its key. Returns whether it was still ours."""
+    return bool(scripts.call("request_end", digest, who, answer))

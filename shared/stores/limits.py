@@ -53,8 +53,8 @@ class Limits:
     def all(self, *names: str) -> list[LimitState]:
         """Returns limits by name; all of them when no names are given."""
         with translated():
-            rows = self.scripts.limit_read(*names)
-        return [_state(row) for row in rows]
+            rows = self.scripts.call("limit_read", *names)
+        return [_state(tuple(row)) for row in rows]
 
     def get(self, name: str) -> LimitState | None:
         """Returns the limit of this name, or None."""
@@ -67,7 +67,7 @@ class Limits:
         """
         with translated():
             at = self.scripts.now_us()
-            return self.scripts.limit_put(check_name(name), _stored(limit, source="api", at=at, by=by))
+            return limit_put(self.scripts, check_name(name), _stored(limit, source="api", at=at, by=by))
 
     def delete(self, name: str) -> bool:
         """Removes a limit; returns whether it existed.
@@ -76,7 +76,7 @@ class Limits:
         of a worker that declares it.
         """
         with translated():
-            return self.scripts.limit_delete(name)
+            return limit_delete(self.scripts, name)
 
     def declare(
         self, handlers: Mapping[str, Limit | None], settings: Mapping[str, Limit], *, first: bool = True
@@ -91,13 +91,13 @@ class Limits:
         names, others = list(stored), dict[str, str]()
         with translated():
             for at in range(0, len(names), 500):
-                others |= self.scripts.limit_declare({name: stored[name] for name in names[at : at + 500]}, first)
+                others |= limit_declare(self.scripts, {name: stored[name] for name in names[at : at + 500]}, first)
         return {name: _limit_of(_readable(said.encode())) for name, said in others.items()}
 
     def share(self, name: str, limit: Limit | None) -> None:
         """Sets (None: removes) an automatic limit, unless one is set or declared."""
         with translated():
-            self.scripts.limit_share(name, _stored(limit, source="share") if limit else "")
+            self.scripts.call("limit_share", name, _stored(limit, source="share") if limit else "")
 
 
 def _stored(limit: Limit, **about: Any) -> str:
@@ -135,3 +135,20 @@ def _state(row: tuple[bytes, bytes, int, int, bytes, bytes]) -> LimitState:
         tokens=float(tokens) if tokens else None,
         next_at=instant(float(due)) if waiting and due and due != b"inf" else None,
     )
+
+
+def limit_put(scripts: Scripts, name: str, stored: str) -> bool:
+    """Sets a limit at run time; returns whether no such limit was set before."""
+    return bool(scripts.call_answered("limit_put", name, stored))
+
+
+def limit_delete(scripts: Scripts, name: str) -> bool:
+    """Removes a limit; returns whether it existed."""
+    return bool(scripts.call_answered("limit_delete", name))
+
+
+def limit_declare(scripts: Scripts, limits: Mapping[str, str], first: bool) -> dict[str, str]:
+    """Records declared limits ("" for none); returns those that were declared differently since."""
+    others = scripts.call("limit_declare", "1" if first else "", *(part for pair in limits.items() for part in pair))
+    said = [text(each) for each in others]
+    return dict(zip(said[::2], said[1::2], strict=True))

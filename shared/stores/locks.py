@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from shared.domain.clock import instant
+from shared.domain.clock import instant, to_us
 from shared.domain.decode import whole_or_none
 from shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
 from shared.errors import LockChanged, LockLost, StoreUnavailable
-from shared.redis.client import translated
+from shared.redis.client import text, text_or_number, translated
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Scripts
@@ -225,7 +225,7 @@ class RedisLocks:
     def extend(self, locks: list[RedisLock]) -> list[bool]:
         """Renews several in one round trip. Raises the driver's error."""
         sent_at = self.monotonic()
-        answers = self.scripts.lock_extend([(each.fencing_token, each.lock.at_most) for each in locks])
+        answers = _lock_extend(self.scripts, [(each.fencing_token, each.lock.at_most) for each in locks])
         for each, kept in zip(locks, answers, strict=True):
             if kept:
                 self._trust(each, sent_at)
@@ -241,7 +241,8 @@ class RedisLocks:
         if was_lost:
             return False
         try:
-            released = self.scripts.lock_release(held.fencing_token)
+            token = held.fencing_token
+            released = bool(self.scripts.call("lock_release", token.lock, token.token))
         except unanswered() as error:
             log.warning("lock %s could not be released and ends by itself: %s", held.name, error)
             return False
@@ -258,8 +259,14 @@ class RedisLocks:
     def _try(self, lock: Lock) -> tuple[Taken, RedisLock | None]:
         sent_at = self.monotonic()
         try:
-            result, token = self.scripts.lock_acquire(
-                lock.name, secrets.token_hex(8), self.owner, lock.at_most, lock.at_least, threading.get_native_id()
+            result, token = lock_acquire(
+                self.scripts,
+                lock.name,
+                secrets.token_hex(8),
+                self.owner,
+                lock.at_most,
+                lock.at_least,
+                threading.get_native_id(),
             )
         except unanswered() as error:
             self._note(False, f"locks unavailable, Redis does not answer: {error}")
@@ -370,15 +377,15 @@ class LockAdmin:
     def all(self) -> list[LockInfo]:
         """Returns every lock by name, including those never taken."""
         with translated():
-            rows = self.scripts.lock_read()
+            rows = _lock_read(self.scripts)
             known = {row[0] for row in rows}
-            rows += self.scripts.lock_read(*(set(LOCK_NAMES) - known)) if set(LOCK_NAMES) - known else []
+            rows += _lock_read(self.scripts, *(set(LOCK_NAMES) - known)) if set(LOCK_NAMES) - known else []
         return sorted(map(_read, rows), key=lambda each: each.name)
 
     def get(self, name: str) -> LockInfo | None:
         """Returns one lock; None when there is no such lock."""
         with translated():
-            [row] = self.scripts.lock_read(name)
+            [row] = _lock_read(self.scripts, name)
         return _read(row) if name in LOCK_NAMES or row[3] else None
 
     def force(self, name: str, token: str, by: str, reason: str) -> str:
@@ -391,8 +398,9 @@ class LockAdmin:
 
     def _force(self, name: str, token: str, by: str, reason: str, bar: timedelta) -> str:
         with translated():
-            done, whom = self.scripts.lock_force(name, token, by, reason, bar)
-        if not done:
+            what, owner = self.scripts.call("lock_force", name, token, by, reason, to_us(bar))
+        whom = text(owner)
+        if what != b"unlocked":
             raise LockChanged(
                 f"lock {name} is held with another token now" if whom else f"lock {name} is not held", lock=name
             )
@@ -412,3 +420,22 @@ def _read(row: Sequence[str]) -> LockInfo:
         remaining=timedelta(microseconds=int(left)),
         thread_id=whole_or_none(thread),
     )
+
+
+def lock_acquire(
+    scripts: Scripts, name: str, nonce: str, owner: str, at_most: timedelta, at_least: timedelta, thread: int = 0
+) -> tuple[Taken, str]:
+    """Returns whether the lock was taken, and its token (else the holder)."""
+    result, token, *_ = scripts.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least), thread)
+    return Taken(text(result)), text(token)
+
+
+def _lock_extend(scripts: Scripts, wanted: Sequence[tuple[FencingToken, timedelta]]) -> list[bool]:
+    """Extends locks; returns which of them are still held."""
+    calls = [("lock_extend", (fencing_token.lock, fencing_token.token, to_us(life))) for fencing_token, life in wanted]
+    return [bool(kept) for kept in scripts.call_many(calls)]
+
+
+def _lock_read(scripts: Scripts, *names: str) -> list[Sequence[str]]:
+    """Returns locks as `lock_read.lua` does; without names all that ever existed."""
+    return [tuple(map(text_or_number, row)) for row in scripts.call("lock_read", *names)]

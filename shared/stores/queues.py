@@ -114,10 +114,12 @@ class Queues:
     def _store(self, tasks: list[tuple[Argument, ...]]) -> list[bytes | list[bytes]]:
         """Returns the answers of `submit.lua`; uses the shorter script for a single task without relations."""
         if len(tasks) == 1 and is_plain(tasks[0]):
-            state = self.scripts.submit_one(self.max_length, tasks[0][:-1])
+            state: bytes | None = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])
             if state is not None:
                 return [state]
-        return self.scripts.submit(self.max_length, tasks)
+        fields = (field for task in tasks for field in task)
+        states: list[bytes | list[bytes]] = self.scripts.call_accepted("submit", self.max_length, *fields)
+        return states
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
         """Cancels a waiting task at once, asks the worker of a running one to stop it; returns its state now.
@@ -125,7 +127,7 @@ class Queues:
         Raises TaskNotFound, and IllegalTransition when the task has ended otherwise.
         """
         with translated():
-            state, happened = self.scripts.cancel(task_id, reason)
+            state, happened = cancel(self.scripts, task_id, reason)
         if happened == "unknown":
             raise TaskNotFound(id=task_id)
         if happened == "ended":
@@ -141,7 +143,7 @@ class Queues:
         that it reports has been removed.
         """
         with translated():
-            state, on_its_way = self.scripts.redeliver(delivery_id)
+            state, on_its_way = redeliver(self.scripts, delivery_id)
         if not state:
             raise TaskNotFound(id=delivery_id)
         if not on_its_way:
@@ -153,7 +155,7 @@ class Queues:
     def run_now(self, task_id: str) -> None:
         """Moves a scheduled or retrying task to its queue. Raises TaskNotFound, else IllegalTransition."""
         with translated():
-            state, done = self.scripts.run_now(task_id)
+            state, done = run_now(self.scripts, task_id)
         if not state:
             raise TaskNotFound(id=task_id)
         if not done:
@@ -165,12 +167,12 @@ class Queues:
         """Stops claims from this queue until it is resumed; running tasks continue."""
         with translated():
             about = {"reason": reason, "by": by, "at": instant(self.scripts.now_us()).isoformat()}
-            self.scripts.queue_pause(queue, json.dumps(about))
+            self.scripts.call_answered("queue_pause", queue, json.dumps(about))
 
     def resume(self, queue: str) -> None:
         """Allows claims from this queue again."""
         with translated():
-            self.scripts.queue_pause(queue, "")
+            self.scripts.call_answered("queue_pause", queue, "")
 
     def move_foreign(self, queue: str, to: str) -> int:
         """Moves the foreign jobs parked in `queue` to the list of `to`, for RQ's workers; returns how many.
@@ -180,7 +182,7 @@ class Queues:
         moved, looked = 0, _FOREIGN
         with translated():
             while looked == _FOREIGN:
-                done, looked = self.scripts.foreign_move(queue, to, _FOREIGN)
+                done, looked = self.scripts.call("foreign_move", queue, to, _FOREIGN)
                 moved += done
         return moved
 
@@ -365,3 +367,26 @@ def _batch_terms(task: NewTask) -> str:
     if task.fair_key:
         terms["fair"] = task.fair_key
     return json.dumps(terms) if terms else ""
+
+
+def submission_check(scripts: Scripts) -> None:
+    """Writes under the same conditions as a submission; raises what a submission would raise now."""
+    scripts.call_accepted("submission_check")
+
+
+def cancel(scripts: Scripts, task_id: str, reason: str) -> tuple[str, str]:
+    """Cancels a task; returns the state found and the outcome: cancelled, requested, ended or unknown."""
+    state, happened = scripts.call_answered("cancel", task_id, reason)
+    return text(state), text(happened)
+
+
+def run_now(scripts: Scripts, task_id: str) -> tuple[str, bool]:
+    """Enqueues a scheduled or retrying task at once; returns the state found and whether it was moved."""
+    state, done = scripts.call_answered("run_now", task_id)
+    return text(state), bool(done)
+
+
+def redeliver(scripts: Scripts, task_id: str) -> tuple[str, str]:
+    """Repeats an ended delivery; returns the state found, and the id of the new delivery."""
+    state, on_its_way = scripts.call_answered("redeliver", task_id)
+    return text(state), text(on_its_way)

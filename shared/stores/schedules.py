@@ -134,9 +134,8 @@ class ScheduleStore:
         """Creates or changes a schedule by name; returns created, changed or unchanged."""
         with translated():
             due = self._first_due(schedule)
-            happened, before = self.scripts.schedule_put(
-                schedule.name, schedule.spec, schedule.revision, source, due, *_entry(schedule)
-            )
+            about = (schedule.name, schedule.spec, schedule.revision, source, due, *_entry(schedule))
+            happened, before = map(text, self.scripts.call_answered("schedule_put", *about))
         if happened != "unchanged":
             log.info("schedule %s %s: %s", schedule.name, happened, _difference(before, schedule))
         return happened
@@ -144,7 +143,7 @@ class ScheduleStore:
     def delete(self, name: str) -> None:
         """Removes a schedule; its tasks stay. Raises ScheduleNotFound."""
         with translated():
-            if not self.scripts.schedule_delete(name):
+            if not _schedule_delete(self.scripts, name):
                 raise ScheduleNotFound(name=name)
 
     def pause(self, name: str, reason: str) -> StoredSchedule:
@@ -152,7 +151,7 @@ class ScheduleStore:
         stored = self.get(name)
         with translated():
             note = json.dumps({"reason": reason})
-            self.scripts.schedule_pause(name, stored.schedule.revision, note, "")
+            _schedule_pause(self.scripts, name, stored.schedule.revision, note, "")
         return self.get(name)
 
     def resume(self, name: str) -> StoredSchedule:
@@ -160,7 +159,7 @@ class ScheduleStore:
         stored = self.get(name)
         with translated():
             due = self._first_due(stored.schedule)
-            self.scripts.schedule_pause(name, stored.schedule.revision, "", due)
+            _schedule_pause(self.scripts, name, stored.schedule.revision, "", due)
         return self.get(name)
 
     def declare(self, schedules: Iterable[Schedule]) -> Diff:
@@ -182,7 +181,7 @@ class ScheduleStore:
         Returns whether to call again at once: there were `most`, and not all have to wait (one that is corrupt, or
         whose queue is full, is still due). Raises LockLost as soon as the lock is lost.
         """
-        now_us, rows = self.scripts.schedule_due(most)
+        now_us, rows = _schedule_due(self.scripts, most)
         moved = 0
         for name, revision, spec, due in rows:
             try:
@@ -208,7 +207,7 @@ class ScheduleStore:
         """Pauses a schedule of webhooks, which only an earlier version could store."""
         note = json.dumps({"reason": NOT_TO_BE_SCHEDULED})
         log.error("schedule %s is paused: %s", schedule.name, NOT_TO_BE_SCHEDULED)
-        return self.scripts.schedule_pause(schedule.name, revision, note, "")
+        return _schedule_pause(self.scripts, schedule.name, revision, note, "")
 
     def _take(
         self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step, now_us: int, fired: Fired
@@ -242,7 +241,8 @@ class ScheduleStore:
     ) -> str:
         task = submit_arguments(new) if new else ()
         limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
-        return self.scripts.schedule_fire(
+        return schedule_fire(
+            self.scripts,
             fencing_token,
             schedule.name,
             revision,
@@ -270,7 +270,7 @@ class ScheduleStore:
 
     def _forget(self, name: str) -> bool:
         with translated():
-            return self.scripts.schedule_delete(name, FROM_FILE)
+            return _schedule_delete(self.scripts, name, FROM_FILE)
 
 
 def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
@@ -329,3 +329,24 @@ def _due(stored: bytes) -> datetime:
 
 
 _LATEST_DUE = instant_us(datetime(9900, 1, 1, tzinfo=UTC))
+
+
+def _schedule_delete(scripts: Scripts, name: str, source: str = "") -> bool:
+    """Removes a schedule (only one from `source`, if given); returns whether it existed."""
+    return bool(scripts.call_answered("schedule_delete", name, source))
+
+
+def _schedule_pause(scripts: Scripts, name: str, revision: str, reason: str, due: str) -> bool:
+    """Pauses or resumes a schedule; returns False when it is gone or was changed."""
+    return bool(scripts.call_answered("schedule_pause", name, revision, reason, due))
+
+
+def _schedule_due(scripts: Scripts, limit: int) -> tuple[int, list[tuple[str, str, bytes, str]]]:
+    """Returns the time (µs), and the due schedules: name, revision, spec, due time (µs)."""
+    now, *rows = scripts.call("schedule_due", limit)
+    return int(now), [(text(name), text(rev), spec, text(due)) for name, rev, spec, due in rows]
+
+
+def schedule_fire(scripts: Scripts, fencing_token: FencingToken, *arguments: Argument) -> str:
+    """Creates the task of one due time and advances the schedule; returns the outcome."""
+    return text(scripts.call("schedule_fire", fencing_token.lock, fencing_token.token, *arguments))

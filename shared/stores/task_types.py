@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shared.domain.clock import instant
+from shared.domain.clock import instant, instant_us
 from shared.domain.decode import UNREADABLE, as_declared
 from shared.domain.limit import Limit
 from shared.domain.retry import Changes, RetryPolicy
@@ -151,14 +151,15 @@ class TaskTypes:
         entries = ((each.name, version_of(entry), entry) for each, entry in unpack(given.packed))
         with translated():
             for part in _parts(entries):
-                self.scripts.types_publish(given.digest, host, False, part)
-            self.scripts.types_publish(given.digest, host, True, ())
+                types_publish(self.scripts, given.digest, host, False, part)
+            types_publish(self.scripts, given.digest, host, True, ())
 
     def refresh(self) -> None:
         """Reads which workers have which types."""
         before = self._sets
         with translated():
-            now_us, rows = self.scripts.types_read()
+            now_us, *found = self.scripts.call("types_read")
+            rows = [(text(row[0]), (_us(row[1]), _us(row[2]), text(row[3]), bool(row[4]))) for row in found]
             new = [digest for digest, _ in rows if digest not in before]
             contents = dict(zip(new, self._contents(new), strict=True))
             sets = {
@@ -167,7 +168,7 @@ class TaskTypes:
             }
         if contents or sets.keys() != before.keys():
             self._forget(sets)
-        self.now, self._sets, self._offers = instant(now_us), sets, {}
+        self.now, self._sets, self._offers = instant(int(now_us)), sets, {}
 
     def _contents(self, digests: Sequence[str]) -> list[dict[str, str]]:
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -247,3 +248,20 @@ def _read(entry: str) -> TaskType | None:
     except UNREADABLE:
         return None
     return found
+
+
+def _us(score: bytes) -> int:
+    """Returns a score in microseconds; a score outside the range of dates becomes the nearest date."""
+    return instant_us(instant(float(score)))
+
+
+def types_publish(
+    scripts: Scripts, digest: str, host: str, last: bool, entries: Iterable[tuple[str, str, str]]
+) -> None:
+    """Stores a part of a set of task types: name, version and entry of each."""
+    scripts.call("types_publish", digest, host, "1" if last else "", *(part for entry in entries for part in entry))
+
+
+def types_waiting(scripts: Scripts) -> list[tuple[str, int, int]]:
+    """Returns types whose tasks wait for a suitable worker: how many, and since when (µs)."""
+    return [(text(each[0]), int(each[1]), _us(each[2])) for each in scripts.call("types_waiting")]

@@ -105,14 +105,14 @@ class Records:
     def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
         """Returns tasks with everything on record, in one step; unknown ids are omitted, corrupt records marked."""
         with translated():
-            rows = self.scripts.read(ids)
+            rows = self.scripts.call("read", *ids)
         found = zip(ids, rows, strict=True)
         return {task_id: _reading(task_id, *row) for task_id, row in found if row[0] != []}
 
     def discard(self, task_id: str) -> bool:
         """Removes a corrupt record; returns whether there was one."""
         with translated():
-            return self.scripts.discard(task_id, self.queues)
+            return discard(self.scripts, task_id, self.queues)
 
     def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
         """Returns summaries of tasks; unknown ids are omitted."""
@@ -167,9 +167,8 @@ class Records:
         """Returns one page, newest first. Raises ValueError for an invalid cursor."""
         score, last_id = read_cursor(cursor)
         with translated():
-            reply = self.scripts.page(
-                [score, last_id, limit, LOOK_AT, *_filter_arguments(wanted), *self._indexes(wanted)]
-            )
+            filters = (*_filter_arguments(wanted), *self._indexes(wanted))
+            reply = self.scripts.call("page", score, last_id, limit, LOOK_AT, *filters)
         next_score, next_id, *rows = reply
         items = tuple(read_summary(text(row[0]), row[2:]) for row in rows)
         return Page(items=items, next_cursor=cursor_of(text(next_score), next_id) if next_score else None)
@@ -272,3 +271,8 @@ def _filter_arguments(wanted: Filter) -> list[str]:
         str(instant_us(wanted.since)) if wanted.since else "",
         str(instant_us(wanted.until)) if wanted.until else "",
     ]
+
+
+def discard(scripts: Scripts, task_id: str, queues: Sequence[str]) -> bool:
+    """Removes a corrupt record; returns whether there was one."""
+    return bool(scripts.call("discard", task_id, *queues))

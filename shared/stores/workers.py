@@ -109,7 +109,8 @@ class Workers:
     def announce(self, info: WorkerInfo, types: str = NO_TYPES) -> bool:
         """Records a heartbeat, even in a full Redis; returns False when Redis lacks the set of types."""
         record = {name: value for name, value in asdict(info).items() if name != "reason"}
-        return self.scripts.announce(
+        return announce(
+            self.scripts,
             info.name,
             LIFE,
             json.dumps(record, default=_plain),
@@ -200,7 +201,7 @@ class Workers:
                 silent.append((raw(name), beat))
         if not silent and not outdated:
             return []
-        lost = self.scripts.workers_lost(to_us(LOST_KEPT), LOST_MOST, queues, silent)
+        lost = workers_lost(self.scripts, to_us(LOST_KEPT), LOST_MOST, queues, silent)
         for name, beat in silent:
             if text(name) in lost:
                 age = round((now - max(beat, 0)) / 1_000_000, 1)
@@ -277,3 +278,27 @@ def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
         )
     except UNREADABLE:
         return None
+
+
+def announce(
+    scripts: Scripts,
+    worker: str,
+    rq_life: int,
+    doing: str,
+    task_id: str,
+    queues: str,
+    rq_fields: str,
+    kept: int,
+    types: str,
+    host: str,
+) -> bool:
+    """Records a worker's heartbeat, as `announce.lua` takes it; False when Redis lacks its set of task types."""
+    return bool(scripts.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host))
+
+
+def workers_lost(
+    scripts: Scripts, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str | bytes, float]]
+) -> list[str]:
+    """Moves silent workers, each with its last heartbeat, to the lost ones; returns the names of those moved."""
+    pairs = [part for name, beat in silent for part in (name, repr(float(beat)))]
+    return [text(each) for each in scripts.call("workers_lost", kept_us, most, json.dumps(list(queues)), *pairs)]

@@ -17,6 +17,7 @@ from shared.redis import keys
 from shared.redis.scripts import Scripts
 from shared.stores.locks import HeldLock
 from shared.stores.queues import QueueInfo, Queues
+from shared.stores.task_types import types_waiting
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
 from worker.housekeeping.clock_watch import ClockWatch
@@ -122,7 +123,7 @@ class Metrics:
         age = GaugeMetricFamily(
             "taskqueue_tasks_without_worker_age_seconds", "Waiting time of the first of these.", labels=["type"]
         )
-        for task_type, waiting, since_us in self.scripts.types_waiting():
+        for task_type, waiting, since_us in types_waiting(self.scripts):
             count.add_metric([task_type], waiting)
             age.add_metric([task_type], _age(instant(since_us), now))
         yield from (count, age)

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from shared.failpoints import failpoint
-from shared.redis.scripts import Pruned
 from shared.stores.locks import HeldLock
+from shared.stores.maintenance import Pruned
 
 
 @dataclass(frozen=True, slots=True)

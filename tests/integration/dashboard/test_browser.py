@@ -21,7 +21,9 @@ from shared.domain.lock import FencingToken
 from shared.domain.task import TaskState
 from shared.errors import StepRefused
 from shared.http.bind import free_port
+from shared.stores import maintenance
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from shared.stores.locks import lock_acquire
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until
 
@@ -231,7 +233,7 @@ def test_a_lock_is_taken_away(site: Site) -> None:
 
 def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: Site) -> None:
     life, nothing = timedelta(minutes=5), timedelta(0)
-    _, token = site.system.scripts.lock_acquire("recovery", "nonce", "hk-7", life, nothing)
+    _, token = lock_acquire(site.system.scripts, "recovery", "nonce", "hk-7", life, nothing)
     page = site.open("/locks")
     card = page.locator("#lock-recovery")
     card.get_by_text("hk-7").wait_for()
@@ -240,7 +242,7 @@ def test_an_ordinary_lock_is_unlocked_by_force_and_its_holder_is_refused(site: S
     card.get_by_role("button", name="Unlock").click()
     card.get_by_text("free").wait_for()
     with pytest.raises(StepRefused):
-        site.system.scripts.recover("normal", 1, 10, FencingToken("recovery", token))
+        maintenance.recover(site.system.scripts, "normal", 1, 10, FencingToken("recovery", token))
     page.get_by_text("Forced unlocks in the audit record").click()
     page.get_by_text("it hangs").wait_for()
 

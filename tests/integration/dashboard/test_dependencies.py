@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from shared.stores import maintenance
 from shared.stores.audit import Audit
 from shared.stores.batches import Batches, BatchTerms
 from tests.integration.dashboard.conftest import Browser, bury
@@ -126,7 +127,7 @@ def test_the_bar_of_a_batch_says_how_its_tasks_ended(browser: Browser, system: S
 def test_a_batch_can_be_cancelled_and_its_failures_retried_by_people(browser: Browser, system: System) -> None:
     batch_id, ids = fill(system, 3)
     assert "No further task of this batch starts" in browser.post(f"/batches/{batch_id}/cancel").text
-    system.scripts.run_deferred(100)
+    maintenance.run_deferred(system.scripts, 100)
     assert {system.records.state(each) for each in ids} == {TaskState.CANCELLED}
     assert "are being retried" in browser.post(f"/batches/{batch_id}/retry").text
     entries, _ = Audit(system.redis).page(10)

@@ -13,6 +13,7 @@ from shared.domain import failure_fingerprint
 from shared.domain.task import TaskState
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.failure_groups import FailureGroups
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
@@ -90,7 +91,7 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     ids = bury(system, [f"{n} bad" for n in range(10)])
     system.dead_letters.requeue(ids[0])
     system.dead_letters.purge(ids[1])
-    system.scripts.prune("failed", 0, 3)
+    maintenance.prune(system.scripts, "failed", 0, 3)
     [group], total = FailureGroups(system.scripts).page(0, 50)
     assert (total, group.count) == (1, 5)
     system.dead_letters.purge_many([text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, -1)])

@@ -11,7 +11,7 @@ import pytest
 from shared.http.bind import free_port
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers
+from shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers, workers_lost
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, scrape, wait_until
 
@@ -121,6 +121,6 @@ def test_names_and_heartbeats_that_no_worker_writes_are_moved_like_any_other(
 
 def test_one_that_sent_a_heartbeat_meanwhile_stays(system: System) -> None:
     system.redis.zadd(keys.WORKERS, {"a": 2_000_000, "b": 1_000_000})
-    moved = system.scripts.workers_lost(10**18, LOST_MOST, ["normal"], [("a", 1_000_000), ("b", 1_000_000)])
+    moved = workers_lost(system.scripts, 10**18, LOST_MOST, ["normal"], [("a", 1_000_000), ("b", 1_000_000)])
     assert moved == ["b"]
     assert system.redis.zrange(keys.WORKERS, 0, -1) == [b"a"]

@@ -13,6 +13,8 @@ from rq import Queue as RQQueue
 
 from dashboard.present import HIDDEN, Redaction
 from shared.redis import keys
+from shared.stores import maintenance
+from shared.stores.locks import lock_acquire
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.workers import QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
@@ -53,7 +55,7 @@ def test_a_paused_queue_is_told_with_its_reason(browser: Browser, system: System
 
 def test_jobs_of_rq_programs_are_told_with_what_to_do(browser: Browser, system: System) -> None:
     RQQueue("high", connection=system.redis).enqueue("operator.add", 2, 3)
-    system.scripts.recover("high", 0, 200)
+    maintenance.recover(system.scripts, "high", 0, 200)
     page = browser.text("/queues")
     assert "Foreign RQ jobs" in page
     assert "taskqueue queues move-foreign high --to QUEUE" in page
@@ -272,8 +274,8 @@ def test_whatever_comes_from_outside_is_text(browser: Browser, system: System, t
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_holders_of_locks_and_reasons_to_take_them_away_are_text(browser: Browser, system: System, text: str) -> None:
     minute = timedelta(minutes=1)
-    _, token = system.scripts.lock_acquire("ttl", "nonce", text[:200], minute, timedelta(0))
-    system.scripts.lock_acquire("metrics", "nonce", text[:200], minute, timedelta(0))
+    _, token = lock_acquire(system.scripts, "ttl", "nonce", text[:200], minute, timedelta(0))
+    lock_acquire(system.scripts, "metrics", "nonce", text[:200], minute, timedelta(0))
     pages = browser.text("/locks") + browser.text("/")
     assert browser.post("/locks/ttl/unlock", token=token, reason=f"because {text}").status_code == 200
     pages += browser.text("/audit")

@@ -22,6 +22,7 @@ from shared.doctor.store import check_info, check_risks
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys, schema_version
 from shared.redis.client import connect
+from shared.stores.locks import lock_acquire
 from tests.support.harness import System
 from tests.support.least_privilege import PASSWORD
 
@@ -126,7 +127,7 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
 
 def test_who_holds_the_locks_is_said_by_name(system: System) -> None:
     for lock, owner in (("unlock", "hk-1"), ("timeout", "hk-2"), ("ttl", "hk-1")):
-        system.scripts.lock_acquire(lock, "nonce", owner, timedelta(minutes=1), timedelta(0))
+        lock_acquire(system.scripts, lock, "nonce", owner, timedelta(minutes=1), timedelta(0))
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
     assert found.seen == "nothing is overdue; locks are held by hk-1, hk-2"
 

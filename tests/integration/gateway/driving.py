@@ -13,6 +13,7 @@ from werkzeug.test import TestResponse
 from shared.config.settings import Settings
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from tests.support.attempt_ends import ENDS
 
 QUEUES = tuple(Settings().queues)
@@ -61,7 +62,7 @@ class Gateway:
     def make_due(self, task_id: str, queue: str = "normal") -> None:
         """The pause before its next attempt is over, and it is taken to its queue."""
         self.redis.zadd(keys.retrying(queue), {task_id: 1}, xx=True)
-        assert self.scripts.promote(queue, 10)[0] == 1
+        assert maintenance.promote(self.scripts, queue, 10)[0] == 1
 
     def _report(
         self, task_id: str, kind: str, *, error: Any = None, delay_us: int = 0, payload: bytes | str = ""

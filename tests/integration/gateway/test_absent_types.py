@@ -10,6 +10,7 @@ import pytest
 from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 
@@ -58,5 +59,5 @@ def test_types_say_whether_a_worker_has_them_until_they_are_forgotten(make_gatew
     leave(gateway, 500)
     shown = gateway.http.get("/types/process").get_json()
     assert (shown["live"], shown["versions"], shown["last_seen_on"]) == (False, 1, "h")
-    Scripts(gateway.redis).types_prune(60_000_000, 200)
+    maintenance.types_prune(Scripts(gateway.redis), 60_000_000, 200)
     assert make_gateway(types=()).http.get("/types/process").status_code == 404

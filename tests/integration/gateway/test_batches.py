@@ -8,6 +8,7 @@ import pytest
 
 from shared.domain.task import TaskState
 from shared.redis import keys
+from shared.stores import maintenance
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from tests.integration.gateway.conftest import MakeGateway
@@ -199,7 +200,7 @@ def test_at_the_nth_failure_the_rest_is_cancelled(gateway: Gateway) -> None:
     gateway._report(started[0], "failed", error=error)
     assert counts(gateway, batch) == {"failed": 1, "running": 7, "scheduled": 2}
     gateway._report(started[1], "failed", error=error)
-    gateway.scripts.run_deferred(100)
+    maintenance.run_deferred(gateway.scripts, 100)
     assert counts(gateway, batch) == {"failed": 2, "running": 6, "cancelled": 2}, "what runs goes on"
     shown = gateway.http.get(f"/batches/{batch}").json
     assert shown
@@ -225,7 +226,7 @@ def test_a_dead_letter_of_a_stopped_batch_goes_back_with_the_batch_and_not_alone
     letters = gateway.http.get("/dlq/failed-tasks").get_json()["items"]
     assert [each["task_id"] for each in letters] == [dead]
     assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
-    gateway.scripts.run_deferred(100)
+    maintenance.run_deferred(gateway.scripts, 100)
     assert gateway.start() == [dead]
 
 
@@ -236,11 +237,11 @@ def test_a_batch_can_be_cancelled_and_its_failures_retried(gateway: Gateway) -> 
     cancelled = gateway.http.delete(f"/batches/{batch}?reason=wrong+file")
     assert (cancelled.status_code, cancelled.json["work"]) == (202, "cancel")  # type: ignore[index]  # it has a body
     problem(gateway.http.delete(f"/batches/{batch}"), 409, "batch-busy")
-    gateway.scripts.run_deferred(100)
+    maintenance.run_deferred(gateway.scripts, 100)
     assert gateway.show(answer["items"][1]["task_id"])["cancel_reason"] == "wrong file"
     assert counts(gateway, batch) == {"failed": 1, "running": 3}, "those that run were asked to stop"
     assert gateway.http.post(f"/batches/{batch}/retry").status_code == 202
-    gateway.scripts.run_deferred(100)
+    maintenance.run_deferred(gateway.scripts, 100)
     assert counts(gateway, batch) == {"pending": 1, "running": 3}
     problem(gateway.http.delete("/batches/nobody"), 404, "not-found")
 
@@ -485,7 +486,7 @@ def test_what_has_ended_and_gone_is_not_run_again(gateway: Gateway) -> None:
     [one] = answer["items"]
     gateway.start()
     gateway.complete(one["task_id"])
-    gateway.scripts.prune("completed", 0, 10)
+    maintenance.prune(gateway.scripts, "completed", 0, 10)
     again = add(gateway, answer["batch_id"], [task("one")], start=0).json
     assert again["items"] == [{"index": 0, "task_id": one["task_id"], "status": None}]
     assert again["accepted"] == 1
@@ -512,11 +513,11 @@ def test_a_batch_goes_when_its_tasks_have_gone_and_it_is_old(gateway: Gateway) -
     answer = submit(gateway, [task()]).json
     gateway.start()
     gateway.complete(answer["items"][0]["task_id"])
-    assert gateway.scripts.batch_prune(0, 0, 10) == 0, "its task is on record"
-    gateway.scripts.prune("completed", 0, 10)
+    assert maintenance.batch_prune(gateway.scripts, 0, 0, 10) == 0, "its task is on record"
+    maintenance.prune(gateway.scripts, "completed", 0, 10)
     day = 86_400_000_000
-    assert gateway.scripts.batch_prune(0, day, 10) == 0, "it is young"
-    assert gateway.scripts.batch_prune(0, 0, 10) == 1
+    assert maintenance.batch_prune(gateway.scripts, 0, day, 10) == 0, "it is young"
+    assert maintenance.batch_prune(gateway.scripts, 0, 0, 10) == 1
     problem(gateway.http.get(f"/batches/{answer['batch_id']}"), 404, "not-found")
     assert not gateway.redis.keys("taskqueue:batch*")
 
@@ -529,5 +530,5 @@ def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway
     shown = gateway.http.get(f"/batches/{batch}").json
     assert shown
     assert (shown["status"], gateway.show(shown["then"])["status"]) == ("receiving", "blocked")
-    gateway.scripts.batch_prune(3_600_000_000, 86_400_000_000, 10)
+    maintenance.batch_prune(gateway.scripts, 3_600_000_000, 86_400_000_000, 10)
     assert gateway.show(shown["then"])["status"] == "pending"

@@ -22,6 +22,7 @@ from shared.redis import keys
 from shared.redis.client import text
 from shared.redis.linker import source
 from shared.redis.scripts import Scripts, digest
+from shared.stores import maintenance
 from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
 from shared.stores.queues import CHUNK, Queues
 from tests.integration.gateway.conftest import TYPES, MakeGateway
@@ -289,7 +290,7 @@ def test_what_comes_after_a_batch_does_not_wait_for_a_repeat_that_may_never_come
     assert (first["accepted"], first["refused"]) == (2, 2)
     for each in gateway.start():
         gateway.complete(each)
-    gateway.scripts.run_deferred(100)
+    maintenance.run_deferred(gateway.scripts, 100)
     batch = gateway.http.get(f"/batches/{first['batch_id']}").get_json()
     assert batch["status"] == "ended"
     assert gateway.show(batch["then"])["status"] == "pending"

@@ -14,9 +14,10 @@ from shared.domain.lock import FencingToken, Lock
 from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.locks import HeldLock, NoLocks
-from shared.stores.queues import Queues
+from shared.stores.queues import Queues, cancel
 from shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
 from worker.housekeeping.jobs.recovery import Recovery
@@ -48,7 +49,7 @@ def check_consistency(machine: Machine) -> dict[str, int]:
     """One whole walk; what it found."""
     found: dict[str, int] = {}
     for _ in range(30):
-        _, wrong = machine.scripts.check_consistency(list(QUEUES), LEASE, 1000, FencingToken())
+        _, wrong = maintenance.check_consistency(machine.scripts, list(QUEUES), LEASE, 1000, FencingToken())
         for what, count in wrong.items():
             found[what] = found.get(what, 0) + count
     return found
@@ -63,7 +64,7 @@ def test_a_sound_system_is_left_as_it_is(machine: Machine) -> None:
     submit(machine, 5, delay=timedelta(seconds=60))
     submit(machine, 5, expires_in=timedelta(seconds=60))
     claim(machine, 10)
-    machine.scripts.cancel(submit(machine)[0], "unwanted")
+    cancel(machine.scripts, submit(machine)[0], "unwanted")
     before = counts(machine)
     assert check_consistency(machine) == {}
     assert counts(machine) == before
@@ -84,7 +85,7 @@ def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> N
     submit(machine, 20)
     submit(machine, 7, delay=timedelta(seconds=60))
     claim(machine, 5)
-    machine.scripts.cancel(submit(machine)[0], "unwanted")
+    cancel(machine.scripts, submit(machine)[0], "unwanted")
     before = {
         key: set(machine.redis.zrange(key, 0, -1))
         for key in map(text, machine.redis.keys("taskqueue:*"))
@@ -187,9 +188,9 @@ def test_a_batch_goes_on_and_ends_although_one_of_its_records_was_damaged(
         machine.redis.hset(keys.rq_job(first), field, value)
     assert check_consistency(machine)["unreadable"] == 1
     assert claim(machine, 5) == [second]
-    machine.scripts.cancel(second, "enough")
+    cancel(machine.scripts, second, "enough")
     machine.redis.zadd(keys.LEASES, {second: 1})
-    machine.scripts.reap(5, 3)
+    maintenance.reap(machine.scripts, 5, 3)
     batch = batches.get("b")
     assert batch.status == "ended"
     assert {state: count for state, count in batch.counts.items() if count} == {
@@ -207,7 +208,9 @@ def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> No
 
 def test_the_walk_goes_on_where_it_stopped_and_each_round_is_bounded(machine: Machine) -> None:
     submit(machine, 500)
-    looked = [machine.scripts.check_consistency(list(QUEUES), LEASE, 100, FencingToken())[0] for _ in range(4)]
+    looked = [
+        maintenance.check_consistency(machine.scripts, list(QUEUES), LEASE, 100, FencingToken())[0] for _ in range(4)
+    ]
     assert looked == [100] * 4
     cursor = machine.redis.hgetall(keys.RECOVERY_CURSOR)
     assert cursor[b"source"] == keys.TASKS.encode()

@@ -18,8 +18,9 @@ from shared.errors import LockLost
 from shared.observability.tracing import Tracing
 from shared.redis import keys, schema_version
 from shared.redis.client import text
-from shared.redis.scripts import Pruned, Scripts
+from shared.redis.scripts import Scripts
 from shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
+from shared.stores.maintenance import Pruned
 from shared.stores.queues import Queues
 from shared.stores.tasks import Records
 from shared.stores.workers import WorkerInfo, Workers
@@ -80,11 +81,11 @@ class Interrupted(Scripts):
     calls = 0
     happening: Callable[[], object] = staticmethod(lambda: None)
 
-    def promote(self, *arguments: Any) -> tuple[int, int, int | None]:
-        self.calls += 1
-        if self.calls == 2:
+    def call(self, name: str, *arguments: Any) -> Any:
+        self.calls += name == "promote"
+        if name == "promote" and self.calls == 2:
             self.happening()
-        return super().promote(*arguments)
+        return super().call(name, *arguments)
 
 
 def test_one_that_slept_past_its_lock_is_refused_and_counted_and_every_task_is_moved_once(machine: Machine) -> None:
@@ -126,10 +127,10 @@ def test_an_error_in_one_queue_does_not_stop_the_others(machine: Machine) -> Non
     machine.advance(2)
 
     class RefusesHigh(Scripts):
-        def promote(self, queue: str, *arguments: Any) -> tuple[int, int, int | None]:
-            if queue == "high":
+        def call(self, name: str, *arguments: Any) -> Any:
+            if name == "promote" and arguments[0] == "high":
                 raise ResponseError("it is about this queue alone")
-            return super().promote(queue, *arguments)
+            return super().call(name, *arguments)
 
     assert unlock_job(RefusesHigh(machine.redis, machine.clock)).run(FREE) == RunResult(3)
     assert machine.redis.llen(keys.rq_queue("low")) == 3
@@ -265,11 +266,11 @@ def test_a_round_that_follows_at_once_ends_with_the_lock_too(flooded: Machine) -
     class TakenAway(Scripts):
         calls = 0
 
-        def trim(self, *arguments: Any) -> Pruned:
-            self.calls += 1
+        def call(self, name: str, *arguments: Any) -> Any:
+            self.calls += name == "prune"
             if self.calls == 3:  # the first step of the second round
                 flooded.redis.delete(keys.lock("max_elements"))
-            return super().trim(*arguments)
+            return super().call(name, *arguments)
 
     job = MaxElements(TakenAway(flooded.redis, flooded.clock), {TaskState.COMPLETED: 100}, HALF_AN_HOUR)
     metrics = LockMetrics()

@@ -15,8 +15,10 @@ from shared.domain.lock import Lock, OnError
 from shared.errors import LockChanged, LockLost, StepRefused
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.audit import Audit
-from shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks
+from shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks, lock_acquire
+from shared.stores.schedules import schedule_fire
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
 
@@ -62,7 +64,7 @@ def test_locks_of_other_names_do_not_hinder_each_other(locks: Locks) -> None:
 def test_a_step_that_shows_the_permit_is_let_through(locks: Locks, machine: Machine) -> None:
     held = locks.acquire(LOCK)
     assert held is not None
-    assert machine.scripts.promote("normal", 10, held.fencing_token)[0] == 0
+    assert maintenance.promote(machine.scripts, "normal", 10, held.fencing_token)[0] == 0
 
 
 def test_terms_never_fall(locks: Locks) -> None:
@@ -118,8 +120,8 @@ def test_an_extended_lock_lives_on(machine: Machine) -> None:
 
 
 def test_asking_again_after_a_lost_answer_gives_the_same_lock(machine: Machine) -> None:
-    first = machine.scripts.lock_acquire("unlock", "nonce", "hk-1", LIFE, timedelta())
-    assert machine.scripts.lock_acquire("unlock", "nonce", "hk-1", LIFE, timedelta()) == first
+    first = lock_acquire(machine.scripts, "unlock", "nonce", "hk-1", LIFE, timedelta())
+    assert lock_acquire(machine.scripts, "unlock", "nonce", "hk-1", LIFE, timedelta()) == first
 
 
 def test_the_fencing_number_grows_also_when_redis_forgot_it(machine: Machine) -> None:
@@ -172,15 +174,15 @@ def test_a_late_holders_steps_are_refused_where_data_changes(machine: Machine) -
     assert late is not None
     machine.advance(31)
     steps = (
-        lambda: machine.scripts.promote("normal", 10, late.fencing_token),
-        lambda: machine.scripts.reap(10, 3, late.fencing_token),
-        lambda: machine.scripts.expire(10, late.fencing_token),
-        lambda: machine.scripts.prune("completed", 0, 10, late.fencing_token),
-        lambda: machine.scripts.trim("completed", 0, 10, late.fencing_token),
-        lambda: machine.scripts.recover("normal", 0, 10, late.fencing_token),
-        lambda: machine.scripts.restore_entries("normal", 0, ["any"], late.fencing_token),
-        lambda: machine.scripts.check_consistency(["normal"], 1, 10, late.fencing_token),
-        lambda: machine.scripts.schedule_fire(late.fencing_token, "n", "r", "1", "2", 0, "allow"),
+        lambda: maintenance.promote(machine.scripts, "normal", 10, late.fencing_token),
+        lambda: maintenance.reap(machine.scripts, 10, 3, late.fencing_token),
+        lambda: maintenance.expire(machine.scripts, 10, late.fencing_token),
+        lambda: maintenance.prune(machine.scripts, "completed", 0, 10, late.fencing_token),
+        lambda: maintenance.trim(machine.scripts, "completed", 0, 10, late.fencing_token),
+        lambda: maintenance.recover(machine.scripts, "normal", 0, 10, late.fencing_token),
+        lambda: maintenance.restore_entries(machine.scripts, "normal", 0, ["any"], late.fencing_token),
+        lambda: maintenance.check_consistency(machine.scripts, ["normal"], 1, 10, late.fencing_token),
+        lambda: schedule_fire(machine.scripts, late.fencing_token, "n", "r", "1", "2", 0, "allow"),
     )
     for step in steps:
         with pytest.raises(StepRefused):
@@ -224,7 +226,7 @@ def test_a_clock_of_redis_set_back_keeps_no_lock_taken(machine: Machine, given_b
     machine.clock.advance(timedelta(hours=-1))
     assert machine.instance("hk-2").acquire(lock)
     with pytest.raises(StepRefused):
-        machine.scripts.expire(10, held.fencing_token)
+        maintenance.expire(machine.scripts, 10, held.fencing_token)
 
 
 def test_a_holder_that_renews_outlasts_a_clock_of_redis_set_back(machine: Machine) -> None:

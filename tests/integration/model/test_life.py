@@ -25,9 +25,11 @@ from shared.domain.lock import FencingToken
 from shared.domain.task import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.stores.batches import Batches, BatchTerms
+from shared.stores import maintenance
+from shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
+from shared.stores.dead_letters import purge, requeue
 from shared.stores.limits import Limits
-from shared.stores.queues import Queues, Submitted
+from shared.stores.queues import Queues, Submitted, cancel, run_now
 from tests.integration.model.recount import QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
@@ -190,20 +192,20 @@ class Life(RuleBasedStateMachine):
     @rule(pick=any_task)
     def close_batch(self, pick: int) -> None:
         batch = list(self.model.batches.values())[pick % len(self.model.batches)]
-        assert self.scripts.batch_close(batch.id)
+        assert batch_close(self.scripts, batch.id)
         self.model.close(batch)
 
     @precondition(lambda self: any(batch.states for batch in self.model.batches.values()))
     @rule(pick=any_task, work=st.sampled_from(("cancel", "retry")))
     def work_on_batch(self, pick: int, work: str) -> None:
         batch = list(self.model.batches.values())[pick % len(self.model.batches)]
-        assert self.scripts.batch_work(batch.id, work, "a reason") == self.model.batch_work(batch, work)
+        assert batch_work(self.scripts, batch.id, work, "a reason") == self.model.batch_work(batch, work)
 
     @precondition(lambda self: self.model.batches)
     @rule(age=seconds)
     def prune_batches(self, age: int) -> None:
         silence = to_us(timedelta(days=900))
-        pruned = self.scripts.batch_prune(silence, age * MICROSECONDS, 100)
+        pruned = maintenance.batch_prune(self.scripts, silence, age * MICROSECONDS, 100)
         assert pruned == self.model.prune_batches(age * MICROSECONDS)
 
     # --- limits ---
@@ -333,27 +335,29 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        reaped = [(each.id, each.state) for each in self.scripts.reap(100, MAX_CRASHES)]
+        reaped = [(each.id, each.state) for each in maintenance.reap(self.scripts, 100, MAX_CRASHES)]
         expected = self.model.reap()
         assert [each for each, _ in reaped] == [each for each, _ in expected]
         assert reaped == expected
 
     @rule(queue=queues)
     def promote(self, queue: str) -> None:
-        assert self.scripts.promote(queue, 100)[0] == self.model.promote(queue)
+        assert maintenance.promote(self.scripts, queue, 100)[0] == self.model.promote(queue)
 
     @rule()
     def expire(self) -> None:
-        assert self.scripts.expire(100) == self.model.expire()
+        assert maintenance.expire(self.scripts, 100) == self.model.expire()
 
     @rule()
     def run_deferred(self) -> None:
         self.model.pay()
-        self.scripts.run_deferred(100)
+        maintenance.run_deferred(self.scripts, 100)
 
     @rule(state=st.sampled_from([each for each in S if each.ended]), age=seconds)
     def prune(self, state: S, age: int) -> None:
-        assert self.scripts.prune(state, age * MICROSECONDS, 100) == self.model.prune(state, age * MICROSECONDS)
+        assert maintenance.prune(self.scripts, state, age * MICROSECONDS, 100) == self.model.prune(
+            state, age * MICROSECONDS
+        )
 
     @precondition(lambda self: self.store.tickets("normal"))
     @rule(pick=any_task, twice=st.booleans())
@@ -371,7 +375,7 @@ class Life(RuleBasedStateMachine):
         # Tasks of one step stand in their index a microsecond apart.
         self.time_passes(1000)
         for queue in QUEUES:
-            self.scripts.recover(queue, 0, 100)
+            maintenance.recover(self.scripts, queue, 0, 100)
         self.without_entry.clear()
 
     @rule()
@@ -379,7 +383,7 @@ class Life(RuleBasedStateMachine):
         """Of a sound system it changes nothing, and finds nothing wrong."""
         before = Store(self.redis).without_passing()
         for _ in range(3):
-            _, wrong = self.scripts.check_consistency(QUEUES, LEASE, 10_000, FencingToken())
+            _, wrong = maintenance.check_consistency(self.scripts, QUEUES, LEASE, 10_000, FencingToken())
             assert wrong == {}
         assert Store(self.redis).without_passing() == before
 
@@ -390,26 +394,26 @@ class Life(RuleBasedStateMachine):
     def cancel(self, pick: int, waiting: bool, again: bool) -> None:
         task_id = self.one(pick, *(WAITING if waiting else S))
         for _ in range(1 + again):
-            assert self.scripts.cancel(task_id, "a reason")[1] == self.model.cancel(task_id)
+            assert cancel(self.scripts, task_id, "a reason")[1] == self.model.cancel(task_id)
 
     @precondition(lambda self: self.model.of(S.SCHEDULED, S.RETRYING))
     @rule(pick=any_task)
     def run_now(self, pick: int) -> None:
         task_id = self.one(pick, S.SCHEDULED, S.RETRYING)
-        assert self.scripts.run_now(task_id)[1] == self.model.run_now(task_id)
+        assert run_now(self.scripts, task_id)[1] == self.model.run_now(task_id)
 
     @precondition(lambda self: self.model.of(S.FAILED))
     @rule(pick=any_task, again=st.booleans())
     def requeue(self, pick: int, again: bool) -> None:
         task_id = self.one(pick, S.FAILED)
         for _ in range(1 + again):
-            assert self.scripts.requeue([task_id])[0][1] == self.model.requeue(task_id)
+            assert requeue(self.scripts, [task_id])[0][1] == self.model.requeue(task_id)
 
     @precondition(lambda self: self.model.tasks)
     @rule(pick=any_task, dead=st.booleans())
     def purge(self, pick: int, dead: bool) -> None:
         task_id = self.one(pick, *((S.FAILED,) if dead else S))
-        assert self.scripts.purge(S.FAILED, [task_id])[0][1] == self.model.purge(task_id)
+        assert purge(self.scripts, S.FAILED, [task_id])[0][1] == self.model.purge(task_id)
 
 
 def _in_words(said: Submitted) -> str:

@@ -27,13 +27,15 @@ from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, W
 from shared.redis import keys
 from shared.redis.client import connect, text
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.audit import Audit
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.bulk_actions import BulkActions, Selection, Verb
 from shared.stores.dead_letters import DeadLetters
 from shared.stores.idempotency import Idempotency, Request
 from shared.stores.limits import Limits
-from shared.stores.queues import Queues
+from shared.stores.locks import lock_acquire
+from shared.stores.queues import Queues, cancel
 from shared.stores.schedules import ScheduleStore
 from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
@@ -124,7 +126,7 @@ class Scene:
         self.names["key_id"] = "key-1"
         redis.hset(keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
         redis.rpush(keys.control(WORKER), "cancel nothing")
-        scripts.lock_acquire("recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))
+        lock_acquire(scripts, "recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))
         self.names |= {"queue": "normal", "worker": WORKER, "task_type": "noop", "tag": "a", "limit": "key:scarce"}
         self.names |= {"lines": "normal|key:scarce", "lock": "recovery", "schedule": "nightly"}
 
@@ -152,8 +154,8 @@ class Scene:
             self.scripts.call("report", WORKER, task_id, "first", *ENDS[kind], delay, RECORD, error, RESULT)
         self.names |= dict(zip(ends, ids, strict=True))
         [cancelled, self.names["expired"]] = self.submit(self._new(), self._new(expires_in=timedelta(microseconds=1)))
-        self.scripts.cancel(cancelled, "unwanted")
-        self.scripts.expire(10)
+        cancel(self.scripts, cancelled, "unwanted")
+        maintenance.expire(self.scripts, 10)
         self.names["cancelled"] = cancelled
 
     def _wait_some(self) -> None:

@@ -19,10 +19,15 @@ from shared.errors import StoreRefused
 from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.linker import sources
-from shared.redis.scripts import Pruned
+from shared.stores import maintenance
 from shared.stores.batches import Batches, BatchTerms
-from shared.stores.dead_letters import DeadLetters
+from shared.stores.dead_letters import DeadLetters, amend, requeue
+from shared.stores.idempotency import request_begin, request_end
+from shared.stores.limits import limit_declare, limit_delete, limit_put
+from shared.stores.maintenance import Pruned
+from shared.stores.queues import redeliver, run_now, submission_check
 from shared.stores.schedules import ScheduleStore
+from shared.stores.tasks import discard
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState
@@ -122,16 +127,16 @@ def test_a_full_redis_takes_no_task(store: Store) -> None:
 
 
 def test_who_asks_a_full_redis_whether_it_takes_tasks_is_told_no(store: Store) -> None:
-    store.scripts.submission_check()
+    submission_check(store.scripts)
     with full(store.redis), pytest.raises(StoreRefused), translated():
-        store.scripts.submission_check()
+        submission_check(store.scripts)
 
 
 @pytest.mark.parametrize(
     "remove",
     [
-        lambda dead: dead.store.scripts.prune("failed", 0, 10),
-        lambda dead: dead.store.scripts.trim("failed", 0, 10),
+        lambda dead: maintenance.prune(dead.store.scripts, "failed", 0, 10),
+        lambda dead: maintenance.trim(dead.store.scripts, "failed", 0, 10),
         lambda dead: DeadLetters(dead.store.scripts, dead.store.records).purge(dead.task),
     ],
     ids=["past its retention", "over the limit", "by hand"],
@@ -148,27 +153,27 @@ def test_a_completed_task_of_a_batch_is_removed_when_nobody_needs_its_result(fam
     family.store.report(family.task, "completed", "t2")
     family.store.queues.cancel(family.child, "not needed")
     with full(family.store.redis):
-        assert family.store.scripts.trim("completed", 0, 10) == Pruned(removed=2, looked=2)
+        assert maintenance.trim(family.store.scripts, "completed", 0, 10) == Pruned(removed=2, looked=2)
     assert family.removed()
 
 
 def test_a_record_that_nobody_can_read_is_removed(dead: Family) -> None:
     dead.store.redis.hdel(keys.rq_job(dead.task), "description")
     with full(dead.store.redis):
-        assert dead.store.scripts.discard(dead.task, list(WEIGHTS))
+        assert discard(dead.store.scripts, dead.task, list(WEIGHTS))
     assert dead.removed()
 
 
 def test_a_dead_letter_is_sent_back_as_it_is_or_with_other_data(dead: Family) -> None:
     store = dead.store
     with full(store.redis):
-        [sent_back] = store.scripts.requeue([dead.task])
+        [sent_back] = requeue(store.scripts, [dead.task])
     assert sent_back.done
     assert store.state(dead.task) is S.PENDING
     assert store.claim(token="t3") == [dead.task]
     store.report(dead.task, "failed", "t3")
     with full(store.redis):
-        assert store.scripts.amend(dead.task, "[]").done
+        assert amend(store.scripts, dead.task, "[]").done
     assert store.state(dead.task) is S.PENDING
 
 
@@ -176,12 +181,12 @@ def test_a_wait_is_ended_and_what_lost_its_ticket_or_its_place_has_it_again(fami
     store = family.store
     store.report(family.task, "retrying", "t2", 60_000_000)
     with full(store.redis):
-        assert store.scripts.run_now(family.task) == ("retrying", True)
+        assert run_now(store.scripts, family.task) == ("retrying", True)
         store.redis.delete(keys.rq_queue("normal"))
         store.clock.advance(timedelta(seconds=60))
-        assert store.scripts.recover("normal", 0, 10) == 1
+        assert maintenance.recover(store.scripts, "normal", 0, 10) == 1
         store.redis.delete(keys.pending("normal"))
-        _, found = store.scripts.check_consistency(list(WEIGHTS), 10_000_000, 1000, FencingToken())
+        _, found = maintenance.check_consistency(store.scripts, list(WEIGHTS), 10_000_000, 1000, FencingToken())
     assert found["nowhere"] == 1
     assert store.claim(token="t3") == [family.task]
 
@@ -193,7 +198,7 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
     assert delivery in store.claim(5, token="t3")
     store.report(delivery, "completed", "t3")
     with full(store.redis):
-        assert store.scripts.redeliver(delivery) == ("completed", f"{family.task}-hook-2")
+        assert redeliver(store.scripts, delivery) == ("completed", f"{family.task}-hook-2")
 
 
 def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
@@ -220,16 +225,16 @@ def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:
 def test_limits_are_set_and_removed(store: Store) -> None:
     stored = json.dumps({"concurrency": 1, "source": "api", "at": 0})
     with full(store.redis):
-        assert store.scripts.limit_declare({"type:noop": stored}, first=True) == {}
-        assert store.scripts.limit_put("key:shop", stored)
-        assert store.scripts.limit_delete("key:shop")
+        assert limit_declare(store.scripts, {"type:noop": stored}, first=True) == {}
+        assert limit_put(store.scripts, "key:shop", stored)
+        assert limit_delete(store.scripts, "key:shop")
 
 
 def test_the_answer_of_a_request_that_was_carried_out_is_kept(store: Store) -> None:
-    store.scripts.request_begin("digest", "same", "me", timedelta(seconds=5), timedelta(hours=1), "seed")
+    request_begin(store.scripts, "digest", "same", "me", timedelta(seconds=5), timedelta(hours=1), "seed")
     with full(store.redis):
-        assert store.scripts.request_end("digest", "me", b"done")
-    again = store.scripts.request_begin("digest", "same", "you", timedelta(), timedelta(hours=1), "")
+        assert request_end(store.scripts, "digest", "me", b"done")
+    again = request_begin(store.scripts, "digest", "same", "you", timedelta(), timedelta(hours=1), "")
     assert again == ("again", b"done")
 
 
@@ -238,6 +243,6 @@ def test_a_batch_is_closed_and_removed_when_its_tasks_are_gone(dead: Family) -> 
     store.queues.cancel(dead.child, "not needed")
     Batches(store.scripts).open("silent", BatchTerms())
     with full(store.redis):
-        store.scripts.trim("failed", 0, 10)
-        assert store.scripts.batch_prune(0, 0, 10) == 3
+        maintenance.trim(store.scripts, "failed", 0, 10)
+        assert maintenance.batch_prune(store.scripts, 0, 0, 10) == 3
     assert not store.redis.exists(keys.batch(BATCH))

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from shared.domain.limit import Limit
+from shared.domain.lock import NO_LOCK
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
-from shared.redis.scripts import UNLOCKED
+from shared.stores import maintenance
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limits
 from tests.support.attempt_ends import ENDS
@@ -37,7 +38,7 @@ def test_a_slot_of_a_record_that_is_gone_is_free_when_its_lease_is_over(store: S
     assert store.claim(2) == [gone]
     store.redis.delete(keys.rq_job(gone))  # as `Job.delete()` of RQ does it
     store.clock.advance(timedelta(microseconds=LEASE + 1))
-    store.scripts.reap(10, 3)
+    maintenance.reap(store.scripts, 10, 3)
     assert not store.redis.exists(keys.slots("type:noop"))
     assert store.claim(2, token="t2") == [waiting]
 
@@ -57,7 +58,7 @@ def test_a_task_in_the_line_of_no_tenant_comes_home(store: Store) -> None:
     [lost] = store.submit(fair_key="a")
     store.redis.delete(keys.wait_queue("normal||a"), keys.wait_queues("normal|"))
     store.redis.hset(keys.rq_job(lost), mapping={"fair_key": "", "line": "normal||"})
-    store.scripts.check_consistency(["high", "normal"], LEASE, 100, UNLOCKED)
+    maintenance.check_consistency(store.scripts, ["high", "normal"], LEASE, 100, NO_LOCK)
     assert store.claim() == [lost]
 
 

@@ -17,9 +17,12 @@ from shared.domain.limit import Limit
 from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
 from shared.redis import keys
 from shared.redis.linker import scripts, with_quarantine
+from shared.stores import maintenance
 from shared.stores.batches import Batches, BatchTerms
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues, submit_arguments
+from shared.stores.task_types import types_publish
+from shared.stores.workers import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, Store
 
@@ -144,7 +147,7 @@ def a_task_of_a_thousand_parents(store: Store) -> tuple[Any, ...]:
         for each in store.claim(100, token=token):
             store.report(each, "completed", token)
     while store.redis.exists(keys.DEFERRED_WORK):
-        store.scripts.run_deferred(200)
+        maintenance.run_deferred(store.scripts, 200)
     return claim(1)
 
 
@@ -377,9 +380,9 @@ def idle(store: Store, workers: int, *types: str) -> None:
     """So many idle workers, each with a set of its own that has these types."""
     for number in range(workers):
         entries = [(name, f"v-{number}-{name}", "{}") for name in types]
-        store.scripts.types_publish(f"set-{number}", "h", True, entries)
+        types_publish(store.scripts, f"set-{number}", "h", True, entries)
         worker = f"w-{number}" if number else "w"
-        store.scripts.announce(worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
+        announce(store.scripts, worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
         store.redis.zadd(keys.PARKED_CLAIMS, {worker: number})
 
 

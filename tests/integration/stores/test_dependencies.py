@@ -14,7 +14,8 @@ from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, 
 from shared.errors import TaskNotFound
 from shared.redis import keys
 from shared.redis.scripts import Scripts
-from shared.stores.dead_letters import DeadLetters
+from shared.stores import maintenance
+from shared.stores.dead_letters import DeadLetters, purge
 from shared.stores.queues import Queues, Submitted
 from shared.stores.tasks import Records
 from tests.support.harness import System
@@ -51,7 +52,7 @@ class Family(Store):
         """Everything that is owed is done; in how many steps."""
         steps = 0
         while self.redis.exists(keys.DEFERRED_WORK):
-            self.scripts.run_deferred(500)
+            maintenance.run_deferred(self.scripts, 500)
             steps += 1
         return steps
 
@@ -60,7 +61,7 @@ class Family(Store):
         wrong: dict[str, int] = {}
         self.redis.delete(keys.RECOVERY_CURSOR)
         for _ in range(50):
-            _, found = self.scripts.check_consistency(list(WEIGHTS), 10_000_000, 1000, FencingToken())
+            _, found = maintenance.check_consistency(self.scripts, list(WEIGHTS), 10_000_000, 1000, FencingToken())
             for what, times in found.items():
                 wrong[what] = wrong.get(what, 0) + times
         return wrong
@@ -199,7 +200,7 @@ def test_children_that_ended_do_not_keep_a_parent_for_ever(family: Family) -> No
     family.run(child)
     family.redis.zadd(keys.children(parent), {child: 0, "gone": 0})
     family.clock.advance(timedelta(days=2))
-    family.scripts.prune("completed", 86_400_000_000, 10)
+    maintenance.prune(family.scripts, "completed", 86_400_000_000, 10)
     with pytest.raises(TaskNotFound):
         family.state(parent)
 
@@ -211,7 +212,7 @@ def test_a_child_with_a_time_of_its_own_waits_for_that_too(family: Family) -> No
     assert family.state(child) is S.SCHEDULED
     assert family.redis.zscore(keys.rq_scheduled("normal"), child)
     family.clock.advance(timedelta(minutes=2))
-    family.scripts.promote("normal", 10)
+    maintenance.promote(family.scripts, "normal", 10)
     assert family.state(child) is S.PENDING
 
 
@@ -221,7 +222,7 @@ def test_a_blocked_task_can_be_cancelled_and_can_expire(family: Family) -> None:
     below = family.child(two, on=On.END)
     family.queues.cancel(one, "enough")
     family.clock.advance(timedelta(seconds=6))
-    family.scripts.expire(10)
+    maintenance.expire(family.scripts, 10)
     assert [family.state(each) for each in (one, two, below)] == [S.CANCELLED, S.EXPIRED, S.PENDING]
     family.run(parent)
     assert [family.state(each) for each in (one, two)] == [S.CANCELLED, S.EXPIRED]
@@ -232,13 +233,13 @@ def test_a_parents_result_is_kept_until_its_child_has_ended(family: Family) -> N
     child = family.child(first, second)
     family.run(first)
     family.clock.advance(timedelta(days=2))
-    assert family.scripts.prune("completed", 86_400_000_000, 10) == (0, 1), "it is put off, not removed"
-    assert family.scripts.trim("completed", 0, 10) == (0, 1)
+    assert maintenance.prune(family.scripts, "completed", 86_400_000_000, 10) == (0, 1), "it is put off, not removed"
+    assert maintenance.trim(family.scripts, "completed", 0, 10) == (0, 1)
     assert family.state(first) is S.COMPLETED
     family.run(second)
     family.run(child)
     family.clock.advance(timedelta(days=2))
-    family.scripts.prune("completed", 86_400_000_000, 10)
+    maintenance.prune(family.scripts, "completed", 86_400_000_000, 10)
     with pytest.raises(TaskNotFound):
         family.state(first)
 
@@ -336,7 +337,7 @@ def test_a_parent_that_is_removed_while_its_child_waits_for_another_is_nothing_t
     one, two = family.submit(2)
     child = family.child(one, two, on=on, on_parent_failure=policy)
     family.run(one, "failed")
-    family.scripts.purge(S.FAILED, [one])
+    purge(family.scripts, S.FAILED, [one])
     family.pay()
     assert family.walk() == {}
     assert family.state(child) is S.BLOCKED

@@ -15,6 +15,7 @@ from shared.domain.limit import Limit, read_limit
 from shared.domain.task import Webhook
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.limits import Limits
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
@@ -63,8 +64,8 @@ def test_a_lost_lease_frees_its_slot_once(store: Store, limits: Limits) -> None:
     first, _ = submit(store, "slow", 2)
     claim(store)
     store.clock.advance(timedelta(microseconds=LEASE + 1))
-    assert len(store.scripts.reap(10, 3)) == 1
-    assert store.scripts.reap(10, 3) == []
+    assert len(maintenance.reap(store.scripts, 10, 3)) == 1
+    assert maintenance.reap(store.scripts, 10, 3) == []
     assert claim(store) == [first], "it was first, and is first again"
     assert running_under(store, "type:slow") == {first}
 

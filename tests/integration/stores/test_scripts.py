@@ -11,14 +11,18 @@ import pytest
 from redis.exceptions import ResponseError
 
 from shared.domain.clock import to_us
+from shared.domain.lock import NO_LOCK
 from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.redis import keys, linker, scripts
 from shared.redis.client import text
 from shared.redis.linker import CONFIRMING, source, sources
-from shared.redis.scripts import UNLOCKED, digest
+from shared.redis.scripts import digest
+from shared.stores import maintenance
 from shared.stores.batches import Batches, BatchTerms
+from shared.stores.dead_letters import purge, requeue
 from shared.stores.queues import Queues
+from shared.stores.tasks import discard
 from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
@@ -31,7 +35,10 @@ def test_no_script_spells_a_key() -> None:
 
 
 def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> None:
-    confirmed = re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', Path(scripts.__file__).read_text())
+    stores = (Path(scripts.__file__).parent.parent / "stores").glob("*.py")
+    confirmed = [
+        name for each in stores for name in re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', each.read_text())
+    ]
     assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
     for name in confirmed:
         assert store.redis.script_load(source(name + CONFIRMING)) == digest(name + CONFIRMING)
@@ -256,7 +263,7 @@ def test_only_the_last_fifty_attempts_are_kept(store: Store) -> None:
     for n in range(60):
         store.claim(token=f"t{n}")
         store.report(task_id, "retrying", token=f"t{n}")
-        store.scripts.promote("normal", 10)
+        maintenance.promote(store.scripts, "normal", 10)
     attempts = store.records.get(task_id).attempts
     assert [attempt.number for attempt in attempts] == list(range(11, 61))
 
@@ -278,7 +285,7 @@ def test_an_ended_lease_puts_the_task_in_front_of_its_queue(store: Store) -> Non
     store.claim()
     store.extend(first, begun="1")
     store.clock.advance(timedelta(microseconds=LEASE + 1))
-    [(task_id, kind, queue, worker, state, crashes, *_)] = store.scripts.reap(10, 3)
+    [(task_id, kind, queue, worker, state, crashes, *_)] = maintenance.reap(store.scripts, 10, 3)
     assert (task_id, kind, queue, worker, state, crashes) == (first, "noop", "normal", "w", "pending", 1)
     assert store.claim(3, token="t2") == [first, *rest]
     assert store.report(first, "completed", token="t1") == 0, "the old holder is refused"
@@ -289,7 +296,7 @@ def test_a_task_that_had_perhaps_not_begun_is_not_charged_with_a_crash(store: St
     for n in range(5):
         store.claim(token=f"t{n}")
         store.clock.advance(timedelta(microseconds=LEASE + 1))
-        store.scripts.reap(10, 3)
+        maintenance.reap(store.scripts, 10, 3)
     summary = store.records.get(task_id).summary
     assert (summary.state, summary.crashes) == (TaskState.PENDING, 0)
 
@@ -300,7 +307,7 @@ def test_a_task_whose_workers_keep_dying_is_dead_lettered_as_poison(store: Store
         store.claim(token=f"t{n}")
         store.extend(task_id, token=f"t{n}", begun="1")
         store.clock.advance(timedelta(microseconds=LEASE + 1))
-        store.scripts.reap(10, 3)
+        maintenance.reap(store.scripts, 10, 3)
     detail = store.records.get(task_id)
     assert detail.summary.state is TaskState.FAILED
     assert detail.summary.error is not None
@@ -315,7 +322,7 @@ def test_what_a_worker_lost_is_counted_while_the_worker_is_on_record(store: Stor
     for worker in ("live", "lost", "gone"):
         store.claim(token=worker, worker=worker)
     store.clock.advance(timedelta(microseconds=LEASE + 1))
-    assert len(store.scripts.reap(10, 3)) == 3
+    assert len(maintenance.reap(store.scripts, 10, 3)) == 3
     assert store.redis.zrange(keys.REASSIGNED, 0, -1, withscores=True) == [(b"live", 1), (b"lost", 1)]
 
 
@@ -325,7 +332,7 @@ PATIENCE = 3 * SECOND
 def reap(store: Store, after: int) -> list[str]:
     """What housekeeping ends that looks so much later (in microseconds)."""
     store.clock.advance(timedelta(microseconds=after))
-    return [each.id for each in store.scripts.reap(10, 3, lease_us=LEASE, patience_us=PATIENCE)]
+    return [each.id for each in maintenance.reap(store.scripts, 10, 3, lease_us=LEASE, patience_us=PATIENCE)]
 
 
 @pytest.fixture
@@ -385,7 +392,7 @@ def test_a_clock_set_back_makes_no_lease_last_longer_than_the_walk_over_all_take
     [task_id] = kept.submit()
     kept.claim()
     reap(kept, -3600 * SECOND)
-    kept.scripts.check_consistency(list(WEIGHTS), LEASE, 1000, UNLOCKED)
+    maintenance.check_consistency(kept.scripts, list(WEIGHTS), LEASE, 1000, NO_LOCK)
     assert reap(kept, SECOND) == []
     assert [reap(kept, SECOND) for _ in range(LEASE // SECOND - 1)][-1] == [task_id]
 
@@ -407,7 +414,7 @@ def test_what_was_lost_can_neither_be_given_back_nor_extended(store: Store) -> N
     [task_id] = store.submit()
     store.claim()
     store.clock.advance(timedelta(seconds=30))
-    assert [reaped.id for reaped in store.scripts.reap(10, 3)] == [task_id]
+    assert [reaped.id for reaped in maintenance.reap(store.scripts, 10, 3)] == [task_id]
     assert store.claim(token="t2", worker="w2") == [task_id]
     before = store.snapshot()
     assert store.scripts.call("release", task_id, "t1", "") == 0
@@ -417,9 +424,9 @@ def test_what_was_lost_can_neither_be_given_back_nor_extended(store: Store) -> N
 
 def test_due_tasks_move_in_the_order_in_which_they_fell_due(store: Store) -> None:
     late, early = store.submit(delay=timedelta(seconds=9)), store.submit(delay=timedelta(seconds=3))
-    assert store.scripts.promote("normal", 10)[0] == 0
+    assert maintenance.promote(store.scripts, "normal", 10)[0] == 0
     store.clock.advance(timedelta(seconds=10))
-    moved, lateness_us, due = store.scripts.promote("normal", 10)
+    moved, lateness_us, due = maintenance.promote(store.scripts, "normal", 10)
     assert (moved, lateness_us, due) == (2, 7 * SECOND, None)
     assert store.claim(2) == [*early, *late]
 
@@ -429,7 +436,7 @@ def test_waiting_tasks_expire_in_every_waiting_state(store: Store) -> None:
     [scheduled] = store.submit(expires_in=timedelta(seconds=5), delay=timedelta(hours=1))
     [kept] = store.submit()
     store.clock.advance(timedelta(seconds=6))
-    assert store.scripts.expire(10) == 2
+    assert maintenance.expire(store.scripts, 10) == 2
     assert [store.state(each) for each in (pending, scheduled, kept)] == [
         TaskState.EXPIRED,
         TaskState.EXPIRED,
@@ -448,7 +455,7 @@ def test_after_its_retention_nothing_is_left_of_a_task(store: Store) -> None:
     store.queues.cancel(cancelled, "")
     store.clock.advance(timedelta(days=2))
     for state in ("completed", "failed", "cancelled"):
-        assert store.scripts.prune(state, to_us(timedelta(days=1)), 10) == (1, 1)
+        assert maintenance.prune(store.scripts, state, to_us(timedelta(days=1)), 10) == (1, 1)
     store.redis.delete(keys.wakeup("normal"), keys.rq_queue("normal"))
     stays = (b"taskqueue:throughput", b"taskqueue:first-seen")
     left = {key for key in store.snapshot() if not key.startswith(stays)} - empty
@@ -461,7 +468,7 @@ def test_what_runs_is_never_removed(store: Store) -> None:
     store.clock.advance(timedelta(days=400))
     for state in TaskState:
         if state.ended:
-            store.scripts.prune(state, 0, 10)
+            maintenance.prune(store.scripts, state, 0, 10)
     assert store.state(task_id) is TaskState.RUNNING
 
 
@@ -490,8 +497,8 @@ def test_a_dead_letter_is_requeued_once_with_all_its_retries(store: Store) -> No
     [task_id] = store.submit()
     store.claim()
     store.report(task_id, "poisoned")
-    assert store.scripts.requeue([task_id, "unknown"]) == [("failed", True, ""), ("", False, "")]
-    assert store.scripts.requeue([task_id]) == [("pending", False, "")]
+    assert requeue(store.scripts, [task_id, "unknown"]) == [("failed", True, ""), ("", False, "")]
+    assert requeue(store.scripts, [task_id]) == [("pending", False, "")]
     summary = store.records.get(task_id).summary
     assert (summary.failures, summary.crashes, summary.attempt) == (0, 0, 1)
     assert store.claim(token="t2") == [task_id]
@@ -505,7 +512,7 @@ def test_a_dead_letter_that_is_sent_back_every_night_keeps_its_last_ten_results(
         error = '{"type":"E","message":"m"}'
         call = ("w", task_id, f"t{night}", *ENDS["failed"], 0, record, error, f"traceback {night}")
         assert store.scripts.call("report", *call) == [1]
-        store.scripts.requeue([task_id])
+        requeue(store.scripts, [task_id])
     results = store.redis.xrevrange(keys.rq_results(task_id)) or []
     kept = [fields[b"exc_string"] for _, fields in results if fields]
     assert kept == [f"traceback {night}".encode() for night in range(14, 4, -1)]
@@ -527,7 +534,7 @@ def test_only_dead_letters_are_purged(store: Store) -> None:
     dead, waiting = store.submit(2)
     store.claim()
     store.report(dead, "failed")
-    assert store.scripts.purge("failed", [dead, waiting, dead]) == [("failed", True), ("pending", False), ("", False)]
+    assert purge(store.scripts, "failed", [dead, waiting, dead]) == [("failed", True), ("pending", False), ("", False)]
 
 
 def test_a_batch_ends_although_the_record_of_one_of_its_tasks_was_removed_as_unreadable(store: Store) -> None:
@@ -536,7 +543,7 @@ def test_a_batch_ends_although_the_record_of_one_of_its_tasks_was_removed_as_unr
     [task_id] = store.submit(batch=BatchPlace(batch_id="b", index=0))
     batches.close("b")
     store.redis.hdel(keys.rq_job(task_id), "state", "description")
-    assert store.scripts.discard(task_id, list(WEIGHTS))
+    assert discard(store.scripts, task_id, list(WEIGHTS))
     batch = batches.get("b")
     assert (batch.status, batch.counts[TaskState.FAILED], batch.counts[TaskState.PENDING]) == ("ended", 1, 0)
 
@@ -549,15 +556,15 @@ def test_recovery_puts_back_exactly_the_tickets_that_are_missing(store: Store) -
     for each in ids[10:20]:
         store.redis.lrem(keys.rq_queue("normal"), 0, each)
     store.clock.advance(timedelta(minutes=1))
-    assert store.scripts.recover("normal", 10 * SECOND, 200) == 10
-    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert maintenance.recover(store.scripts, "normal", 10 * SECOND, 200) == 10
+    assert maintenance.recover(store.scripts, "normal", 10 * SECOND, 200) == 0
     assert sorted(store.claim(100)) == sorted(ids)
 
 
 def test_recovery_clears_stale_tickets_of_a_queue_in_which_nothing_waits(store: Store) -> None:
     for task_id in store.submit(1000):
         store.queues.cancel(task_id, "")
-    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert maintenance.recover(store.scripts, "normal", 10 * SECOND, 200) == 0
     assert store.redis.llen(keys.rq_queue("normal")) == 0
 
 
@@ -576,7 +583,7 @@ def test_a_damaged_number_in_a_record_does_not_keep_its_outcome_from_being_writt
 def test_recovery_leaves_young_tasks_alone(store: Store) -> None:
     store.submit(3)
     store.redis.delete(keys.rq_queue("normal"))
-    assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+    assert maintenance.recover(store.scripts, "normal", 10 * SECOND, 200) == 0
 
 
 def test_recovery_sees_through_stale_tickets_in_front(store: Store) -> None:
@@ -584,5 +591,5 @@ def test_recovery_sees_through_stale_tickets_in_front(store: Store) -> None:
     store.redis.lpush(keys.rq_queue("normal"), *[f"stale{n}" for n in range(600)])
     store.clock.advance(timedelta(minutes=1))
     for _ in range(5):
-        assert store.scripts.recover("normal", 10 * SECOND, 200) == 0
+        assert maintenance.recover(store.scripts, "normal", 10 * SECOND, 200) == 0
     assert store.redis.lrange(keys.rq_queue("normal"), 0, -1) == [each.encode() for each in ids]

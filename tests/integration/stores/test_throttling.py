@@ -12,6 +12,7 @@ from shared.domain.limit import read_limit
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues
 from shared.stores.tasks import Filter
@@ -66,7 +67,7 @@ def test_it_can_be_cancelled(store: Store, throttled: str) -> None:
 
 def test_it_expires(store: Store, throttled: str) -> None:
     store.clock.advance(timedelta(hours=2))
-    assert store.scripts.expire(10) == 1
+    assert maintenance.expire(store.scripts, 10) == 1
     assert store.state(throttled) is TaskState.EXPIRED
     assert nowhere(store, throttled)
 
@@ -87,7 +88,7 @@ def test_a_paused_queue_keeps_its_lines(store: Store, limits: Limits, throttled:
 
 def test_recovery_leaves_it_where_it_is(store: Store, throttled: str) -> None:
     store.clock.advance(timedelta(minutes=5))
-    assert store.scripts.recover("normal", SECOND, 100) == 0
+    assert maintenance.recover(store.scripts, "normal", SECOND, 100) == 0
     assert check_consistency(store) == {}
     assert store.redis.llen(keys.rq_queue("normal")) == 0
 
@@ -97,7 +98,7 @@ def check_consistency(store: Store) -> dict[str, int]:
 
     wrong: Counter[str] = Counter()
     for _ in range(20):
-        wrong.update(store.scripts.check_consistency(list(WEIGHTS), LEASE, 100, FencingToken())[1])
+        wrong.update(maintenance.check_consistency(store.scripts, list(WEIGHTS), LEASE, 100, FencingToken())[1])
     return dict(wrong)
 
 
@@ -178,7 +179,7 @@ class Turmoil:
 
     def let_die(self) -> None:
         self.store.clock.advance(timedelta(microseconds=LEASE))
-        self.store.scripts.reap(10, 3)
+        maintenance.reap(self.store.scripts, 10, 3)
 
     def give_back(self) -> None:
         for task in self.some_running(2):
@@ -192,7 +193,7 @@ class Turmoil:
     def move_due(self) -> None:
         self.store.clock.advance(timedelta(seconds=0.1))
         for queue in WEIGHTS:
-            self.store.scripts.promote(queue, 10)
+            maintenance.promote(self.store.scripts, queue, 10)
 
     def anything(self) -> None:
         self.random.choice(

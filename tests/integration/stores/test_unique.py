@@ -13,6 +13,8 @@ from redis import Redis
 from shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
+from shared.stores.dead_letters import requeue
 from shared.stores.queues import Queues, Submitted
 from shared.stores.tasks import Records
 from tests.support.store import Store
@@ -90,7 +92,7 @@ def test_cancelling_and_expiring_let_go_of_it(store: Store) -> None:
     store.queues.cancel(first.id, "")
     submit(store, new(expires_in=timedelta(seconds=1)))
     store.clock.advance(timedelta(seconds=2))
-    assert store.scripts.expire(10) == 1
+    assert maintenance.expire(store.scripts, 10) == 1
     assert held(store) == 0
 
 
@@ -98,12 +100,12 @@ def test_a_lost_lease_keeps_it_and_death_by_crashing_lets_go(store: Store) -> No
     submit(store, new())
     store.claim()
     store.clock.advance(timedelta(seconds=20))
-    assert store.scripts.reap(10, 3)[0][4] == "pending"
+    assert maintenance.reap(store.scripts, 10, 3)[0][4] == "pending"
     assert submit(store, new()).conflict
     [task] = store.claim(token="t2")
     store.extend(task, "t2", "1")
     store.clock.advance(timedelta(seconds=20))
-    assert store.scripts.reap(10, 1)[0][4] == "failed"
+    assert maintenance.reap(store.scripts, 10, 1)[0][4] == "failed"
     assert held(store) == 0
 
 
@@ -118,12 +120,12 @@ def test_a_dead_letter_sent_back_holds_its_key_again_unless_another_does(store: 
     first = submit(store, new())
     store.claim()
     store.report(first.id, "failed")
-    store.scripts.requeue([first.id])
+    requeue(store.scripts, [first.id])
     assert submit(store, new()).id == first.id
     store.claim(token="t2")
     store.report(first.id, "failed", token="t2")
     second = submit(store, new())
-    store.scripts.requeue([first.id])
+    requeue(store.scripts, [first.id])
     assert submit(store, new()).id == second.id
 
 

@@ -17,6 +17,7 @@ from shared.domain.task import TaskState
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.store import Store
 
@@ -82,7 +83,7 @@ def test_recovery_parks_them_where_no_worker_takes_and_repairs_nothing_of_theirs
     before = store.redis.hgetall(keys.rq_job(job.id))
     store.clock.advance(timedelta(minutes=1))
     for _ in range(3):
-        assert store.scripts.recover("normal", 0, 200) == 0
+        assert maintenance.recover(store.scripts, "normal", 0, 200) == 0
     assert parked(store.redis, "normal") == [job.id]
     assert store.redis.hgetall(keys.rq_job(job.id)) == before
     assert store.claim(2) == waiting
@@ -104,7 +105,7 @@ def test_a_parked_job_that_rq_cancels_or_deletes_is_forgotten(store: Store) -> N
     store.claim()
     jobs[0].cancel()
     jobs[1].delete()
-    assert store.scripts.recover("normal", 0, 200) == 0
+    assert maintenance.recover(store.scripts, "normal", 0, 200) == 0
     assert parked(store.redis, "normal") == [jobs[2].id]
     jobs[2].cancel()
     assert store.queues.move_foreign("normal", "imports") == 0
@@ -121,7 +122,7 @@ def test_a_damaged_place_for_parked_jobs_loses_none(store: Store) -> None:
 
 def test_the_doctor_says_what_to_do(store: Store, redis_url: str) -> None:
     rq_enqueue(store.redis, "low")
-    store.scripts.recover("low", 0, 200)
+    maintenance.recover(store.scripts, "low", 0, 200)
     settings = load({"REDIS_URL": redis_url})
     [found] = [each for each in check(store.redis, settings) if each.check == "foreign jobs"]
     assert "1 in low" in found.seen

@@ -15,6 +15,7 @@ from shared.domain.lock import FencingToken
 from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.limits import Limits
 from tests.support.harness import WEIGHTS, System, wait_until
 
@@ -136,7 +137,9 @@ def test_killed_workers_free_their_slots_once_and_the_limit_holds(four: System) 
     assert counts[TaskState.COMPLETED] == len(ids)
     assert most_at_once(four) <= 4
     assert four.redis.scard(keys.slots("type:measured")) == 0
-    wrong = [four.scripts.check_consistency(list(WEIGHTS), 3_000_000, 100, FencingToken())[1] for _ in range(5)]
+    wrong = [
+        maintenance.check_consistency(four.scripts, list(WEIGHTS), 3_000_000, 100, FencingToken())[1] for _ in range(5)
+    ]
     assert not any("slot" in each for each in wrong)
 
 

@@ -14,7 +14,8 @@ from redis import Redis
 from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores.task_types import TaskType, TaskTypes, pack, unpack, version_of
+from shared.stores import maintenance, workers
+from shared.stores.task_types import TaskType, TaskTypes, pack, types_publish, types_waiting, unpack, version_of
 from shared.stores.workers import WorkerInfo
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
@@ -63,11 +64,11 @@ def test_what_no_live_worker_has_waits_and_holds_nobody_up(system: System) -> No
     wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 30, "they stand aside")
     found = system.records.get(waiting[0])
     assert (found.summary.state, found.summary.attempt, found.throttled_by) == (TaskState.PENDING, 0, "worker")
-    assert system.scripts.types_waiting()[0][:2] == ("going", 30)
+    assert types_waiting(system.scripts)[0][:2] == ("going", 30)
     system.start_worker(TASK_MODULES=BEFORE)
     ended = details(system, waiting)
     assert {(each.summary.state, each.summary.attempt, each.throttled_by) for each in ended} == {("completed", 1, None)}
-    assert system.scripts.types_waiting() == []
+    assert types_waiting(system.scripts) == []
 
 
 def test_a_set_that_redis_lost_is_published_again(system: System) -> None:
@@ -123,8 +124,10 @@ def announce(store: Store, worker: str, *types: TaskType) -> None:
     """A worker that lives and has these types."""
     given = pack(types)
     entries = [(each.name, version_of(entry), entry) for each, entry in unpack(given.packed)]
-    store.scripts.types_publish(given.digest, "host", True, entries)
-    assert store.scripts.announce(worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, given.digest, "host")
+    types_publish(store.scripts, given.digest, "host", True, entries)
+    assert workers.announce(
+        store.scripts, worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, given.digest, "host"
+    )
 
 
 def claim(store: Store, worker: str) -> list[str]:
@@ -142,7 +145,7 @@ def refuse(store: Store, task_id: str, version: str) -> int:
 
 def reap(store: Store) -> None:
     """As a housekeeper with the settings as shipped does each second."""
-    store.scripts.reap(10, 3, lease_us=9_000_000, patience_us=3_000_000)
+    maintenance.reap(store.scripts, 10, 3, lease_us=9_000_000, patience_us=3_000_000)
 
 
 def test_a_refused_task_waits_as_if_it_had_not_been_claimed(store: Store) -> None:
@@ -167,15 +170,15 @@ def test_a_task_whose_last_taker_is_gone_fails_with_what_was_said(store: Store) 
     [task] = submit(store, "ship")
     assert claim(store, "new") == [task]
     assert refuse(store, task, VERSION["after"]) == 3
-    assert store.scripts.refused(10) == 0, "the other worker lives"
+    assert maintenance.refused(store.scripts, 10) == 0, "the other worker lives"
     store.clock.advance(timedelta(seconds=61))
     announce(store, "new", SHIP["after"])
-    assert store.scripts.refused(10) == 1
+    assert maintenance.refused(store.scripts, 10) == 1
     found = store.records.get(task).summary
     assert found.state is TaskState.FAILED
     assert found.error is not None
     assert f"not for {VERSION['after']}" in found.error.message
-    assert store.scripts.refused(10) == 0
+    assert maintenance.refused(store.scripts, 10) == 0
 
 
 def test_an_outage_of_redis_makes_no_refusal_final(store: Store) -> None:
@@ -189,7 +192,7 @@ def test_an_outage_of_redis_makes_no_refusal_final(store: Store) -> None:
     assert claim(store, "new") == [task]
     assert refuse(store, task, VERSION["after"]) == 3, "before leases were looked for again"
     reap(store)
-    assert store.scripts.refused(10) == 0, "while leases have another life"
+    assert maintenance.refused(store.scripts, 10) == 0, "while leases have another life"
     assert store.state(task) is TaskState.PENDING
 
 
@@ -200,9 +203,9 @@ def test_a_task_whose_type_has_no_live_worker_at_all_is_never_failed_for_it(stor
     assert claim(store, "new") == [task]
     refuse(store, task, VERSION["after"])
     store.clock.advance(timedelta(days=3))
-    assert store.scripts.refused(10) == 0
+    assert maintenance.refused(store.scripts, 10) == 0
     announce(store, "other", TaskType(name="other", schema={}))
-    assert store.scripts.refused(10) == 0
+    assert maintenance.refused(store.scripts, 10) == 0
     assert claim(store, "other") == []
     assert store.state(task) is TaskState.PENDING
 
@@ -214,7 +217,7 @@ def test_a_waiting_task_whose_score_is_no_moment_stops_no_gauge(store: Store) ->
     announce(store, "other", TaskType(name="other", schema={}))
     assert claim(store, "other") == []
     store.clock.advance(timedelta(seconds=61))
-    assert [(name, waiting) for name, waiting, _ in store.scripts.types_waiting()] == [("ship", 1)]
+    assert [(name, waiting) for name, waiting, _ in types_waiting(store.scripts)] == [("ship", 1)]
 
 
 def test_a_name_that_no_type_can_have_is_a_corrupt_record(store: Store) -> None:
@@ -231,8 +234,8 @@ def test_sets_are_forgotten_with_their_versions_and_come_back_whole(store: Store
     store.clock.advance(timedelta(days=8))
     announce(store, "new", SHIP["after"], TaskType(name="same", schema={}))
     week = int(timedelta(days=7).total_seconds() * 1_000_000)
-    assert store.scripts.types_prune(week, 200) == 2
-    assert store.scripts.types_prune(week, 200) == 0
+    assert maintenance.types_prune(store.scripts, week, 200) == 2
+    assert maintenance.types_prune(store.scripts, week, 200) == 0
     versions = {text(each) for each in store.redis.hkeys(keys.TYPE_VERSIONS)}
     assert VERSION["before"] not in versions
     assert {VERSION["after"], version_of(TaskType(name="same", schema={}).entry)} == versions

@@ -12,6 +12,7 @@ from shared.domain.lock import FencingToken
 from shared.domain.task import Conflict, TaskState
 from shared.redis import keys
 from shared.redis.client import text
+from shared.stores import maintenance
 from shared.stores.limits import Limits
 from tests.integration.stores.test_unique import new
 from tests.support.harness import System, wait_until
@@ -47,13 +48,13 @@ def one_reaped(store: Store) -> None:
     store.claim()
     rings(store)
     store.clock.advance(timedelta(seconds=11))
-    store.scripts.reap(10, 3)
+    maintenance.reap(store.scripts, 10, 3)
 
 
 def one_promoted(store: Store) -> None:
     store.submit(delay=timedelta(seconds=1))
     store.clock.advance(timedelta(seconds=2))
-    store.scripts.promote("normal", 10)
+    maintenance.promote(store.scripts, "normal", 10)
 
 
 def one_found_again(store: Store) -> None:
@@ -61,14 +62,14 @@ def one_found_again(store: Store) -> None:
     rings(store)
     store.redis.delete(keys.rq_queue("normal"))
     store.clock.advance(timedelta(seconds=60))
-    store.scripts.recover("normal", 1, 10)
+    maintenance.recover(store.scripts, "normal", 1, 10)
 
 
 def one_brought_home(store: Store) -> None:
     store.submit()
     rings(store)
     store.redis.delete(keys.pending("normal"), keys.rq_queue("normal"))
-    store.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())
+    maintenance.check_consistency(store.scripts, ["normal"], 1_000_000, 1000, FencingToken())
 
 
 def one_replaced(store: Store) -> None:
@@ -91,7 +92,7 @@ def a_lost_slot_found(store: Store) -> None:
     store.claim(2)
     rings(store)
     store.redis.delete(keys.rq_job(first))
-    store.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())
+    maintenance.check_consistency(store.scripts, ["normal"], 1_000_000, 1000, FencingToken())
 
 
 def a_limit_raised(store: Store) -> None:

@@ -20,6 +20,7 @@ from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, W
 from shared.errors import IllegalTransition, TaskNotFound
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
+from shared.stores import maintenance
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.receiver import SECRET, Receiver, genuine, receiving
 from worker.handlers.pinned_http import post
@@ -295,7 +296,7 @@ def test_an_end_that_an_earlier_version_brought_about_is_told_by_the_recovery(
     assert told(system, task) == []
     for expected in ({"untold": 1}, {}):
         system.redis.delete(keys.RECOVERY_CURSOR)
-        assert system.scripts.check_consistency(["normal"], 1_000_000, 1000, FencingToken())[1] == expected
+        assert maintenance.check_consistency(system.scripts, ["normal"], 1_000_000, 1000, FencingToken())[1] == expected
     assert len(told(system, task)) == 1
 
 

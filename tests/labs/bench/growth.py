@@ -20,6 +20,7 @@ from redis import Redis
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis.scripts import Scripts
+from shared.stores.dead_letters import purge, requeue
 from shared.stores.queues import Queues
 from shared.stores.tasks import Filter, Records
 from tests.support.attempt_ends import ENDS
@@ -110,8 +111,8 @@ def steps(store: Store) -> dict[str, float]:
     figures[f"report {BATCH} failed"] = measure(lambda: store.report(*next(to_report), "failed"), 20)
     dead = [item.id for item in page(Filter(state=TaskState.FAILED), limit=200).items]
     requeued, purged = iter(dead[:100]), iter(dead[100:])
-    figures["requeue a dead letter"] = measure(lambda: store.scripts.requeue([next(requeued)]), 100)
-    figures["remove a dead letter"] = measure(lambda: store.scripts.purge("failed", [next(purged)]), 100)
+    figures["requeue a dead letter"] = measure(lambda: requeue(store.scripts, [next(requeued)]), 100)
+    figures["remove a dead letter"] = measure(lambda: purge(store.scripts, "failed", [next(purged)]), 100)
     return figures
 
 

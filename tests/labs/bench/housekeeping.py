@@ -36,6 +36,7 @@ from shared.domain.task import NewTask, new_task_id
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.locks import RedisLocks
 from shared.stores.queues import Queues
 from tests.labs.bench import server
@@ -65,9 +66,9 @@ def measure_locks(url: str, rounds: int = 5000) -> None:
         held = locks.acquire(lock)
         assert held is not None
         acquired = time.perf_counter()
-        scripts.promote("normal", 10, held.fencing_token)
+        maintenance.promote(scripts, "normal", 10, held.fencing_token)
         stepped = time.perf_counter()
-        scripts.promote("normal", 10)
+        maintenance.promote(scripts, "normal", 10)
         plain = time.perf_counter()
         held.release()
         taken.append(acquired - began + time.perf_counter() - plain)

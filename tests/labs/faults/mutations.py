@@ -92,9 +92,9 @@ MUTATIONS: Sequence[Mutation] = (
         "an answer before Redis has the task",
         KEPT,
         "shared/stores/queues.py",
-        "            state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n",
+        '            state: bytes | None = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n',
         "            try:\n"
-        "                state = self.scripts.submit_one(self.max_length, tasks[0][:-1])\n"
+        '                state = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n'
         "            except Exception:\n"
         "                state = b'pending'\n",
         _AWAY,
@@ -548,7 +548,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a batch that nobody closes",
         PARENTS,
         "shared/stores/batches.py",
-        "            self.scripts.batch_close(batch_id)\n",
+        "            batch_close(self.scripts, batch_id)\n",
         "            pass\n",
         _QUIET,
         ("batches are closed",),

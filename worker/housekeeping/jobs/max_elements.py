@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.locks import HeldLock
 from worker.housekeeping.registry import RunResult, removed_until_done
 
@@ -37,7 +38,7 @@ class MaxElements(Collector):
 
     def _trim(self, state: TaskState, limit: int, held: HeldLock) -> RunResult:
         trimmed = removed_until_done(
-            held, lambda: self.scripts.trim(state, limit, BATCH, held.fencing_token), BATCH, ROUNDS
+            held, lambda: maintenance.trim(self.scripts, state, limit, BATCH, held.fencing_token), BATCH, ROUNDS
         )
         self.removed[state] += trimmed.done
         if trimmed.done:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from shared.domain.clock import to_us
 from shared.redis import keys
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.locks import HeldLock
 from worker.housekeeping.jobs.queue_entries import without_entry
 from worker.housekeeping.registry import RunResult, until_done
@@ -61,7 +62,7 @@ class Recovery:
 
         def put_back() -> int:
             nonlocal many
-            count = self.scripts.recover(queue, to_us(self.grace), BATCH, held.fencing_token)
+            count = maintenance.recover(self.scripts, queue, to_us(self.grace), BATCH, held.fencing_token)
             many = count < 0
             return max(count, 0)
 
@@ -77,7 +78,9 @@ class Recovery:
         found = RunResult()
         for lost in without_entry(self.scripts.redis, queue, whole):
             held.check()
-            found += RunResult(self.scripts.restore_entries(queue, to_us(self.grace), lost, held.fencing_token))
+            found += RunResult(
+                maintenance.restore_entries(self.scripts, queue, to_us(self.grace), lost, held.fencing_token)
+            )
         return found
 
     def _note_foreign(self) -> None:
@@ -101,8 +104,8 @@ class Recovery:
         left = self.walk
         while left > 0:
             held.check()
-            looked, found = self.scripts.check_consistency(
-                self.queues, to_us(self.lease), min(STEP, left), held.fencing_token
+            looked, found = maintenance.check_consistency(
+                self.scripts, self.queues, to_us(self.lease), min(STEP, left), held.fencing_token
             )
             wrong.update(found)
             left -= max(looked, 1)

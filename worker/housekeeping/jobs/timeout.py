@@ -11,9 +11,11 @@ from shared.domain.clock import to_us
 from shared.domain.task import Outcome
 from shared.domain.traceparent import Subject, is_sampled, read_traceparent, trace_id
 from shared.observability.tracing import Tracing
-from shared.redis.scripts import Reaped, Scripts
+from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.limits import Limits
 from shared.stores.locks import HeldLock
+from shared.stores.maintenance import Reaped
 from shared.stores.workers import Workers
 from worker.housekeeping.delivery_share import DeliveryShare
 from worker.housekeeping.registry import RunResult, until_done
@@ -57,7 +59,9 @@ class Timeout:
         return ended
 
     def _reap(self, held: HeldLock) -> int:
-        reaped = self.scripts.reap(BATCH, self.max_crashes, held.fencing_token, self.lease_us, self.patience_us)
+        reaped = maintenance.reap(
+            self.scripts, BATCH, self.max_crashes, held.fencing_token, self.lease_us, self.patience_us
+        )
         for each in reaped:
             traceparent = read_traceparent(each.meta)
             _log(each, traceparent)

@@ -12,6 +12,7 @@ from functools import partial
 from shared.domain.clock import to_us
 from shared.domain.task import TaskState
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.locks import HeldLock
 from worker.housekeeping.registry import RunResult, removed_until_done, until_done
 
@@ -42,15 +43,21 @@ class Ttl:
         self.interval = interval
 
     def run(self, held: HeldLock) -> RunResult:
-        done = until_done(held, lambda: self.scripts.expire(BATCH, held.fencing_token), BATCH, ROUNDS)
-        done += until_done(held, lambda: self.scripts.refused(REFUSED, held.fencing_token), REFUSED, ROUNDS)
+        done = until_done(held, lambda: maintenance.expire(self.scripts, BATCH, held.fencing_token), BATCH, ROUNDS)
+        done += until_done(
+            held, lambda: maintenance.refused(self.scripts, REFUSED, held.fencing_token), REFUSED, ROUNDS
+        )
         keep_types = to_us(self.type_retention)
-        done += until_done(held, lambda: self.scripts.types_prune(keep_types, BATCH, held.fencing_token), BATCH, ROUNDS)
-        step = partial(self.scripts.batch_prune, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.fencing_token)
+        done += until_done(
+            held, lambda: maintenance.types_prune(self.scripts, keep_types, BATCH, held.fencing_token), BATCH, ROUNDS
+        )
+        step = partial(
+            maintenance.batch_prune, self.scripts, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.fencing_token
+        )
         done += until_done(held, step, BATCH, ROUNDS)
         return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)
 
     def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> RunResult:
         return removed_until_done(
-            held, lambda: self.scripts.prune(state, to_us(age), BATCH, held.fencing_token), BATCH, ROUNDS
+            held, lambda: maintenance.prune(self.scripts, state, to_us(age), BATCH, held.fencing_token), BATCH, ROUNDS
         )

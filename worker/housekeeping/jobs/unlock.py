@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from shared.errors import LockLost
 from shared.failpoints import failpoint
 from shared.redis.scripts import Scripts
+from shared.stores import maintenance
 from shared.stores.locks import HeldLock
 from worker.housekeeping.lateness import Lateness
 from worker.housekeeping.registry import RunResult, until_done
@@ -41,7 +42,7 @@ class Unlock:
 
     def run(self, held: HeldLock) -> RunResult:
         held.check()
-        queues = self.scripts.due(self.queues)  # one call; mostly there are none
+        queues = maintenance.due(self.scripts, self.queues)  # one call; mostly there are none
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
         errors = {queue: error for queue, (_, error) in zip(queues, answers, strict=True) if error}
         # A lost lock ends the run for all queues; an error of all queues is an error of the run.
@@ -51,7 +52,9 @@ class Unlock:
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)
         # Claims do this too; here it is for times without claims.
-        settled = until_done(held, lambda: self.scripts.run_deferred(BATCH, held.fencing_token), BATCH, ROUNDS)
+        settled = until_done(
+            held, lambda: maintenance.run_deferred(self.scripts, BATCH, held.fencing_token), BATCH, ROUNDS
+        )
         return sum((moved for moved, _ in answers), settled)
 
     def _unlock(self, queue: str, held: HeldLock) -> tuple[RunResult, Exception | None]:
@@ -59,7 +62,7 @@ class Unlock:
         try:
             for _ in range(ROUNDS):
                 held.check()
-                count, late_us, _ = self.scripts.promote(queue, BATCH, held.fencing_token)
+                count, late_us, _ = maintenance.promote(self.scripts, queue, BATCH, held.fencing_token)
                 self.lateness.add(late_us / 1_000_000, count)
                 moved += count
                 if count:
