@@ -128,7 +128,7 @@ def test_no_password_is_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("service", ALL)
-def test_every_container_is_confined_bounded_watched_and_comes_back(service: str) -> None:
+def test_every_container_is_restricted_and_restarts(service: str) -> None:
     there = services()[service]
     user, _, group = there["user"].partition(":")
     assert int(user) > 0

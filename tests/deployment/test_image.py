@@ -60,7 +60,7 @@ def test_the_lock_holds_what_pyproject_asks_for() -> None:
         assert requirement.specifier.contains(version), f"{requirement} is not {version}: make lock"
 
 
-def test_the_lock_names_no_address_and_hashes_everything() -> None:
+def test_the_lock_file_has_hashes_and_no_addresses() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert "://" not in text
     entries = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]

@@ -456,6 +456,6 @@ def tracing_parts() -> set[str]:
 
 
 @pytest.mark.parametrize("direction", ["Ingress", "Egress"])
-def test_what_no_policy_allows_is_refused_also_for_pods_that_come_later(direction: str) -> None:
+def test_traffic_without_a_policy_is_denied_to_new_pods_too(direction: str) -> None:
     pods = (*workloads(), "some-pod-of-tomorrow")
     assert isolated(of_kind("NetworkPolicy").values(), pods, direction) == set(pods)

@@ -38,7 +38,7 @@ def test_the_first_package_of_the_lock_is_asked_about_by_itself() -> None:
     assert "--hash=sha256:" in first
 
 
-def test_make_check_audits_and_scans_and_make_scan_insists() -> None:
+def test_make_check_audits_and_scans() -> None:
     text = (ROOT / "Makefile").read_text()
     rules = dict(re.findall(r"^(\w+):[^\n]*\n((?:\t[^\n]*\n)+)", text, re.MULTILINE))
     assert "tests.security.scan" in rules["check"]

@@ -29,7 +29,7 @@ def test_every_page_carries_the_headers_that_protect_browsers(open_browser: Call
         assert ("no-store" in headers.get("Cache-Control", "")) != path.startswith("/static/"), path
 
 
-def test_no_part_shows_a_traceback_or_a_debugger(
+def test_no_response_shows_a_traceback_or_a_debugger(
     open_browser: Callable[..., Browser], make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:

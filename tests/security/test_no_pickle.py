@@ -101,7 +101,7 @@ PAGES = ("/", "/tasks", "/workers", "/queues", "/limits", "/schedules", "/locks"
 ADDRESSES = ("/tasks", "/workers", "/queues", "/limits", "/schedules", "/batches", "/dlq/failed-tasks", "/types")
 
 
-def test_planted_pickles_are_never_opened_by_any_part_and_work_goes_on(guarded: System, tmp_path: Path) -> None:
+def test_planted_pickles_are_never_loaded(guarded: System, tmp_path: Path) -> None:
     fired = tmp_path / "fired"
     evil = pickle.dumps(Planted(fired))
     gateway, dashboard = free_port(), free_port()

@@ -21,7 +21,7 @@ from tests.support.harness import System, wait_until
 __all__ = ["open_browser", "system"]  # fixtures
 
 
-def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(system: System) -> None:
+def test_a_python_function_is_no_task_type(system: System) -> None:
     planted = [system.submit("echo", "1") for _ in range(3)]
     calls = ("os.system", "subprocess.run", "shared.local.__main__.main")
     for task_id, name in zip(planted, calls, strict=True):
@@ -36,9 +36,7 @@ def test_a_type_that_names_a_function_of_python_is_unknown_and_runs_nothing(syst
         assert (found.summary.state, found.summary.attempt, found.throttled_by) == (TaskState.PENDING, 0, "worker")
 
 
-def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
-    open_browser: Callable[..., Browser], redis_client: Redis
-) -> None:
+def test_the_cookie_secret_in_redis_grants_no_access(open_browser: Callable[..., Browser], redis_client: Redis) -> None:
     """A session also needs a mark of the password's hash, which is in the settings only."""
     hashed = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
     users = Users([f"ann:admin:{hashed}"])
@@ -59,7 +57,7 @@ def test_the_secret_of_cookies_in_redis_makes_nobody_a_user(
     assert users.named("ann")
 
 
-def test_a_record_that_was_tampered_with_ends_as_a_dead_letter_or_runs_as_it_was_meant(system: System) -> None:
+def test_a_tampered_record_runs_unchanged_or_becomes_a_dead_letter(system: System) -> None:
     honest = system.submit("echo", "2")
     tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "time_limit", "links")}
     for field, task_id in tampered.items():

@@ -49,7 +49,7 @@ def test_what_only_looks_long_is_not(line: str) -> None:
     assert not list(scan.look(line))
 
 
-def test_nothing_that_git_keeps_holds_a_secret_and_every_exception_is_needed(
+def test_no_tracked_file_holds_a_secret(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert scan.main() == 0, capsys.readouterr().out

@@ -134,7 +134,7 @@ def said(site: Site) -> dict[str, str]:
     return pages
 
 
-def test_no_secret_is_in_anything_that_comes_out_of_a_process(site: Site, said: dict[str, str]) -> None:
+def test_no_process_writes_a_secret(site: Site, said: dict[str, str]) -> None:
     assert len(said) > 30
     found = [(name, where) for name, secret in site.secrets.items() for where, text in said.items() if secret in text]
     assert not found

@@ -154,7 +154,7 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
 EVIL = "\x1b[2J\x1b]0;owned\x07all is well\x7f \x9b31m \u202e\u2028\t\r\nforged line"
 
 
-def test_no_text_of_somebody_elses_acts_on_the_terminal(run: Command, tmp_path: Path) -> None:
+def test_control_characters_do_not_reach_the_terminal(run: Command, tmp_path: Path) -> None:
     file = tmp_path / "tasks.ndjson"
     file.write_text(json.dumps({"type": "fail", "data": {"message": EVIL}, "max_retries": 0}))
     item, sent = run.json("batch", str(file), "--name", EVIL)

@@ -84,7 +84,7 @@ def start(system: System) -> Start:
     return started
 
 
-def test_the_server_asks_for_a_sign_in_before_it_shows_metrics_through_a_proxy(start: Start) -> None:
+def test_the_server_requires_a_sign_in_for_metrics_through_a_proxy(start: Start) -> None:
     site = start(DASHBOARD_USERS=USERS)
     assert site.ask("/metrics")[0] == 200
     for header in ("X_Forwarded_For", "X_Forwarded_Host", "X_Forwarded_Proto", "X_Real_IP", "Forwarded", "Via"):
@@ -105,7 +105,7 @@ def test_readiness_through_a_proxy_does_not_say_why_redis_is_away(start: Start, 
     assert (status, answer.strip()) == (503, '{"status":"unavailable"}')
 
 
-def test_a_copied_cookie_is_worth_nothing_after_the_sign_out(start: Start) -> None:
+def test_a_copied_cookie_is_refused_after_the_sign_out(start: Start) -> None:
     site = start(DASHBOARD_USERS=USERS)
     copied, other = site.sign_in("vera"), site.sign_in("vera")
     token, cookie = site.token("/tasks", copied)
@@ -130,7 +130,7 @@ def test_signing_in_again_ends_the_session_before(start: Start) -> None:
 @pytest.mark.parametrize(
     "changed", [f"vera:admin:{HASH}", f"vera:viewer:{generate_password_hash('other', 'pbkdf2:sha256:1000')}"]
 )
-def test_a_new_role_or_password_ends_the_sessions_from_before_for_good(start: Start, changed: str) -> None:
+def test_a_new_role_or_password_ends_earlier_sessions(start: Start, changed: str) -> None:
     cookie = start(DASHBOARD_USERS=USERS).sign_in("vera")
     assert start(DASHBOARD_USERS=USERS).ask("/tasks", Cookie=cookie)[0] == 200, "every dashboard takes it"
     assert start(DASHBOARD_USERS=changed).ask("/tasks", Cookie=cookie)[0] == 302
@@ -158,7 +158,7 @@ def test_without_redis_a_session_is_neither_taken_nor_ended(start: Start, redis_
     wait_until(lambda: site.ask("/tasks", Cookie=cookie)[0] == 200, "the session goes on")
 
 
-def test_a_local_process_without_the_proxys_secret_is_nobody(start: Start) -> None:
+def test_a_process_without_the_proxy_secret_is_refused(start: Start) -> None:
     site = start(DASHBOARD_USERS=USERS, DASHBOARD_PROXY_USER_HEADER="X-User", DASHBOARD_PROXY_SECRET=SECRET)
     assert site.ask("/tasks", X_User="anna")[0] == 302
     assert site.ask("/tasks", X_User="anna", X_Proxy_Secret="wrong")[0] == 302

@@ -80,7 +80,7 @@ def test_a_hidden_value_stays_with_its_record_wherever_that_is_moved(browser: Br
         (lambda ann: {"note": ann["password"]}, "users.note is not hidden"),
     ],
 )
-def test_what_cannot_be_told_or_would_be_seen_is_refused(
+def test_actions_that_would_reveal_hidden_fields_are_refused(
     browser: Browser, system: System, change: Callable[[Any], Any], problem: str
 ) -> None:
     [dead] = bury(system, ["no"], data=json.dumps({"users": USERS}))
@@ -212,7 +212,7 @@ def test_every_change_is_in_this_table(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_nothing_is_changed_without_the_token_of_the_session(browser: Browser, system: System, path: str) -> None:
+def test_a_change_requires_the_token_of_the_session(browser: Browser, system: System, path: str) -> None:
     browser.text("/queues")
     assert browser.client.post(path, data={"csrf": "guessed"}).status_code == 403
     assert browser.client.post(path).status_code == 403
@@ -232,7 +232,7 @@ def test_an_origin_that_cannot_be_read_is_another_site(browser: Browser, system:
 
 
 @pytest.mark.parametrize("path", [*CHANGES, "/sign-in"])
-def test_who_was_shown_no_form_has_no_token_that_could_be_right(browser: Browser, system: System, path: str) -> None:
+def test_no_token_is_valid_before_a_form_was_shown(browser: Browser, system: System, path: str) -> None:
     for guess in ("-", "", "None"):
         assert browser.client.post(path, data={"csrf": guess}).status_code == 403
     assert _audit(system) == []

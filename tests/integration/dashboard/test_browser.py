@@ -285,7 +285,7 @@ def test_signing_in_and_what_each_role_is_offered(system: System, chromium: Brow
     page.context.close()
 
 
-def test_nothing_from_outside_runs(site: Site) -> None:
+def test_injected_scripts_do_not_run(site: Site) -> None:
     dialogs: list[str] = []
     text = "</code><script>alert(1)</script><img src=x onerror=alert(2)>\"'\u202e"
     [dead] = bury(site.system, [text], error="<b>E</b>", data=json.dumps({text: text}), tags=(text,))

@@ -253,7 +253,7 @@ def _assert_only_text(page: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_comes_from_outside_is_text(browser: Browser, system: System, text: str) -> None:
+def test_outside_text_is_escaped(browser: Browser, system: System, text: str) -> None:
     [dead] = bury(
         system, [text], error=text[:90], place=text[:90], data=json.dumps({text: [text, None]}), tags=(text[:200],)
     )
@@ -319,7 +319,7 @@ def test_a_broken_record_is_shown_and_can_be_deleted(
     [("attempt:1", "{"), ("attempt:1", '{"outcome": "odd"}'), ("error", "[]"), ("tags", "7"), ("data", "x"),
      ("retry", "["), ("progress", '{"x": 1}'), ("attempt", "one"), ("created_at", "never")],
 )  # fmt: skip
-def test_no_damage_to_a_field_breaks_a_page(browser: Browser, system: System, name: str, value: str) -> None:
+def test_a_corrupt_field_breaks_no_page(browser: Browser, system: System, name: str, value: str) -> None:
     [dead] = bury(system, ["one"])
     system.redis.hset(keys.rq_job(dead), name, value)
     for path in ("/", "/tasks", "/dead-letters", f"/tasks/{dead}"):

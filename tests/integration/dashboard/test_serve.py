@@ -28,7 +28,7 @@ def test_it_starts_serves_and_ends_in_order(system: System) -> None:
     assert process.wait(40) == 0
 
 
-def test_requests_that_are_half_sent_hold_nobody_up_and_are_cut(system: System) -> None:
+def test_unfinished_requests_are_cut_and_block_no_others(system: System) -> None:
     port = free_port()
     system.start("dashboard", DASHBOARD_PORT=str(port))
     wait_until(lambda: _answers(f"http://127.0.0.1:{port}/health/ready"), "it is ready")

@@ -35,7 +35,7 @@ def guarded(open_browser: Callable[..., Browser]) -> Browser:
     return open_browser(dashboard_users=USERS)
 
 
-def test_nobody_sees_anything_without_having_signed_in(guarded: Browser) -> None:
+def test_every_page_requires_a_sign_in(guarded: Browser) -> None:
     for rule in guarded.app.url_map.iter_rules():
         if (
             "GET" in (rule.methods or ())
@@ -49,9 +49,7 @@ def test_nobody_sees_anything_without_having_signed_in(guarded: Browser) -> None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])
-def test_metrics_are_open_to_who_asks_directly_and_take_a_sign_in_through_a_proxy(
-    guarded: Browser, header: str
-) -> None:
+def test_metrics_through_a_proxy_need_a_sign_in(guarded: Browser, header: str) -> None:
     assert guarded.client.get("/metrics").status_code == 200
     guarded.headers = {header: "203.0.113.9"}
     answer = guarded.get("/metrics")
@@ -66,7 +64,7 @@ def test_metrics_are_open_through_a_proxy_where_nobody_signs_in(open_browser: Ca
     assert open_browser().client.get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 200
 
 
-def test_why_redis_is_away_is_told_to_strangers_only_where_nobody_signs_in(
+def test_readiness_hides_its_reason_where_a_sign_in_is_needed(
     open_browser: Callable[..., Browser], guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -95,7 +93,7 @@ def test_the_right_password_lets_in_and_leads_on(guarded: Browser) -> None:
     assert guarded.client.get("/").status_code == 302
 
 
-def test_cookies_say_secure_behind_https(open_browser: Callable[..., Browser]) -> None:
+def test_cookies_are_secure_behind_https(open_browser: Callable[..., Browser]) -> None:
     browser = open_browser(dashboard_users=USERS, dashboard_https=True)
     assert "Secure" in browser.client.get("/sign-in").headers["Set-Cookie"]
 
@@ -124,7 +122,7 @@ def _hold_looks(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Event]:
     return looked, over
 
 
-def test_guesses_that_come_together_are_counted_before_they_are_looked_at(
+def test_parallel_guesses_are_counted_before_they_are_checked(
     guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [_sign_in(guarded, "vera", "wrong") for _ in range(4)] == [401] * 4
@@ -138,9 +136,7 @@ def test_guesses_that_come_together_are_counted_before_they_are_looked_at(
     assert looked == ["vera"]
 
 
-def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
-    guarded: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_most_two_passwords_are_checked_at_a_time(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoginThrottle, "PATIENCE", 0.01)
     looked, over = _hold_looks(monkeypatch)
     two = [Thread(target=_sign_in, args=(_another(guarded), name)) for name in ("a", "b")]
@@ -156,7 +152,7 @@ def test_two_passwords_are_looked_at_at_a_time_and_the_others_come_back_later(
     assert _sign_in(guarded, "c", "wrong") == 401
 
 
-def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guessing_under_other_names_is_slowed_down(guarded: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(login_throttle, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(LoginThrottle, "OF_UNKNOWN", 3)
@@ -168,7 +164,7 @@ def test_other_names_do_not_help_who_guesses(guarded: Browser, monkeypatch: pyte
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "60")
 
 
-def test_strangers_keep_nobody_out_who_signed_in_before_in_this_browser(
+def test_guessing_by_others_does_not_lock_out_a_known_browser(
     guarded: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LoginThrottle, "OF_UNKNOWN", 7)
@@ -189,7 +185,7 @@ def test_who_signed_in_before_in_this_browser_is_slowed_down_too(guarded: Browse
     assert _sign_in(guarded, "vera") == 429
 
 
-def test_a_browser_is_known_no_more_when_the_password_changes(open_browser: Callable[..., Browser]) -> None:
+def test_a_new_password_forgets_known_browsers(open_browser: Callable[..., Browser]) -> None:
     browser = open_browser(dashboard_users=USERS)
     _sign_in(browser, "vera")
     browser.post("/sign-out")
@@ -231,7 +227,7 @@ RANK = {"viewer": 1, "operator": 2, "admin": 3}
 
 
 @pytest.mark.parametrize(("name", "role"), [("vera", "viewer"), ("otto", "operator"), ("anna", "admin")])
-def test_each_role_may_do_its_part_and_no_more(guarded: Browser, system: System, name: str, role: str) -> None:
+def test_each_role_has_its_permissions_only(guarded: Browser, system: System, name: str, role: str) -> None:
     [dead] = bury(system, ["no"])
     assert _sign_in(guarded, name) == 302
     for path, needed in ROLES:
@@ -285,7 +281,7 @@ def test_the_session_ends_when_the_password_changes(open_browser: Callable[..., 
     assert changed.client.get("/").status_code == 302
 
 
-def test_a_forged_session_is_no_session(guarded: Browser) -> None:
+def test_a_forged_session_is_refused(guarded: Browser) -> None:
     guarded.client.set_cookie("taskqueue_dashboard", "eyJuYW1lIjoiYW5uYSJ9.aaaa.bbbb")
     assert guarded.client.get("/").status_code == 302
 
@@ -301,7 +297,7 @@ def test_a_trusted_proxy_names_who_it_is(open_browser: Callable[..., Browser]) -
     assert stranger.status_code == 302
 
 
-def test_a_name_that_was_made_to_point_here_does_not_get_in(browser: Browser) -> None:
+def test_a_rebound_host_name_is_refused(browser: Browser) -> None:
     for host in ("evil.example", "[", "[::1::1]", "[::1", "", "a b"):
         # Not by the client, which cannot read all of these itself.
         _, status, _ = run_wsgi_app(browser.app, {**create_environ("/"), "HTTP_HOST": host})

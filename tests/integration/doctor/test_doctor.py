@@ -267,7 +267,7 @@ def test_a_collector_that_nobody_runs_is_named() -> None:
 # --- at the gateway ---
 
 
-def test_who_asks_the_gateway_while_two_others_do_is_told_to_come_again(
+def test_a_third_parallel_health_detail_request_is_refused(
     redis_client: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look takes a thread for seconds where Jaeger or Prometheus does not answer."""

@@ -79,7 +79,7 @@ def test_a_wrong_task_is_refused_by_itself_and_says_why(gateway: Gateway) -> Non
     assert Records(gateway.scripts, QUEUES).counts()[TaskState.PENDING] == 2
 
 
-def test_tasks_of_unknown_types_cost_a_batch_one_look_at_redis_and_little_to_say(gateway: Gateway) -> None:
+def test_unknown_types_cost_a_batch_one_lookup(gateway: Gateway) -> None:
     TaskTypes(gateway.redis).publish([TaskType(name=f"type-{n:03}", schema={}) for n in range(300)])
     before = looks(gateway)
     said = submit(gateway, [{"type": "nonsense", "data": n} for n in range(1000)]).json["items"]

@@ -106,7 +106,7 @@ def test_a_full_queue_is_not_remembered(make_gateway: MakeGateway) -> None:
     assert post(gateway.http).status_code == 202
 
 
-def test_a_hundred_at_once_make_one_task_and_get_equal_answers(gateway: Gateway) -> None:
+def test_a_hundred_parallel_requests_with_one_key_make_one_task(gateway: Gateway) -> None:
     barrier = threading.Barrier(20)
 
     def send(number: int) -> list[TestResponse]:

@@ -130,7 +130,7 @@ def authenticator(redis_server: EmbeddedRedis) -> Iterator[FlaskClient]:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_route_lets_in_whoever_has_its_scope_and_nobody_else(authenticator: FlaskClient, route: str) -> None:
+def test_a_route_requires_its_scope(authenticator: FlaskClient, route: str) -> None:
     scope = needed(route)
     may = {
         None: set(SCOPES),
@@ -187,7 +187,7 @@ def test_what_is_no_key_is_answered_with_how_to_send_one(guarded: Gateway, heade
     assert "Authorization: Bearer KEY" in problem(answer, 401, "key-required")["detail"]
 
 
-def test_a_wrong_key_is_refused_in_the_same_words_whichever_part_is_wrong(make_gateway: MakeGateway) -> None:
+def test_every_wrong_key_gets_the_same_answer(make_gateway: MakeGateway) -> None:
     key, text = KEYS[Scope.ADMIN]
     old, old_text = new_key("old", [Scope.ADMIN])
     http = make_gateway(api_keys=(key.line, f"{old.line}:expires=2020-01-01")).http
@@ -202,7 +202,7 @@ def test_a_wrong_key_is_refused_in_the_same_words_whichever_part_is_wrong(make_g
     assert http.get("/tasks", headers={"Authorization": f"bearer  {text} "}).status_code == 200
 
 
-def test_a_key_is_asked_for_before_anything_else_is_looked_at(guarded: Gateway) -> None:
+def test_the_key_is_checked_before_the_rest_of_the_request(guarded: Gateway) -> None:
     broken = {"Accept": "image/png", "Content-Type": "text/plain"}
     problem(guarded.http.post("/tasks", data=b"{", headers=broken), 401, "key-required")
     problem(guarded.http.get("/tasks?limit=no"), 401, "key-required")
@@ -224,9 +224,7 @@ def test_nothing_of_the_system_is_told_without_a_key(guarded: Gateway) -> None:
     assert guarded.http.get("/health/live").get_json() == {"status": "ok"}
 
 
-def test_a_key_that_is_taken_out_of_the_file_opens_nothing_a_second_later(
-    make_gateway: MakeGateway, tmp_path: Path
-) -> None:
+def test_a_removed_key_is_refused_within_a_second(make_gateway: MakeGateway, tmp_path: Path) -> None:
     (one, first), (two, second) = (new_key("shop", [Scope.READ]) for _ in range(2))
     path = tmp_path / "keys"
     path.write_text(f"{one.line}\n{two.line}\n")
@@ -248,7 +246,7 @@ def _until(condition: object) -> None:
 # --- whose request it is ---
 
 
-def test_clients_may_choose_the_same_idempotency_key_and_a_new_api_key_changes_nothing(
+def test_idempotency_keys_of_clients_are_separate(
     make_gateway: MakeGateway,
 ) -> None:
     (shop, first), (again, second), (other, third) = (
@@ -288,7 +286,7 @@ ACTS = [
 ]
 
 
-def test_what_is_changed_through_the_api_is_on_the_audit_record_with_who_did_it(guarded: Gateway) -> None:
+def test_changes_through_the_api_are_audited_with_their_client(guarded: Gateway) -> None:
     key = KEYS[Scope.ADMIN][0]
     for method, path, body, *_ in ACTS:
         answer = guarded.http.open(path, method=method, json=body, headers=of(Scope.ADMIN))
@@ -339,7 +337,7 @@ def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
     ]
 
 
-def test_every_route_that_operates_records_what_was_done() -> None:
+def test_every_operating_route_writes_an_audit_entry() -> None:
     in_their_script = {"DELETE /admin/locks/{name}", "POST /admin/leader/step-down"}
     modules = [import_module(f"gateway.routes.{each.name}") for each in pkgutil.iter_modules(gateway.routes.__path__)]
     classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
@@ -415,7 +413,7 @@ def test_two_keys_of_a_client_have_a_rate_each(make_gateway: MakeGateway) -> Non
         assert [http.get("/tasks", headers=bearer(text)).status_code for _ in range(2)] == [200, 429]
 
 
-def test_a_damaged_count_in_redis_costs_nobody_his_access(make_gateway: MakeGateway) -> None:
+def test_a_corrupt_counter_locks_out_no_client(make_gateway: MakeGateway) -> None:
     gateway, key, headers = rated(make_gateway, "5/h")
     for tokens, at in (("nan", "x"), ("-1e300", "1e300"), ("", "")):
         gateway.redis.delete(keys.api_key(key.id))
@@ -472,7 +470,7 @@ def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis)
     assert redis_client.exists(keys.api_key(key.id))
 
 
-def test_whoever_writes_to_redis_cannot_let_himself_in(guarded: Gateway, redis_client: Redis) -> None:
+def test_a_redis_writer_cannot_create_an_api_key(guarded: Gateway, redis_client: Redis) -> None:
     """Keys are in the settings: whatever stands in Redis under a key's name opens nothing."""
     key, text = new_key("intruder", [Scope.ADMIN])
     for name in (keys.api_key(key.id), "taskqueue:api-keys", f"taskqueue:keys:{key.id}"):
@@ -486,9 +484,7 @@ def test_whoever_writes_to_redis_cannot_let_himself_in(guarded: Gateway, redis_c
 
 
 @pytest.mark.parametrize("setting", ["maxmemory", "min-replicas-to-write"])
-def test_a_redis_that_takes_no_writes_locks_no_operator_out(
-    make_gateway: MakeGateway, redis_client: Redis, setting: str
-) -> None:
+def test_a_read_only_redis_locks_out_no_operator(make_gateway: MakeGateway, redis_client: Redis, setting: str) -> None:
     """With a key never seen before, with or without a rate, it is as without keys: noting its use is no condition."""
     made = [new_key("ops", [Scope.ADMIN], rate) for rate in (None, "100/s")]
     open_to_all, http = make_gateway().http, make_gateway(api_keys=tuple(key.line for key, _ in made)).http

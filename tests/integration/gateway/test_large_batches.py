@@ -85,9 +85,7 @@ def test_a_hundred_thousand_tasks_in_one_batch_need_little_time_and_no_memory(
     assert highest - before < 20
 
 
-def test_what_was_answered_before_the_gateway_was_killed_is_true_and_the_rest_is_sent_again(
-    mortal: Running, system: System, redis_client: Redis
-) -> None:
+def test_a_killed_gateway_loses_and_repeats_no_batch_task(mortal: Running, system: System, redis_client: Redis) -> None:
     total, said = 20_000, {}
     batch = post(mortal, "/batches", {"name": "import"}, "import")["batch_id"]
     for answer in answers(mortal, batch, 0, total):

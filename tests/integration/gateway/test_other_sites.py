@@ -33,7 +33,7 @@ def test_pages_from_here_and_commands_go_on_working(http: FlaskClient, headers: 
     assert http.post("/tasks", json=NEW, headers=headers).status_code == 202
 
 
-def test_on_loopback_only_names_of_this_machine_are_answered(http: FlaskClient, make_gateway: MakeGateway) -> None:
+def test_on_loopback_only_local_host_names_are_answered(http: FlaskClient, make_gateway: MakeGateway) -> None:
     refused = http.get("/tasks", headers={"Host": "evil.example"})
     assert (refused.status_code, refused.json["type"]) == (403, "/problems/another-site")  # type: ignore[index]
     for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST"):
@@ -42,7 +42,7 @@ def test_on_loopback_only_names_of_this_machine_are_answered(http: FlaskClient, 
     assert proxied.http.get("/tasks", headers={"Host": "queue.example"}).status_code == 200
 
 
-def test_where_nobody_needs_a_key_a_name_made_to_point_here_is_not_answered(make_gateway: MakeGateway) -> None:
+def test_without_keys_a_rebound_host_name_is_refused(make_gateway: MakeGateway) -> None:
     """As in Docker Compose, where the containers listen to everybody and their ports are published on loopback."""
     open_to_all = make_gateway(bind_host="0.0.0.0", allow_anonymous=True, allowed_hosts=("queue.example",))
     refused = open_to_all.http.get("/tasks", headers={"Host": "evil.example:8000"})

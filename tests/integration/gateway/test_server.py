@@ -125,7 +125,7 @@ def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
 # --- refusing to start ---
 
 
-def test_it_does_not_listen_to_everybody_unless_told_to() -> None:
+def test_listening_beyond_loopback_requires_keys_or_consent() -> None:
     ended = start_and_wait(BIND_HOST="0.0.0.0", GATEWAY_PORT=str(free_port()))
     assert ended.returncode == 2
     assert "ALLOW_ANONYMOUS=true" in ended.stderr
@@ -233,7 +233,7 @@ def reachable(gateway: Running) -> bool:
 
 
 @pytest.mark.alone
-def test_slow_callers_hold_nobody_up(running: Running) -> None:
+def test_slow_clients_do_not_block_others(running: Running) -> None:
     slow = [running.connect() for _ in range(400)]
     try:
         for at, connection in enumerate(slow):
@@ -249,7 +249,7 @@ def test_slow_callers_hold_nobody_up(running: Running) -> None:
             connection.close()
 
 
-def test_a_request_that_does_not_arrive_in_time_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_arrives_too_slowly_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "receive_seconds", 0.0)
     server = idle_server()
     with closing(socket.create_connection(server.socket.getsockname())) as caller:
@@ -300,7 +300,7 @@ def arriving(server: intake.Server) -> bool:
         (b"nonsense\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_clear_http_is_refused_as_a_problem(running: Running, request_head: bytes, status: int) -> None:
+def test_ambiguous_http_is_refused(running: Running, request_head: bytes, status: int) -> None:
     raw = running.say(request_head)
     assert status_of(raw) == status
     head, _, body = raw.partition(b"\r\n\r\n")
@@ -310,7 +310,7 @@ def test_what_is_no_clear_http_is_refused_as_a_problem(running: Running, request
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
-def test_chunks_of_an_older_version_are_not_taken_for_the_next_request(kind: type[intake.Server]) -> None:
+def test_chunks_in_http_1_0_are_not_read_as_a_request(kind: type[intake.Server]) -> None:
     server = idle_server(kind=kind)
     parser = kind.channel_class.parser_class(server.adj)
     parser.received(OLD + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -372,7 +372,7 @@ def test_callers_that_break_off_do_no_harm(running: Running) -> None:
 
 
 @pytest.mark.parametrize("begin", [b"", b"1;", b"0\r\na: "], ids=["body", "size", "trailer"])
-def test_what_is_kept_of_a_body_in_chunks_is_bounded_with_all_that_comes_beside_it(begin: bytes) -> None:
+def test_chunked_bodies_count_towards_the_memory_bound(begin: bytes) -> None:
     server = idle_server()
     parser = intake.Parser(server.adj)
     parser.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
@@ -436,9 +436,7 @@ def length_of(caller: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
-def test_answers_that_nobody_reads_share_a_bound_and_who_reads_gets_all_of_his(
-    kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_responses_share_a_memory_bound(kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "memory", 9_000_000)
     served: list[str] = []
     server = idle_server(kind=kind, served=served)
@@ -452,7 +450,7 @@ def test_answers_that_nobody_reads_share_a_bound_and_who_reads_gets_all_of_his(
     server.close()
 
 
-def test_who_takes_nothing_of_his_answer_is_late_and_who_takes_some_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_of_its_response_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     server = idle_server()
     monkeypatch.setattr(server, "maintenance", lambda now: None)  # which asks too, by the clock, when a turn takes long
     with closing(asking(server)) as caller:
@@ -479,9 +477,7 @@ def late(channel: intake.Channel) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
-def test_bodies_that_do_not_end_share_a_bound_and_the_largest_make_room(
-    kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_bodies_share_a_memory_bound(kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "memory", 300_000)
     server = idle_server(100_000, kind)
     begin = HEAD + b"Content-Length: 99999\r\n\r\n"

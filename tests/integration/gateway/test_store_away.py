@@ -129,7 +129,7 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
 
 
 @pytest.mark.parametrize("path", ["/queues", "/health/ready"])
-def test_a_crowd_is_refused_in_time_too(frozen: Gateway, path: str) -> None:
+def test_many_requests_are_refused_in_time(frozen: Gateway, path: str) -> None:
     """With 100 requests on few threads, each waiting for the time-out in its turn, the last would wait a minute."""
     gate = threading.Semaphore(4)
     slowest = [0.0]

@@ -81,7 +81,7 @@ def cut_off(member: Member) -> Callable[[], None]:
 
 
 @pytest.mark.timeout(400)
-def test_kills_freezes_and_cuts_leave_one_leader_and_move_every_task_once(system: System, cluster: Cluster) -> None:
+def test_faults_leave_one_leader_that_moves_every_task_once(system: System, cluster: Cluster) -> None:
     seconds, seed = (120, random.randrange(10_000)) if LONG else (18, 4)
     print(f"seed {seed}")
     dice = random.Random(seed)

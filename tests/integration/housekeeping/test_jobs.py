@@ -88,7 +88,7 @@ class Interrupted(Scripts):
         return super().call(name, *arguments)
 
 
-def test_one_that_slept_past_its_lock_is_refused_and_counted_and_every_task_is_moved_once(machine: Machine) -> None:
+def test_a_housekeeper_with_a_lost_lock_cannot_write(machine: Machine) -> None:
     ids = submit(machine, 1200, delay=SECOND)
     machine.advance(2)
     scripts = Interrupted(machine.redis, machine.clock)
@@ -180,9 +180,7 @@ def test_a_task_too_old_to_start_never_starts(machine: Machine) -> None:
     assert {Records(machine.scripts, ["normal"]).state(each) for each in ids} == {TaskState.EXPIRED}
 
 
-def test_history_stays_within_its_limit_under_a_flood_and_what_runs_is_never_removed(
-    machine: Machine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_history_stays_within_its_limit_under_a_flood(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     job = MaxElements(machine.scripts, {TaskState.COMPLETED: 100, TaskState.FAILED: 10}, SECOND)
     submit(machine, 20)
     running = claim(machine)

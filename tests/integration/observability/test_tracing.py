@@ -48,7 +48,7 @@ def test_a_trace_that_is_not_sampled_makes_no_spans(system: System, collector: C
     assert span.about["messaging.message.id"] == sampled
 
 
-def test_damaged_metadata_is_the_tasks_trouble_alone(system: System, collector: Collector) -> None:
+def test_corrupt_metadata_affects_its_own_task_only(system: System, collector: Collector) -> None:
     worker = system.start_worker(**collector.environment, MAX_RETRIES="0")
     for meta in ('{"traceparent": 7}', '{"traceparent": "01"}', '{"traceparent": "00-1-1-1"}', '["x"]', "{"):
         task_id = system.submit("noop", delay=None)
@@ -76,7 +76,7 @@ def test_a_dead_port_neither_stops_tasks_nor_floods_the_log(system: System) -> N
     assert system.logs().count(LOST) == 1, "one line, not one for each batch and each executor"
 
 
-def test_a_collector_that_never_answers_holds_nothing_up_and_takes_bounded_memory(system: System) -> None:
+def test_an_unresponsive_collector_delays_nothing(system: System) -> None:
     with mute() as address:
         worker = system.start_worker(OTEL_EXPORTER_OTLP_ENDPOINT=address, WORKER_EXECUTORS="2")
         system.submit_many([("noop", "null")] * 3000, meta=SAMPLED)

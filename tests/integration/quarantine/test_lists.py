@@ -82,7 +82,7 @@ def test_a_schedule_whose_spec_holds_anything_is_shown_and_can_be_set_anew(spoil
 
 
 @pytest.mark.parametrize("kind", [*WRONG, "gone"])
-def test_a_schedule_without_its_record_is_shown_and_can_be_set_anew(spoilt: Scene, kind: str) -> None:
+def test_a_schedule_without_its_record_is_shown_and_can_be_replaced(spoilt: Scene, kind: str) -> None:
     spoilt.redis.delete(keys.schedule("nightly"))
     if kind != "gone":
         put(spoilt.redis, keys.schedule("nightly"), kind)

@@ -118,7 +118,7 @@ def say_nonsense(system: System) -> None:
         system.redis.rpush(keys.WAKEUP, said[:10])
 
 
-def test_real_processes_go_on_through_damage_of_every_kind(system: System) -> None:
+def test_corruption_of_every_kind_stops_no_process(system: System) -> None:
     port = free_port()
     furnish(system)
     unreadable = plant(system)

@@ -91,7 +91,7 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_damage_is_the_trouble_of_its_own_row(scene: Scene, caplog: pytest.LogCaptureFixture, plant: str) -> None:
+def test_corruption_affects_its_own_row_only(scene: Scene, caplog: pytest.LogCaptureFixture, plant: str) -> None:
     scene.put_back()
     PLANTS[plant](scene)
     assert not [each for each in scene.refusals() if "/problems/corrupt-record" not in each[2]]

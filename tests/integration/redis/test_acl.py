@@ -50,7 +50,7 @@ def test_every_command_of_a_script_is_on_the_list() -> None:
 
 
 @pytest.mark.parametrize("command", OUTSIDE, ids=lambda command: " ".join(command)[:40])
-def test_what_is_not_on_the_list_is_refused(redis_client: Redis, redis_url: str, command: tuple[str, ...]) -> None:
+def test_commands_outside_the_acl_are_refused(redis_client: Redis, redis_url: str, command: tuple[str, ...]) -> None:
     redis_client.set("another:key", "theirs")
     with connect(redis_url) as client, pytest.raises((NoPermissionError, StoreMisfit)), translated():
         client.execute_command(*command)
@@ -68,7 +68,7 @@ def test_a_user_who_lacks_a_right_is_told_which_list_to_look_at(system: System) 
         system.redis.execute_command("ACL", "SETUSER", USER, "+get")
 
 
-def test_nothing_was_denied_in_a_whole_flow(system: System) -> None:
+def test_the_acl_allows_everything_that_the_parts_need(system: System) -> None:
     system.redis.execute_command("ACL", "LOG", "RESET")
     system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper(HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true")

@@ -54,7 +54,7 @@ def test_connections_made_before_the_format_changed_cannot_write(system: System)
         assert system.redis.dbsize() == before
 
 
-def test_a_running_worker_stops_at_a_newer_format_and_goes_on_when_it_is_gone(system: System) -> None:
+def test_a_worker_pauses_while_the_data_format_is_newer(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     # One that starts after the change ends at once, and then nothing wakes the worker.

@@ -67,9 +67,7 @@ def demoted(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("removal", [killed, demoted], ids=lambda each: each.__name__)
-def test_the_master_goes_under_load_and_what_redis_kept_ends(
-    watched: Watched, tmp_path: Path, removal: Removal
-) -> None:
+def test_a_failover_under_load_completes_every_kept_task(watched: Watched, tmp_path: Path, removal: Removal) -> None:
     gone_at, accepted, lost = change_master_under_load(watched, tmp_path, removal)
     # Redis copies to its replica afterwards: what it had no time for is gone with the master. And one that was replaced
     # by hand goes on taking tasks until it is told.
@@ -85,9 +83,7 @@ def test_the_master_goes_under_load_and_what_redis_kept_ends(
     [(frozen, "2"), pytest.param(demoted, "2", marks=LONG), pytest.param(killed, "1", marks=LONG)],
     ids=lambda each: getattr(each, "__name__", each),
 )
-def test_what_replicas_had_when_it_was_accepted_outlives_the_master(
-    tmp_path: Path, removal: Removal, copies: str
-) -> None:
+def test_a_lost_master_loses_no_replicated_task(tmp_path: Path, removal: Removal, copies: str) -> None:
     with watched_redis(tmp_path / "redis", replicas=2) as watched:
         _, accepted, lost = change_master_under_load(watched, tmp_path, removal, SUBMIT_REPLICAS=copies)
         assert accepted

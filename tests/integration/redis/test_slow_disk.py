@@ -54,9 +54,7 @@ def more_than(callers: Callers, number: int) -> bool:
     return len(callers.accepted) > number
 
 
-def test_what_was_accepted_outlives_a_redis_that_is_killed_while_its_disk_is_slow(
-    server: EmbeddedRedis, slow_system: System
-) -> None:
+def test_a_killed_redis_with_a_slow_disk_loses_no_accepted_task(server: EmbeddedRedis, slow_system: System) -> None:
     port = free_port()
     start_gateway(slow_system, port)
     with Callers(port, {"type": "noop", "data": None}) as callers:

@@ -52,7 +52,7 @@ def _completes_a_task(redis: Redis, url: str, tmp_path: Path, **environment: str
         wait_until(lambda: get(board, "/health/ready")[0] == 200, "the dashboard is there", 60)
 
 
-def test_everything_works_by_tls_with_an_authority_of_ones_own(
+def test_everything_works_over_tls_with_a_private_authority(
     redis_client: Redis, url: str, certificates: Certificates, tmp_path: Path
 ) -> None:
     _completes_a_task(redis_client, url, tmp_path, REDIS_CA_FILE=str(certificates.ca_file))
@@ -69,7 +69,7 @@ def test_a_certificate_of_ours_is_shown_to_a_server_that_wants_one(
     _completes_a_task(redis_client, choosy_url, tmp_path, **environment)
 
 
-def test_an_authority_that_nobody_knows_is_refused_with_the_setting_to_change(system: System, url: str) -> None:
+def test_an_unknown_authority_is_refused_with_the_setting_to_change(system: System, url: str) -> None:
     process = system.start("worker", REDIS_URL=url, WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "REDIS_CA_FILE must hold the authority" in system.logs()

@@ -183,9 +183,7 @@ def _beats(system: System) -> float:
     return max(info.last_heartbeat_at.timestamp() for info in system.workers.all() if info.last_heartbeat_at)
 
 
-def test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again(
-    own_redis: EmbeddedRedis, tmp_path: Path
-) -> None:
+def test_a_busy_redis_loses_no_outcome(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     port = free_port()
     with (
         Redis.from_url(own_redis.url, socket_timeout=60, protocol=2) as client,

@@ -308,7 +308,7 @@ def test_a_crash_in_the_middle_of_the_release_is_carried_on_by_the_housekeeper(f
 
 
 @pytest.mark.parametrize("lost", ["children", "owed", "waits", "blocked"])
-def test_lost_indexes_are_found_by_the_recovery(family: Family, lost: str) -> None:
+def test_recovery_restores_lost_indexes(family: Family, lost: str) -> None:
     one, two = family.submit(2)
     children = [family.child(one, two) for _ in range(150)]
     if lost == "waits":

@@ -24,7 +24,7 @@ from worker.heartbeat import Heartbeat
 # --- how many at once ---
 
 
-def test_no_more_than_the_limit_run_at_once_and_others_pass_them(store: Store, limits: Limits) -> None:
+def test_the_limit_holds_and_other_tasks_pass(store: Store, limits: Limits) -> None:
     limits.put("type:slow", read_limit({"concurrency": 2}))
     slow, fast = submit(store, "slow", 5), submit(store, "fast", 3)
     assert claim(store) == [*slow[:2], *fast]

@@ -88,7 +88,7 @@ def test_a_delayed_task_is_scheduled_and_one_due_already_is_pending(store: Store
     assert store.state(now) is TaskState.PENDING
 
 
-def test_a_full_queue_takes_no_more_and_others_do(store: Store) -> None:
+def test_a_full_queue_refuses_tasks_and_others_accept_them(store: Store) -> None:
     queues = Queues(store.scripts, WEIGHTS, max_length=2)
     tasks = [NewTask(id=new_task_id(), type="noop", data="null", queue="normal") for _ in range(4)]
     other = NewTask(id=new_task_id(), type="noop", data="null", queue="high")

@@ -226,7 +226,7 @@ def test_the_same_task_sent_twice_does_not_conflict_with_itself(store: Store) ->
     assert [submit(store, task).stored for _ in range(2)] == [True, True]
 
 
-def test_of_many_at_once_exactly_one_is_stored(redis_client: Redis) -> None:
+def test_of_parallel_submissions_with_one_unique_key_one_is_stored(redis_client: Redis) -> None:
     queues = Queues(Scripts(redis_client), {"normal": 3})
     barrier = threading.Barrier(8)
 
@@ -240,7 +240,7 @@ def test_of_many_at_once_exactly_one_is_stored(redis_client: Redis) -> None:
     assert len({each.id for each in answers}) == 1
 
 
-def test_replacing_by_many_at_once_leaves_one_that_waits(redis_client: Redis) -> None:
+def test_parallel_replacements_leave_one_waiting_task(redis_client: Redis) -> None:
     scripts = Scripts(redis_client)
     queues = Queues(scripts, {"normal": 3})
 

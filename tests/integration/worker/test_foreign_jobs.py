@@ -35,9 +35,7 @@ def parked(redis: Redis, queue: str) -> list[str]:
     return [text(each) for each in redis.zrange(keys.foreign(queue), 0, -1)]
 
 
-def test_rq_jobs_in_our_queues_are_kept_and_run_by_rqs_worker_once_they_are_moved(
-    system: System, redis_server: EmbeddedRedis
-) -> None:
+def test_foreign_jobs_are_kept_and_run_by_rq_after_a_move(system: System, redis_server: EmbeddedRedis) -> None:
     system.start_worker()
     system.start_housekeeper()
     jobs = {queue: rq_enqueue(system.redis, queue) for queue in WEIGHTS}

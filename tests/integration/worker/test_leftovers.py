@@ -76,7 +76,7 @@ def _is_gone(system: System, worker: subprocess.Popen[bytes], executor: int) -> 
     return executor not in system.executors(worker)
 
 
-def test_what_a_handler_changes_in_its_process_is_as_before_for_the_next(system: System) -> None:
+def test_process_state_is_restored_for_the_next_task(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="1", LEASE_TIME="60", MAX_RETRIES="0", MAX_CRASHES="1")
     before = system.ended(system.submit("surroundings", "{}")).result
     assert before is not None

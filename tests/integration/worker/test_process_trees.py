@@ -45,9 +45,7 @@ def none_lives(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
-def test_all_that_a_worker_ran_ends_before_the_second_run_begins(
-    system: System, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_processes_of_the_first_run_end_before_the_second(system: System, tmp_path: Path, how: signal.Signals) -> None:
     file = tmp_path / "lived"
     worker, task_id, pids = begun(system, file)
     system.start_worker(WORKER_EXECUTORS="1")
@@ -73,7 +71,7 @@ def test_a_worker_that_hung_past_its_leases_works_on_without_charging_its_task(s
     assert task.attempts[0].error.type == "Interrupted"
 
 
-def test_what_an_executor_leaves_behind_when_it_dies_is_ended(system: System, tmp_path: Path) -> None:
+def test_processes_of_a_dead_executor_are_ended(system: System, tmp_path: Path) -> None:
     worker, _, pids = begun(system, tmp_path / "lived", MAX_CRASHES="1")
     [executor] = system.executors(worker)
     os.kill(executor, signal.SIGKILL)

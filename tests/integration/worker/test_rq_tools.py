@@ -91,7 +91,7 @@ def test_rq_dashboard_reads_a_running_system(
         assert json.loads(answer.data)
 
 
-def test_counting_with_rqs_registries_changes_nothing_that_lives(system: System, busy: dict[TaskState, str]) -> None:
+def test_counting_with_rq_registries_changes_no_live_task(system: System, busy: dict[TaskState, str]) -> None:
     def count(redis: Redis) -> None:
         for queue in ("normal", "low"):
             for registry in (StartedJobRegistry, FinishedJobRegistry, FailedJobRegistry, ScheduledJobRegistry):
@@ -108,9 +108,7 @@ def test_counting_with_rqs_registries_changes_nothing_that_lives(system: System,
     assert running == [busy[TaskState.RUNNING]]
 
 
-def test_a_stock_worker_that_takes_a_ticket_executes_nothing_and_recovery_brings_it_back(
-    system: System, redis_server: EmbeddedRedis
-) -> None:
+def test_an_rq_worker_that_takes_an_entry_runs_nothing(system: System, redis_server: EmbeddedRedis) -> None:
     system.queues.pause("low", "only the stranger takes from it")
     task_id = system.submit("noop", queue="low")
     subprocess.run(

@@ -81,7 +81,7 @@ def test_a_set_that_redis_lost_is_published_again(system: System) -> None:
 # --- versions of one type ---
 
 
-def test_data_goes_to_the_version_that_takes_it_at_no_cost(system: System) -> None:
+def test_a_task_runs_on_a_version_that_accepts_its_data(system: System) -> None:
     for module in (BEFORE, AFTER):
         system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
     ids = system.submit_many([("ship", OLD), ("ship", NEW)] * 30)

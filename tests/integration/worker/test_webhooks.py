@@ -81,7 +81,7 @@ def delivered(system: System, task_id: str) -> TaskDetail:
     return system.ended(told(system, task_id)[0].id)
 
 
-def test_the_receiver_is_told_of_the_result_and_can_tell_who_says_so(working: System, receiver: Receiver) -> None:
+def test_a_delivery_carries_the_result_and_a_valid_signature(working: System, receiver: Receiver) -> None:
     task = working.submit("echo", '{"sum": 3, "text": "schön"}', webhook=to(receiver))
     done = delivered(working, task)
     assert done.summary.state is S.COMPLETED
@@ -277,7 +277,7 @@ def test_a_dead_letter_that_is_retried_is_told_of_again(working: System, receive
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.2.nip.invalid/", "http://10.0.0.1/", "http://[::ffff:127.0.0.1]/"])
-def test_the_worker_looks_again_whatever_the_gateway_let_in(system: System, url: str) -> None:
+def test_the_worker_checks_webhook_addresses_again(system: System, url: str) -> None:
     system.start_worker(WEBHOOK_ALLOW="")
     webhook = Webhook(url=url, retry={"max_retries": 0})
     dead = delivered(system, system.submit("echo", "1", webhook=webhook))

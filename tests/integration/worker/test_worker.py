@@ -64,7 +64,7 @@ def test_a_handler_that_eats_memory_is_killed_with_the_limit_named(system: Syste
     assert all(system.ended(each).summary.state is TaskState.COMPLETED for each in beside)
 
 
-def test_a_fast_task_behind_a_slow_one_goes_elsewhere(system: System) -> None:
+def test_a_fast_task_behind_a_slow_one_moves_to_a_free_executor(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="2")
     # Many fast ones teach the worker to claim ahead; then a slow one comes with fast ones right behind it.
     for each in system.submit_many([("noop", "null")] * 500):
@@ -108,7 +108,7 @@ def test_a_single_fast_task_never_waits_at_a_worker_that_is_slow_while_another_i
     assert system.records.state(slow) is TaskState.RUNNING
 
 
-def test_what_waits_behind_a_slow_suspect_goes_elsewhere(system: System) -> None:
+def test_tasks_behind_an_isolated_one_move_to_another_worker(system: System) -> None:
     for _ in range(2):
         system.start_worker(WORKER_EXECUTORS="1")
     warm(system)
@@ -134,7 +134,7 @@ def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None
     assert other.poll() is None
 
 
-def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(system: System, tmp_path: Path) -> None:
+def test_sigterm_finishes_running_tasks_and_requeues_the_rest(system: System, tmp_path: Path) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="2")
     ran = tmp_path / "ran"
     data = json.dumps({"file": str(ran), "seconds": 1.0})
@@ -277,7 +277,7 @@ def test_a_killed_executor_costs_only_the_task_that_it_ran(system: System) -> No
     assert {len(system.records.get(each).attempts) for each in beside} == {1}
 
 
-def test_a_worker_without_files_for_an_executor_goes_on_and_starts_it_later(system: System) -> None:
+def test_a_worker_out_of_file_descriptors_starts_the_executor_later(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="1")
     system.start_housekeeper()
     system.ended(system.submit("noop"))

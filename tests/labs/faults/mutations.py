@@ -53,7 +53,7 @@ _UPDATES = _laboratory("application updated", seconds=16)
 _RQ_PROGRAMS = _laboratory("jobs of RQ programs", seconds=6)
 _UNTIDY = _laboratory("executor killed", seconds=16)
 _QUIET = _laboratory("scripts flushed", seconds=8)
-_LOAD = _tests("labs/load/test_steady", "test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same")
+_LOAD = _tests("labs/load/test_steady", "test_nothing_grows_under_a_steady_load")
 
 KEPT = "After 202 a task is stored"
 CONFIRMED = "A killed Redis loses no acknowledged"
@@ -260,7 +260,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/lua/common/_limits.lua",
         "    if limit and limit.free then limit.free = limit.free - redis.call('SADD', keys.slots(name), id) end\n",
         "",
-        _tests("integration/stores/test_limits", "test_no_more_than_the_limit_run_at_once_and_others_pass_them"),
+        _tests("integration/stores/test_limits", "test_the_limit_holds_and_other_tasks_pass"),
     ),
     Mutation(
         "a crash that is counted twice",
@@ -339,7 +339,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/domain/task_data.py",
         "        function, _, (_, data), _ = json.loads(_inflated(stored))\n",
         "        import pickle\n\n        function, _, (_, data), _ = pickle.loads(_inflated(stored))\n",
-        _tests("security/test_no_pickle", "test_planted_pickles_are_never_opened_by_any_part_and_work_goes_on"),
+        _tests("security/test_no_pickle", "test_planted_pickles_are_never_loaded"),
     ),
     Mutation(
         "a record that may name any function",
@@ -355,7 +355,7 @@ MUTATIONS: Sequence[Mutation] = (
         "gateway/auth/authenticator.py",
         "        if not key.may(scope):\n",
         "        if False:\n",
-        _tests("integration/gateway/test_keys", "test_a_route_lets_in_whoever_has_its_scope_and_nobody_else"),
+        _tests("integration/gateway/test_keys", "test_a_route_requires_its_scope"),
     ),
     Mutation(
         "a status for RQ that is not the task's",
@@ -419,7 +419,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/monitor.py",
         "        if ran > SLOW:\n",
         "        if False:\n",
-        _tests("integration/worker/test_worker", "test_a_fast_task_behind_a_slow_one_goes_elsewhere"),
+        _tests("integration/worker/test_worker", "test_a_fast_task_behind_a_slow_one_moves_to_a_free_executor"),
     ),
     Mutation(
         "a worker that keeps what it cannot begin",
@@ -427,7 +427,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/monitor.py",
         "        self._reassign_waiting(now)\n",
         "",
-        _tests("integration/worker/test_worker", "test_what_waits_behind_a_slow_suspect_goes_elsewhere"),
+        _tests("integration/worker/test_worker", "test_tasks_behind_an_isolated_one_move_to_another_worker"),
     ),
     Mutation(
         "a due time that is fired twice",
@@ -507,7 +507,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/engine/loop.py",
         "        until = self.monotonic() + grace\n",
         "        until = self.monotonic()\n",
-        _tests("integration/worker/test_worker", "test_sigterm_lets_running_tasks_end_and_gives_the_rest_back"),
+        _tests("integration/worker/test_worker", "test_sigterm_finishes_running_tasks_and_requeues_the_rest"),
     ),
     Mutation(
         "a drain that charges what it stops with a crash",
@@ -638,7 +638,7 @@ MUTATIONS: Sequence[Mutation] = (
         ', "TRYAGAIN")\n',
         _tests(
             "integration/redis/test_troubles",
-            "test_while_a_script_keeps_redis_busy_no_outcome_is_thrown_away_and_the_gateway_says_when_to_come_again",
+            "test_a_busy_redis_loses_no_outcome",
         ),
     ),
     Mutation(
@@ -746,7 +746,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/process.py",
         "        names = process_tree.end([self.identity])\n",
         "        names: list[str] = []\n",
-        _tests("integration/worker/test_process_trees", "test_what_an_executor_leaves_behind_when_it_dies_is_ended"),
+        _tests("integration/worker/test_process_trees", "test_processes_of_a_dead_executor_are_ended"),
     ),
     Mutation(
         "executors that outlive the trust in their worker",

@@ -17,7 +17,7 @@ FAULTS = [name for name in names() if name not in ("flood of submissions", "1,00
 
 @pytest.mark.alone
 @pytest.mark.timeout(280)
-def test_what_was_accepted_ends_once_and_everything_adds_up_whatever_dies(tmp_path: Path) -> None:
+def test_every_accepted_task_ends_once_under_faults(tmp_path: Path) -> None:
     figures = experiment(tmp_path, SEED, 20, FAULTS, pause=0.2)
     print(shown(figures))
     assert figures.clean, shown(figures)

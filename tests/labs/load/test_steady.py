@@ -22,7 +22,7 @@ PLAN = Plan(
 
 @pytest.mark.begins_first
 @pytest.mark.timeout(900)
-def test_under_a_steady_load_nothing_grows_and_all_counts_are_the_same(tmp_path: Path) -> None:
+def test_nothing_grows_under_a_steady_load(tmp_path: Path) -> None:
     figures = figures_of(run(PLAN, tmp_path), hold_latencies=False)
     print(shown(figures))
     assert not figures.complaints, shown(figures)

@@ -75,7 +75,7 @@ def test_a_missing_file_is_a_mistake() -> None:
     assert "cannot be read" in mistakes({"CONFIG_FILE": "/nowhere.yaml"})[0]
 
 
-def test_a_password_is_never_shown_in_a_mistake() -> None:
+def test_an_error_never_shows_a_password() -> None:
     lines = mistakes({"REDIS_PORT": "x", "REDIS_PASSWORD": "hunter2"})
     assert not any("hunter2" in line for line in lines)
 

@@ -42,7 +42,7 @@ def threads() -> int:
     return sum("process_request_thread" in each.name for each in threading.enumerate())
 
 
-def test_connections_that_are_only_held_keep_nobody_from_asking(probe: MetricsServer) -> None:
+def test_idle_connections_do_not_block_others(probe: MetricsServer) -> None:
     most = 0
     with ExitStack() as held:
         for _ in range(4 * CONNECTIONS):
@@ -57,9 +57,7 @@ def test_connections_that_are_only_held_keep_nobody_from_asking(probe: MetricsSe
     assert answers(probe)
 
 
-def test_a_connection_ends_in_time_however_busily_its_bytes_trickle_in(
-    probe: MetricsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trickling_connection_ends_in_time(probe: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "WITHIN", 0.5)
     with socket.create_connection(("127.0.0.1", probe.port), timeout=60) as one:
         one.sendall(b"GET /health/live HTTP/1.0\r\nX: ")

@@ -101,7 +101,7 @@ def test_a_day_is_one_in_utc() -> None:
     assert until.line.endswith(":expires=2027-01-31")
 
 
-def test_a_key_ends_when_its_time_is_over(clock: Clock) -> None:
+def test_an_expired_key_is_refused(clock: Clock) -> None:
     key, text = a_key(expires_at=NOW + timedelta(minutes=1))
     keys = ring(clock, key.line)
     assert keys.find(text)
@@ -188,9 +188,7 @@ def test_a_file_that_is_replaced_behind_a_link_is_read_again(clock: Clock, tmp_p
     assert keys.find(old_text) is None
 
 
-def test_a_file_that_breaks_or_goes_away_changes_nothing_and_an_empty_one_opens_no_door(
-    clock: Clock, tmp_path: Path
-) -> None:
+def test_a_broken_key_file_keeps_the_earlier_keys(clock: Clock, tmp_path: Path) -> None:
     key, text = a_key()
     path = tmp_path / "keys"
     path.write_text(key.line)
