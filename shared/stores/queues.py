@@ -289,7 +289,7 @@ def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
 def is_plain(arguments: Sequence[Argument]) -> bool:
     """Returns whether a task has no unique key, limit key, tenant, parents, batch or the like."""
     extra, terms = arguments[7:9]
-    return not terms and not str(extra).startswith('["links",')
+    return not terms and not str(extra).startswith('["relations",')
 
 
 def submit_arguments(task: NewTask) -> tuple[Argument, ...]:
@@ -334,7 +334,7 @@ def _extra(task: NewTask) -> str:
 
 
 def _dependency_arguments(task: NewTask) -> list[str]:
-    """Returns the relations of a task; `links` first, by which the scripts detect them."""
+    """Returns the relations of a task; `relations` first, by which the scripts detect them."""
     found: list[str] = []
     if task.parents:
         found += "parents", json.dumps([[each.task_id, each.on] for each in task.parents])
@@ -345,7 +345,7 @@ def _dependency_arguments(task: NewTask) -> list[str]:
         found += "after_batch", task.after_batch
     if task.webhook:
         found += "webhook", _webhook_argument(task.webhook)
-    return ["links", "1", *found] if found else found
+    return ["relations", "1", *found] if found else found
 
 
 def _webhook_argument(webhook: Webhook) -> str:

@@ -137,7 +137,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
-        throttled_by=_group(fields.get("line")),
+        throttled_by=_group(fields.get("wait_queue")),
         refused_by=tuple(text(fields["refused"]).split(".")) if "refused" in fields else (),
         refusal=text(fields["refusal"]) if "refusal" in fields else None,
         webhook=attempt_read("the webhook", lambda: _webhook(fields.get("webhook")), None),

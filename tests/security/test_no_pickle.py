@@ -80,7 +80,7 @@ def plant_in_task(redis: Redis, task_id: str, evil: bytes) -> None:
     packed, spelled = zlib.compress(evil), base64.b64encode(evil)
     job = keys.rq_job(task_id)
     redis.hset(job, mapping={"data": packed, "meta": evil, "result": spelled, "exc_info": packed, "retry": evil})
-    redis.hset(job, mapping={"attempt:1": evil, "error": evil, "progress": evil, "links": evil, "webhook": evil})
+    redis.hset(job, mapping={"attempt:1": evil, "error": evil, "progress": evil, "relations": evil, "webhook": evil})
     redis.xadd(keys.rq_results(task_id), {"type": 1, "created_at": 1, "return_value": spelled})
 
 

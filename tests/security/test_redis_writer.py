@@ -59,7 +59,7 @@ def test_the_cookie_secret_in_redis_grants_no_access(open_browser: Callable[...,
 
 def test_a_tampered_record_runs_unchanged_or_becomes_a_dead_letter(system: System) -> None:
     honest = system.submit("echo", "2")
-    tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "time_limit", "links")}
+    tampered = {field: system.submit("echo", "1") for field in ("data", "meta", "retry", "time_limit", "relations")}
     for field, task_id in tampered.items():
         system.redis.hset(keys.rq_job(task_id), field, b"\x80\x04\xff{}[]")
     system.start_worker()

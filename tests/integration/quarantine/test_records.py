@@ -64,14 +64,14 @@ FIELDS = (
         "unique_until",
         "unique_client",
         "attempt:1",
-        "links",
+        "relations",
     ),
     *(
         "children",
         "child:1",
         "parents",
         "on_parent_failure",
-        "waits",
+        "open_parents",
         "batch",
         "batch_index",
         "after_batch",
@@ -79,9 +79,9 @@ FIELDS = (
     ),
     *(
         "fair_key",
-        "line",
+        "wait_queue",
         "webhook",
-        "told",
+        "delivered_end",
         "deliveries",
         "delivery_of",
         "receiver",
@@ -93,8 +93,8 @@ FIELDS = (
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
-a also and beside by delivered delivery each end ever every fields for hash holds host how it its many of on one ours
-owner per queue record relations rely script task that the them these type versions wait was we which why with
+a also and beside by delivered delivery each end ever every fields for hash holds host how it its links many of on one
+others ours owner per record rely script task that the them these to type versions was we which why with
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

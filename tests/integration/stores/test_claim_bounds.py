@@ -26,7 +26,7 @@ from tests.support.store import LEASE, Store
 @pytest.mark.parametrize(("field", "value"), [("expires_at", "soon"), ("parents", "["), ("parents", '"no list"')])
 def test_a_damaged_record_starts_and_keeps_nobody_from_starting(store: Store, field: str, value: str) -> None:
     [first, damaged, last] = store.submit(3)
-    store.redis.hset(keys.rq_job(damaged), mapping={field: value, "links": "1"})
+    store.redis.hset(keys.rq_job(damaged), mapping={field: value, "relations": "1"})
     assert store.claim(3) == [first, damaged, last]
     assert {store.state(each) for each in (first, damaged, last)} == {TaskState.RUNNING}
     assert store.redis.zcard(keys.LEASES) == 3
@@ -57,7 +57,7 @@ def test_a_key_emptied_by_hand_is_none(store: Store, field: str) -> None:
 def test_a_task_in_the_line_of_no_tenant_comes_home(store: Store) -> None:
     [lost] = store.submit(fair_key="a")
     store.redis.delete(keys.wait_queue("normal||a"), keys.wait_queues("normal|"))
-    store.redis.hset(keys.rq_job(lost), mapping={"fair_key": "", "line": "normal||"})
+    store.redis.hset(keys.rq_job(lost), mapping={"fair_key": "", "wait_queue": "normal||"})
     maintenance.check_consistency(store.scripts, ["high", "normal"], LEASE, 100, NO_LOCK)
     assert store.claim() == [lost]
 

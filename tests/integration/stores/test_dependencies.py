@@ -307,12 +307,12 @@ def test_a_crash_in_the_middle_of_the_release_is_carried_on_by_the_housekeeper(f
     assert family.records.counts()[S.PENDING] == 300
 
 
-@pytest.mark.parametrize("lost", ["children", "owed", "waits", "blocked"])
+@pytest.mark.parametrize("lost", ["children", "owed", "open_parents", "blocked"])
 def test_recovery_restores_lost_indexes(family: Family, lost: str) -> None:
     one, two = family.submit(2)
     children = [family.child(one, two) for _ in range(150)]
-    if lost == "waits":
-        family.redis.hset(keys.rq_job(children[0]), "waits", 9)
+    if lost == "open_parents":
+        family.redis.hset(keys.rq_job(children[0]), "open_parents", 9)
     if lost == "children":
         family.redis.delete(keys.children(one), keys.children(two))
     if lost == "blocked":

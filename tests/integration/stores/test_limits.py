@@ -1,4 +1,4 @@
-"""Limits and turns of tenants, script by script: who may start, who stands aside, and that nobody is forgotten."""
+"""Limits and turns of tenants, script by script: who may start, who is throttled, and that nobody is forgotten."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_hundred_thousandth_in_line_costs_others_nothing(store: Store, limits:
     submit(store, "slow", 2)
     claim(store)
     submit(store, "slow", 2000)
-    assert store.redis.llen(keys.rq_queue("normal")) == 0, "they stand aside from the beginning"
+    assert store.redis.llen(keys.rq_queue("normal")) == 0, "they are throttled from the beginning"
     fast = submit(store, "fast", 1)
     assert claim(store, 1) == fast
 
@@ -209,7 +209,7 @@ def test_without_its_limit_a_line_is_taken_in_order(store: Store, limits: Limits
     assert limits.delete("type:slow")
     assert claim(store) == tasks[1:]
     claim(store)
-    for left in ("limits*", "slots:*", "line:*", "turns:*", "aside:*"):
+    for left in ("limits*", "slots:*", "wait-queue*", "throttled:*"):
         assert store.redis.keys(f"taskqueue:{left}") == []
 
 

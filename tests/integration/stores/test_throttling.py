@@ -102,18 +102,16 @@ def check_consistency(store: Store) -> dict[str, int]:
     return dict(wrong)
 
 
-@pytest.mark.parametrize(
-    "damage", ["line", "turns", "due", "aside", "rq"], ids=["line", "turns", "due", "aside", "everything of rq"]
-)
+@pytest.mark.parametrize("damage", ["wait queue", "tenants", "due", "throttled", "everything of rq"])
 def test_whatever_is_lost_of_a_line_recovery_brings_its_tasks_back(
     store: Store, limits: Limits, throttled: str, damage: str
 ) -> None:
     gone = {
-        "line": [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")],
-        "turns": [text(key) for key in store.redis.keys("taskqueue:wait-queues:*")],
+        "wait queue": [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")],
+        "tenants": [text(key) for key in store.redis.keys("taskqueue:wait-queues:*")],
         "due": [keys.LIMITS_DUE],
-        "aside": [keys.throttled("normal")],
-        "rq": ["rq:queue:normal", "rq:deferred:normal", "rq:queues"],
+        "throttled": [keys.throttled("normal")],
+        "everything of rq": ["rq:queue:normal", "rq:deferred:normal", "rq:queues"],
     }[damage]
     store.redis.delete(*gone)
     check_consistency(store)
@@ -234,6 +232,6 @@ def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(store: St
             break
     assert turmoil.unended() == 0
     claim(store)
-    for left in ("aside:*", "pending:*", "line:*", "slots:*", "limits:due", "fair"):
+    for left in ("throttled:*", "pending:*", "wait-queue*", "slots:*", "limits:due", "fair"):
         assert store.redis.keys(f"taskqueue:{left}") == [], left
     assert store.redis.keys("rq:deferred:*") == []

@@ -289,10 +289,10 @@ def test_an_end_that_an_earlier_version_brought_about_is_told_by_the_recovery(
     system: System, receiver: Receiver
 ) -> None:
     task = system.submit("echo", "1", webhook=to(receiver))
-    links = system.redis.hget(keys.rq_job(task), "links")
-    system.redis.hdel(keys.rq_job(task), "links")  # by which today's scripts see that there is something to do
+    relations = system.redis.hget(keys.rq_job(task), "relations")
+    system.redis.hdel(keys.rq_job(task), "relations")  # by which today's scripts see that there is something to do
     system.queues.cancel(task, "no")
-    system.redis.hset(keys.rq_job(task), "links", links)
+    system.redis.hset(keys.rq_job(task), "relations", relations)
     assert told(system, task) == []
     for expected in ({"untold": 1}, {}):
         system.redis.delete(keys.RECOVERY_CURSOR)

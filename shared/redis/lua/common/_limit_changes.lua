@@ -21,5 +21,5 @@ local function set_limit(name, text)
   if has and not had then count_running(name) end
   if not has then redis.call('DEL', keys.slots(name)) end
   if text == '' or not cjson.decode(text).count then redis.call('DEL', keys.bucket(name)) end
-  if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
+  if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then wake_for_limit(name) end
 end

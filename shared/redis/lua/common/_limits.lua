@@ -10,7 +10,7 @@ local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 
 local known_limits = {}
 local served = 0
 
-local function turns_key(queue, group) return keys.wait_queues(queue .. '|' .. group) end
+local function tenants_key(queue, group) return keys.wait_queues(queue .. '|' .. group) end
 local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
@@ -78,12 +78,12 @@ end
 
 -- Wakes a worker of each queue in which tasks wait for this limit.
 local queues_of = {}
-local function call_line(name)
+local function wake_for_limit(name)
   if not queues_of[name] then
     queues_of[name] = {}
     for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
       local queue = queue_of(key)
-      if redis.call('EXISTS', turns_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
+      if redis.call('EXISTS', tenants_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
     end
   end
   for _, queue in ipairs(queues_of[name]) do notify_workers(1, queue) end
@@ -92,7 +92,7 @@ end
 -- Frees the slot of an ended or returned attempt, and wakes the workers that wait for it.
 local function free_slot(name, id)
   if redis.call('SREM', keys.slots(name), id) == 1 and redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then
-    call_line(name)
+    wake_for_limit(name)
   end
 end
 
@@ -109,7 +109,7 @@ local function give_tokens_back(id)
     if limit and limit.tokens then
       limit.tokens = math.min(limit.burst, limit.tokens + 1)
       keep_tokens(limit)
-      if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then call_line(name) end
+      if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then wake_for_limit(name) end
     end
   end
 end
@@ -120,9 +120,9 @@ local function enter_wait_queue(id, queue, group, tenant, score)
   redis.call('ZADD', keys.throttled(queue), score, id)
   redis.call('ZADD', keys.wait_queue(line), score, id)
   limited, served = true, served + 1
-  redis.call('ZADD', turns_key(queue, group), 'NX', num(now + served), tenant)
+  redis.call('ZADD', tenants_key(queue, group), 'NX', num(now + served), tenant)
   redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
-  redis.call('HSET', keys.rq_job(id), 'line', line, 'status', 'deferred')
+  redis.call('HSET', keys.rq_job(id), 'wait_queue', line, 'status', 'deferred')
   redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
   if group == '' then redis.call('SADD', keys.FAIR, queue)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
@@ -130,7 +130,7 @@ end
 
 local function turn_taken(queue, group, tenant)
   served = served + 1
-  redis.call('ZADD', turns_key(queue, group), num(now + served), tenant)
+  redis.call('ZADD', tenants_key(queue, group), num(now + served), tenant)
 end
 
 -- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed.

@@ -196,10 +196,10 @@ end
 -- Removes a throttled task from its wait queue (see `_limits.lua`).
 local function leave_wait_queue(id, queue)
   if redis.call('ZREM', keys.throttled(queue), id) == 0 then return end
-  local t = record(id, 'line')
-  if t and t.line then
-    redis.call('ZREM', keys.wait_queue(t.line), id)
-    redis.call('HDEL', keys.rq_job(id), 'line')
+  local t = record(id, 'wait_queue')
+  if t and t.wait_queue then
+    redis.call('ZREM', keys.wait_queue(t.wait_queue), id)
+    redis.call('HDEL', keys.rq_job(id), 'wait_queue')
   end
   redis.call('ZREM', keys.rq_deferred(queue), id)
 end

@@ -1,5 +1,5 @@
 -- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch.
--- Only a task whose record has the field `links` has relations; of all others a script reads only that field. Every
+-- Only a task whose record has the field `relations` has relations; of all others a script reads only that field. Every
 -- script that ends a task handles them in the same step: its batch counts it, its children are notified. A step
 -- notifies a hundred children; the rest is deferred work in `keys.DEFERRED_WORK`, done by the next claims and by the
 -- housekeeper, so that ten thousand children delay no other work and a crash in between loses nothing.
@@ -138,7 +138,7 @@ local function state_of(id)
 end
 
 local function register(id, parent, score)
-  redis.call('HSET', keys.rq_job(parent), 'links', '1')
+  redis.call('HSET', keys.rq_job(parent), 'relations', '1')
   redis.call('ZADD', keys.children(parent), score, id)
 end
 
@@ -203,7 +203,7 @@ local function notify_child(id, parent, state)
     cancel_waiting(id, 'blocked', t.origin, unmet(parent, state))
   else
     redis.call('ZADD', key, 0, id)
-    if verdict == 'met' and redis.call('HINCRBY', keys.rq_job(id), 'waits', -1) <= 0 then free(id) end
+    if verdict == 'met' and redis.call('HINCRBY', keys.rq_job(id), 'open_parents', -1) <= 0 then free(id) end
   end
 end
 
@@ -234,8 +234,8 @@ end
 
 -- Handles a task's change of state; to be called after its record is updated.
 function moved(id, from, to)
-  local t = record(id, 'links', 'batch', 'parents', 'children', 'webhook')
-  if not t or not t.links then return end
+  local t = record(id, 'relations', 'batch', 'parents', 'children', 'webhook')
+  if not t or not t.relations then return end
   if t.batch then
     if from == 'blocked' then redis.call('ZREM', keys.batch_wait_queue(t.batch), id) end
     recount(t.batch, from, to)
@@ -247,8 +247,8 @@ end
 
 -- Handles the coming removal of an ended task's record.
 local function before_removal(id)
-  local t = record(id, 'links', 'batch', 'parents', 'children')
-  if not t or not t.links then return end
+  local t = record(id, 'relations', 'batch', 'parents', 'children')
+  if not t or not t.relations then return end
   if t.batch and redis.call('EXISTS', keys.batch(t.batch)) == 1 then
     redis.call('HINCRBY', keys.batch(t.batch), 'removed', 1)
     note_empty(t.batch)
@@ -273,8 +273,8 @@ end
 -- Moves a task of a batch without a free slot to the batch's wait queue instead of its queue; `place` is its place there.
 -- Further arguments are fields of its record. Returns whether it did.
 local function held_back(id, from, queue, place, ...)
-  local t = record(id, 'links', 'batch')
-  if not t or not t.links or not t.batch then return false end
+  local t = record(id, 'relations', 'batch')
+  if not t or not t.relations or not t.batch then return false end
   if (slots(t.batch) or 1) > 0 then return false end
   transition(id, from, 'blocked', queue, nil, ...)
   redis.call('ZADD', keys.batch_wait_queue(t.batch), place, id)
@@ -383,7 +383,7 @@ end
 -- Repairs the dependencies of a blocked task after its indexes were lost. Returns true when something was wrong, and
 -- how many parents it examined.
 local function repair_blocked(id)
-  local t = record(id, 'parents', 'waits', 'batch', 'after_batch', 'origin', 'on_parent_failure')
+  local t = record(id, 'parents', 'open_parents', 'batch', 'after_batch', 'origin', 'on_parent_failure')
   if not t then return false, 0 end
   if t.after_batch then
     local b = hash(keys.batch(t.after_batch), 'total', 'done_at')
@@ -391,7 +391,7 @@ local function repair_blocked(id)
     enqueue(id, t.origin, nil)
     return true, 1
   end
-  local parents, waits, wrong = parents_of(t.parents), 0, false
+  local parents, open, wrong = parents_of(t.parents), 0, false
   for _, parent in ipairs(parents) do
     local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_of(parent[1])
     if not score and state == 'gone' and judge(state, parent[2], t.on_parent_failure) == 'met' then
@@ -403,20 +403,20 @@ local function repair_blocked(id)
       else register(id, parent[1], score) end
     end
     local place = tonumber(score)
-    if place ~= 0 then waits = waits + 1 end
+    if place ~= 0 then open = open + 1 end
     if (state == 'gone' or ENDED[state]) and (place > 0 or (place < 0 and state ~= 'failed')) and
       redis.call('ZADD', keys.DEFERRED_WORK, 'NX', NOW, 'task:' .. parent[1]) == 1 then
       wrong = true
     end
   end
-  if number_of(t.waits or 0) ~= waits then
-    redis.call('HSET', keys.rq_job(id), 'waits', waits)
+  if number_of(t.open_parents or 0) ~= open then
+    redis.call('HSET', keys.rq_job(id), 'open_parents', open)
     wrong = true
   end
-  if waits == 0 and not (t.batch and redis.call('ZSCORE', keys.batch_wait_queue(t.batch), id)) then
+  if open == 0 and not (t.batch and redis.call('ZSCORE', keys.batch_wait_queue(t.batch), id)) then
     free(id)
     wrong = true
-  elseif waits == 0 and (slots(t.batch) or 1) > 0 then
+  elseif open == 0 and (slots(t.batch) or 1) > 0 then
     admit(t.batch)
     wrong = true
   end

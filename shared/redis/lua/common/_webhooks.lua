@@ -2,7 +2,7 @@
 -- task. So no crash can lose it, and every way of ending a task (a report, a cancel, its expiry, the death of its
 -- worker) creates it. It carries everything that it reports, so that a retry sends the same, even if the task was
 -- removed since.
--- A task with a webhook has `webhook` (JSON: url, events, retry) among the fields that come after `links`.
+-- A task with a webhook has `webhook` (JSON: url, events, retry) among the fields that come after `relations`.
 local HOOK = 'taskqueue.webhook'
 local MOST_RESULT = 65536 -- base64; a larger result is left out, which the delivery states
 
@@ -59,7 +59,7 @@ end
 local function create_delivery(id, event, stored)
   local ok, hook = pcall(cjson.decode, stored)
   local t = record(id, 'origin', 'meta', 'ended_at')
-  redis.call('HSET', keys.rq_job(id), 'told', t.ended_at or '')
+  redis.call('HSET', keys.rq_job(id), 'delivered_end', t.ended_at or '')
   if not ok or type(hook) ~= 'table' or not t.origin or not wants(hook, event) then return end
   local news = news_of(id, event, hook.url)
   local function call(delivery)

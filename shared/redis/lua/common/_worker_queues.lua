@@ -3,7 +3,7 @@ local called = {}
 
 -- Wakes idle workers that can run the tasks of a wait queue, once per step; busy ones find them with their next claim.
 -- Returns how many commands that took at most.
-local function call_workers(group)
+local function wake_for_type(group)
   if called[group] then return 0 end
   called[group] = true
   local idle = redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 15)
@@ -21,5 +21,5 @@ end
 local function wait_for_worker(id, queue, task_type, refused, tenant, score)
   local group = worker_queue(task_type, refused)
   enter_wait_queue(id, queue, group, tenant, score)
-  return call_workers(group)
+  return wake_for_type(group)
 end

@@ -25,14 +25,14 @@ end
 -- Returns how a task ended, or nil and what it waits for.
 local function outcome(task, noted)
   local since, cause = string.match(noted, '^(%d+):(.*)$')
-  local t = record(task, 'state', 'origin', 'line')
+  local t = record(task, 'state', 'origin', 'wait_queue')
   local state = t and t.state
   if not since or not state then return 'removed' end
   if state == 'failed' then return failed_again(task, tonumber(since), cause), 'pending' end
   if ENDED[state] then return state end
   if state ~= 'pending' then return nil, state end
   if redis.call('HEXISTS', keys.PAUSED, t.origin or '') == 1 then return nil, 'paused ' .. t.origin end
-  local limit = string.match(t.line or '', '^[^|]*|([^|]*)|[^|]*$')
+  local limit = string.match(t.wait_queue or '', '^[^|]*|([^|]*)|[^|]*$')
   local lacking = string.match(limit or '', '^worker:([^#]*)#')
   if lacking then return nil, 'worker ' .. lacking end
   if limit then return nil, limit == '' and 'turn ' .. (t.origin or '') or 'limit ' .. limit end

@@ -43,11 +43,11 @@ local function bring_home(id, state, queue, due)
   elseif state == 'scheduled' or state == 'retrying' then
     enter(id, state, queue, number_of(due) or now)
   else
-    local t = state == 'pending' and record(id, 'line')
-    if t and t.line then
-      redis.call('ZREM', keys.wait_queue(t.line), id)
+    local t = state == 'pending' and record(id, 'wait_queue')
+    if t and t.wait_queue then
+      redis.call('ZREM', keys.wait_queue(t.wait_queue), id)
       redis.call('ZREM', keys.rq_deferred(queue), id)
-      redis.call('HDEL', keys.rq_job(id), 'line')
+      redis.call('HDEL', keys.rq_job(id), 'wait_queue')
       redis.call('HSET', keys.rq_job(id), 'status', RQ_STATUS.pending)
     end
     enter(id, state, queue)
@@ -66,8 +66,8 @@ end
 local function is_throttled(id, queue)
   local score = redis.call('ZSCORE', keys.throttled(queue), id)
   if not score then return nil end
-  local t = record(id, 'line')
-  local line = t and t.line or ''
+  local t = record(id, 'wait_queue')
+  local line = t and t.wait_queue or ''
   local group, tenant = string.match(line, '^' .. string.gsub(queue, '%-', '%%-') .. '|([^|]*)|([^|]*)$')
   if not group or group .. tenant == '' or redis.call('ZSCORE', keys.pending(queue), id) then
     leave_wait_queue(id, queue)
@@ -124,7 +124,7 @@ end
 
 local function inspect(id)
   local t = record(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data',
-    'limit_key', 'webhook', 'told', 'ended_at')
+    'limit_key', 'webhook', 'delivered_end', 'ended_at')
   if not t then return end
   if not (t.state or t.description or t.data) then return forget(id) end
   local state, queue = t.state, t.origin
@@ -146,7 +146,7 @@ local function inspect(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
   end
-  if t.webhook and ENDED[state] and t.told ~= (t.ended_at or '') then
+  if t.webhook and ENDED[state] and t.delivered_end ~= (t.ended_at or '') then
     create_delivery(id, state, t.webhook)
     found('untold')
   end

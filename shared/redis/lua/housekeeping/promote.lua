@@ -15,15 +15,15 @@ local function promote(state, most)
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - (number_of(due[at + 1]) or now))
-    local links = record_values(id, 'links')
-    if links == nil then -- the key is not a hash
+    local relations = record_values(id, 'relations')
+    if relations == nil then -- the key is not a hash
       enter_ended(id, 'failed', queue)
       redis.call('ZREM', key, id)
-    elseif links and held_back(id, state, queue, 0) then
+    elseif relations and held_back(id, state, queue, 0) then
       promoted = promoted + 1
     else
       set_state(id, state, 'pending', 'enqueued_at', stamp)
-      if links then moved(id, state, 'pending') end
+      if relations then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       scores[#scores + 1] = num(now + #ids)
       scores[#scores + 1] = id

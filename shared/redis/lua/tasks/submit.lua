@@ -7,7 +7,7 @@
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
 --   `conflict` what to do when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
 --   have names, the submitter, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
---   A task with relations has them in its extra fields: `links` = "1" (first), with `parents` (JSON: lists of id and
+--   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
 --   (see `_webhooks.lua`).
 -- Returns per task: its state, or "full" when its queue is full; for a task stored before its state.
@@ -93,13 +93,13 @@ local function index(id, task_type, tags, score)
 end
 
 -- Returns the relations of a task out of its extra fields; nil for most tasks.
-local function ties_of(extra)
-  if string.sub(extra, 1, 9) ~= '["links",' then return nil end
+local function relations_of(extra)
+  if string.sub(extra, 1, 13) ~= '["relations",' then return nil end
   local list = cjson.decode(extra)
-  local ties = {fields = list}
-  for at = 1, #list, 2 do ties[list[at]] = list[at + 1] end
-  if ties.parents then ties.parents = cjson.decode(ties.parents) end
-  return ties
+  local relations = {fields = list}
+  for at = 1, #list, 2 do relations[list[at]] = list[at + 1] end
+  if relations.parents then relations.parents = cjson.decode(relations.parents) end
+  return relations
 end
 
 -- What this step needs of a batch, and what it adds to it, written together at the end.
@@ -132,40 +132,40 @@ local function write_batches()
 end
 
 -- Looks up its parents: how many it waits for, why it will never run. Returns why it cannot be taken, if so.
-local function look_at_parents(ties)
-  ties.waits, ties.scores = 0, {}
-  for at, parent in ipairs(ties.parents) do
+local function look_at_parents(relations)
+  relations.open_parents, relations.scores = 0, {}
+  for at, parent in ipairs(relations.parents) do
     local state = state_of(parent[1])
     if state == 'gone' then return 'missing ' .. parent[1] end
-    local verdict = judge(state, parent[2], ties.on_parent_failure)
-    if verdict == 'cancel' then ties.reason = ties.reason or unmet(parent[1], state) end
-    ties.scores[at] = verdict == 'wait' and num(now + created) or verdict == 'hold' and '-' .. NOW or '0'
-    if verdict ~= 'met' then ties.waits = ties.waits + 1 end
+    local verdict = judge(state, parent[2], relations.on_parent_failure)
+    if verdict == 'cancel' then relations.reason = relations.reason or unmet(parent[1], state) end
+    relations.scores[at] = verdict == 'wait' and num(now + created) or verdict == 'hold' and '-' .. NOW or '0'
+    if verdict ~= 'met' then relations.open_parents = relations.open_parents + 1 end
   end
 end
 
 -- Returns why a task with relations is not taken, or the answer for one stored before; nil to continue.
-local function answered(id, ties, data)
-  if ties.batch then
-    local batch = look_at_batch(ties.batch)
+local function answered(id, relations, data)
+  if relations.batch then
+    local batch = look_at_batch(relations.batch)
     local t = record(id, 'state', 'data', 'amended')
     if t and t.state then return (t.data ~= data and not t.amended) and 'differs' or '=' .. t.state end
-    if batch.removed and redis.call('ZSCORE', keys.batch_items(ties.batch), id) then return '=removed' end
+    if batch.removed and redis.call('ZSCORE', keys.batch_items(relations.batch), id) then return '=removed' end
     if not batch.open then return 'closed' end
   end
-  return ties.parents and look_at_parents(ties)
+  return relations.parents and look_at_parents(relations)
 end
 
 -- Returns its first state.
-local function first_state(id, due, ties)
+local function first_state(id, due, relations)
   local first = (due and due > now) and 'scheduled' or 'pending'
-  if not ties then return first end
-  if ties.reason then return 'cancelled' end
-  if ties.after_batch or (ties.waits or 0) > 0 then return 'blocked' end
-  local batch = first == 'pending' and ties.batch and look_at_batch(ties.batch)
+  if not relations then return first end
+  if relations.reason then return 'cancelled' end
+  if relations.after_batch or (relations.open_parents or 0) > 0 then return 'blocked' end
+  local batch = first == 'pending' and relations.batch and look_at_batch(relations.batch)
   if batch and batch.room then
     if batch.room <= 0 then
-      redis.call('ZADD', keys.batch_wait_queue(ties.batch), num(now + created), id)
+      redis.call('ZADD', keys.batch_wait_queue(relations.batch), num(now + created), id)
       return 'blocked'
     end
     batch.room = batch.room - 1
@@ -174,16 +174,16 @@ local function first_state(id, due, ties)
 end
 
 -- Registers its relations, which no other step does.
-local function tie(id, ties)
-  if ties.parents and not ties.reason then
-    for at, parent in ipairs(ties.parents) do add_child(id, parent[1], ties.scores[at]) end
+local function register_relations(id, relations)
+  if relations.parents and not relations.reason then
+    for at, parent in ipairs(relations.parents) do add_child(id, parent[1], relations.scores[at]) end
   end
 end
 
-local function count_in_batch(id, state, ties)
-  local batch = look_at_batch(ties.batch)
+local function count_in_batch(id, state, relations)
+  local batch = look_at_batch(relations.batch)
   batch.counts[state] = (batch.counts[state] or 0) + 1
-  batch.items[#batch.items + 1] = ties.batch_index
+  batch.items[#batch.items + 1] = relations.batch_index
   batch.items[#batch.items + 1] = id
 end
 
@@ -199,17 +199,17 @@ local function group_for(task_type, terms)
   return terms and terms.fair and ''
 end
 
-local function put_in_line(id, queue, task_type, terms, score)
+local function enqueue_or_throttle(id, queue, task_type, terms, score)
   local group = group_for(task_type, terms)
   if not group then return enqueue_later(queue, id, score) end
   enter_wait_queue(id, queue, group, terms and terms.fair or '', num(now + created))
-  if worker_queue_parts(group) then call_workers(group)
+  if worker_queue_parts(group) then wake_for_type(group)
   elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, queue) end
 end
 
 -- Returns alternating names and values of the fields that not every record has.
-local function more_fields(due, expires, tags, extra, ties)
-  local more = ties and ties.fields or extra ~= '' and cjson.decode(extra) or {}
+local function more_fields(due, expires, tags, extra, relations)
+  local more = relations and relations.fields or extra ~= '' and cjson.decode(extra) or {}
   local function add(name, value)
     more[#more + 1] = name
     more[#more + 1] = value
@@ -217,36 +217,36 @@ local function more_fields(due, expires, tags, extra, ties)
   if due and due > now then add('due_at', num(due)) end
   if tags ~= '' then add('tags', tags) end
   if expires then add('expires_at', num(expires)) end
-  if ties and ties.waits then add('waits', ties.waits) end
-  if ties and ties.reason then
-    add('cancel', ties.reason)
+  if relations and relations.open_parents then add('open_parents', relations.open_parents) end
+  if relations and relations.reason then
+    add('cancel', relations.reason)
     add('ended_at', stamp)
   end
   return more
 end
 
-local function store(id, queue, task_type, data, due, expires, tags, extra, ties, terms)
-  local state, score = first_state(id, due, ties), num(now + created)
-  local more = more_fields(due, expires, tags, extra, ties)
+local function store(id, queue, task_type, data, due, expires, tags, extra, relations, terms)
+  local state, score = first_state(id, due, relations), num(now + created)
+  local more = more_fields(due, expires, tags, extra, relations)
   redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(more))
   created = created + 1
-  if ties and ties.batch then count_in_batch(id, state, ties) end
+  if relations and relations.batch then count_in_batch(id, state, relations) end
   index(id, task_type, tags, score)
   if expires and state ~= 'cancelled' then watch_deadline(id, num(expires)) end
   if state == 'pending' then
     take_place(queue)
-    put_in_line(id, queue, task_type, terms, num(now + created))
+    enqueue_or_throttle(id, queue, task_type, terms, num(now + created))
   else enter(id, state, queue, due) end
   if state == 'cancelled' then count(state, 1) end
-  if ties then tie(id, ties) end
-  if ties and ties.webhook and ENDED[state] then create_delivery(id, state, ties.webhook) end
+  if relations then register_relations(id, relations) end
+  if relations and relations.webhook and ENDED[state] then create_delivery(id, state, relations.webhook) end
   return state
 end
 
-local function store_at(at, ties, terms)
+local function store_at(at, relations, terms)
   return store(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], moment(ARGV[at + 4]), moment(ARGV[at + 5]),
-    ARGV[at + 6], ARGV[at + 7], ties, terms)
+    ARGV[at + 6], ARGV[at + 7], relations, terms)
 end
 
 -- Returns the answer for a task whose unique key another one holds; nil when that one is replaced. A running one can
@@ -260,7 +260,7 @@ local function refused(terms, holder, state)
 end
 
 -- The replaced task may be a parent of the new one, or of a parent: those are looked up again.
-local function replace(holder, id, terms, ties)
+local function replace(holder, id, terms, relations)
   local key = terms.unique
   enqueue_all()
   write_batches()
@@ -270,10 +270,10 @@ local function replace(holder, id, terms, ties)
   end
   cancel({ARGV[1], holder, 'replaced by a newer task with the same unique key'})
   redis.call('DEL', keys.unique_for(key))
-  if ties and ties.parents then look_at_parents(ties) end
+  if relations and relations.parents then look_at_parents(relations) end
 end
 
-local function store_unique(at, id, queue, terms, ties)
+local function store_unique(at, id, queue, terms, relations)
   local holder, state = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
@@ -283,24 +283,24 @@ local function store_unique(at, id, queue, terms, ties)
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
   if not fits then return 'full' end
-  if holder then replace(holder, id, terms, ties) end
+  if holder then replace(holder, id, terms, relations) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', keys.rq_job(id), 'unique', terms.unique, 'unique_until', terms['until'])
   if terms.client then redis.call('HSET', keys.rq_job(id), 'unique_client', terms.client) end
-  return store_at(at, ties, terms)
+  return store_at(at, relations, terms)
 end
 
 local function take(at)
   local id, queue = ARGV[at], ARGV[at + 1]
-  local ties = ties_of(ARGV[at + 7])
-  local known = ties and answered(id, ties, ARGV[at + 3])
+  local relations = relations_of(ARGV[at + 7])
+  local known = relations and answered(id, relations, ARGV[at + 3])
   -- For a task of a batch this was checked before.
-  if not known and not (ties and ties.batch) then known = redis.call('HGET', keys.rq_job(id), 'state') end
+  if not known and not (relations and relations.batch) then known = redis.call('HGET', keys.rq_job(id), 'state') end
   if known then return known end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
-  if terms and terms.unique then return store_unique(at, id, queue, terms, ties) end
+  if terms and terms.unique then return store_unique(at, id, queue, terms, relations) end
   if not has_room(queue) then return 'full' end
-  return store_at(at, ties, terms)
+  return store_at(at, relations, terms)
 end
 
 attempt(function()

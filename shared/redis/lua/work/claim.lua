@@ -12,9 +12,9 @@
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'links', 'limit_key', 'fair_key', 'refused'}
+  'expires_at', 'origin', 'token', 'unique', 'relations', 'limit_key', 'fair_key', 'refused'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
-local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, LINKS = 1, 2, 3, 4, 11, 12, 13, 14, 15
+local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS = 1, 2, 3, 4, 11, 12, 13, 14, 15
 local LIMIT_KEY, FAIR_KEY, REFUSED = 16, 17, 18
 -- Without wait queues the last three are not needed.
 if not limited then NAMES[REFUSED], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
@@ -24,7 +24,7 @@ local tasks, unreadable, taken = {}, {}, {}
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
 -- repeated: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
 local patience = 2000
-local COST = {plain = 2, tied = 10, aside = 10, by_age = 12, ended = 25, owed = 30}
+local COST = {plain = 2, related = 10, throttled = 10, by_age = 12, ended = 25, deferred = 30}
 local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
@@ -68,7 +68,7 @@ end
 local function describe(id, queue, t, attempt, enqueued)
   local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
   return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
-    number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[LINKS] and parent_results(id) or ''}
+    number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[RELATIONS] and parent_results(id) or ''}
 end
 
 local claim_key = keys.claim(worker)
@@ -105,11 +105,11 @@ local function dead_letter_corrupt(id, queue, t)
   if t then moved(id, 'pending', 'failed') end
 end
 
-local function expire(id, queue, links)
+local function expire(id, queue, relations)
   spend(COST.ended)
   transition(id, 'pending', 'expired', queue)
   count('expired', 1)
-  if links then moved(id, 'pending', 'expired') end
+  if relations then moved(id, 'pending', 'expired') end
 end
 
 -- Returns whether a task with relations may start; the batch of one that may not was stopped.
@@ -129,10 +129,10 @@ local leases, started = {}, {}
 local function begin(id, queue, t, score)
   local attempt = math.max(0, math.floor(number_of(t[ATTEMPT]) or 0)) + 1
   set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', attempt, 'token', token)
-  spend((t[LINKS] and COST.tied or COST.plain) + (t[UNIQUE] and 3 or 0))
+  spend((t[RELATIONS] and COST.related or COST.plain) + (t[UNIQUE] and 3 or 0))
   if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end
   if t[UNIQUE] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, t[UNIQUE]) end
-  if t[LINKS] then moved(id, 'pending', 'running') end
+  if t[RELATIONS] then moved(id, 'pending', 'running') end
   started[queue] = started[queue] or {}
   leases[#leases + 1] = until_
   leases[#leases + 1] = id
@@ -181,7 +181,7 @@ local function make_way(id, queue, t, score)
   if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
     dead_letter_corrupt(id, queue, t)
   else
-    spend(COST.aside + wait_for_worker(id, queue, t[TYPE], t[REFUSED], tenant_of(id, t), score))
+    spend(COST.throttled + wait_for_worker(id, queue, t[TYPE], t[REFUSED], tenant_of(id, t), score))
   end
   return true
 end
@@ -190,8 +190,8 @@ end
 local function startable(id, queue, score)
   local t = waiting_task(id)
   if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
-  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end
-  if t[LINKS] and not may_start(id, queue) then return end
+  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end
+  if t[RELATIONS] and not may_start(id, queue) then return end
   if not make_way(id, queue, t, score) then return t end
 end
 
@@ -202,7 +202,7 @@ local function take_one(id, queue, score)
   local group, tenant
   if limited then group, tenant = wait_queue_for(id, t) end
   if not group then return begin(id, queue, t, score) end
-  spend(COST.aside)
+  spend(COST.throttled)
   enter_wait_queue(id, queue, group, tenant, score)
 end
 
@@ -258,7 +258,7 @@ end
 
 -- Deferred work of ended tasks is done before a new task starts: about a millisecond's worth.
 local deferred = redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
-if deferred then spend(deferred * COST.owed) end
+if deferred then spend(deferred * COST.deferred) end
 
 -- The requested queues, and those of them that may give something.
 local asked, queues, next_token = {}, {}, nil
@@ -285,7 +285,7 @@ local due, elsewhere = {}, {}
 
 local function has_line_here(name)
   local here = {}
-  for at, queue in ipairs(queues) do here[at] = turns_key(queue.name, name) end
+  for at, queue in ipairs(queues) do here[at] = tenants_key(queue.name, name) end
   return #here > 0 and redis.call('EXISTS', unpack(here)) > 0
 end
 
@@ -302,11 +302,11 @@ for _, queue in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do h
 local function first_waiting(queue, group)
   while patience > 0 do
     spend(3)
-    local tenant = redis.call('ZRANGE', turns_key(queue, group), 0, 0)[1]
+    local tenant = redis.call('ZRANGE', tenants_key(queue, group), 0, 0)[1]
     if not tenant then return nil end
     local first = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, group, tenant)), 0, 0, 'WITHSCORES')
     if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
-    redis.call('ZREM', turns_key(queue, group), tenant)
+    redis.call('ZREM', tenants_key(queue, group), tenant)
   end
 end
 
@@ -324,12 +324,12 @@ end
 
 -- The list is one more tenant beside those with wait queues.
 local function first_of_tenants(queue)
-  redis.call('ZADD', turns_key(queue, ''), 'NX', NOW, '')
+  redis.call('ZADD', tenants_key(queue, ''), 'NX', NOW, '')
   while patience > 0 do
     spend(5)
-    local names = redis.call('ZRANGE', turns_key(queue, ''), 0, 1)
+    local names = redis.call('ZRANGE', tenants_key(queue, ''), 0, 1)
     if not names[2] then
-      redis.call('DEL', turns_key(queue, ''))
+      redis.call('DEL', tenants_key(queue, ''))
       redis.call('SREM', keys.FAIR, queue)
       has_tenants[queue] = nil
       return first_in_list(queue)
@@ -339,7 +339,7 @@ local function first_of_tenants(queue)
     local tenant = names[1] == '' and names[2] or names[1]
     local next_one = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, '', tenant)), 0, 0, 'WITHSCORES')
     if next_one[1] then return {id = next_one[1], score = next_one[2], group = '', tenant = tenant} end
-    redis.call('ZREM', turns_key(queue, ''), tenant)
+    redis.call('ZREM', tenants_key(queue, ''), tenant)
   end
 end
 
@@ -348,7 +348,7 @@ local function leave_throttled(id, queue, line, group, tenant)
   redis.call('ZREM', keys.wait_queue(line), id)
   if redis.call('ZREM', keys.throttled(queue), id) == 0 then return false end
   redis.call('ZREM', keys.rq_deferred(queue), id)
-  redis.call('HDEL', keys.rq_job(id), 'line')
+  redis.call('HDEL', keys.rq_job(id), 'wait_queue')
   turn_taken(queue, group, tenant)
   return true
 end
@@ -403,7 +403,7 @@ end
 local function has_lines(queue)
   if has_tenants[queue] then return true end
   local lines = {}
-  for at, group in ipairs(due) do lines[at] = turns_key(queue, group) end
+  for at, group in ipairs(due) do lines[at] = tenants_key(queue, group) end
   return #lines > 0 and redis.call('EXISTS', unpack(lines)) > 0
 end
 
@@ -429,7 +429,7 @@ local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS'
 -- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
 local function settle_limit(name)
   local limit, lines = limit_of(name), {}
-  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do lines[at] = turns_key(queue_of(key), name) end
+  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do lines[at] = tenants_key(queue_of(key), name) end
   if #lines == 0 or redis.call('EXISTS', unpack(lines)) == 0 then
     redis.call('ZREM', keys.LIMITS_DUE, name)
     return false

@@ -6,7 +6,7 @@ local given = 0
 write_even_when_full()
 
 local function give_back(id, token, enqueued)
-  local t = record(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt', 'links')
+  local t = record(id, 'token', 'state', 'origin', 'expires_at', 'cancel', 'attempt', 'relations')
   if not t or t.token ~= token or t.state ~= 'running' then return end
   local queue = t.origin
   leave(id, 'running', queue, token)
@@ -25,7 +25,7 @@ local function give_back(id, token, enqueued)
     transition(id, 'running', to, queue, enqueued ~= '' and enqueued or NOW, 'token', '')
     watch_deadline(id, t.expires_at)
   end
-  if t.links then moved(id, 'running', to) end
+  if t.relations then moved(id, 'running', to) end
 end
 
 for at = #ARGV - 2, 2, -3 do give_back(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end

@@ -114,8 +114,8 @@ local FAILURES = {failed = true, timed_out = true}
 local OVERRULED = {retrying = true, failed = true, pending = true}
 
 local function write(id, token, outcome, state, delay, about, error, rq_result)
-  local holder, found, queue, attempt, cancel, expires_at, failures, crashes, unique, links = record_values(id, 'token',
-    'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes', 'unique', 'links')
+  local holder, found, queue, attempt, cancel, expires_at, failures, crashes, unique, relations = record_values(id, 'token',
+    'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes', 'unique', 'relations')
   if holder ~= token then return 0 end
   if found ~= 'running' then return 1 end
   -- Counted in any case: a task that was cancelled during a crash has crashed.
@@ -132,7 +132,7 @@ local function write(id, token, outcome, state, delay, about, error, rq_result)
     unique)
   counts[way] = (counts[way] or 0) + 1
   if limited then free_slots(id) end
-  if links then moved(id, 'running', delayed or state) end
+  if relations then moved(id, 'running', delayed or state) end
   return overruled and 2 or way == 'refused' and 3 or 1
 end
 

@@ -31,10 +31,10 @@ end
 
 -- Returns the first task of a wait queue and that queue's tenant; nil when it is empty.
 local function first_of(queue, group)
-  for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 9)) do
+  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, group), 0, 9)) do
     local id = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, group, tenant)), 0, 0)[1]
     if id then return id, tenant end
-    redis.call('ZREM', turns_key(queue, group), tenant)
+    redis.call('ZREM', tenants_key(queue, group), tenant)
   end
 end
 
@@ -54,7 +54,7 @@ local function look_at(group)
   for _, key in ipairs(queues) do
     local queue = queue_of(key)
     if hopeless then end_line(queue, group) end
-    waits = waits or first_of(queue, group) or redis.call('EXISTS', turns_key(queue, group)) == 1
+    waits = waits or first_of(queue, group) or redis.call('EXISTS', tenants_key(queue, group)) == 1
   end
   if not waits then redis.call('ZREM', keys.LIMITS_DUE, group) end
 end

@@ -6,7 +6,7 @@ local sets, by_type, answer = live_sets(), {}, {}
 
 local function look(task_type, queue, group)
   local found = by_type[task_type]
-  for _, tenant in ipairs(redis.call('ZRANGE', turns_key(queue, group), 0, 99)) do
+  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, group), 0, 99)) do
     local line = keys.wait_queue(wait_queue_name(queue, group, tenant))
     local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
     if first[2] and not found then
