@@ -50,7 +50,7 @@ class Snapshot:
     """How late the most overdue scheduled or retrying task is."""
     unreaped: timedelta
     """How long ago the oldest ended lease that is still to be recovered ended."""
-    damaged: int = 0
+    quarantined: int = 0
     """Keys moved to quarantine in the last week because they held a value of the wrong type."""
     leader: LockInfo | None = None
     """The lock of the leading housekeeper; free if housekeepers work without locks."""
@@ -102,7 +102,7 @@ class Overview:
             info=info(redis),
             overdue=max(_late(queue.due_at, at) for queue in queues),
             unreaped=_late(instant(float(lease[0][1])) if lease else None, at),
-            damaged=redis.zcard(keys.QUARANTINE),
+            quarantined=redis.zcard(keys.QUARANTINE),
             leader=stores.locks.get(LEADER),
         )
 

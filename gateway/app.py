@@ -107,7 +107,7 @@ def _problem(error: Exception) -> Response:
 
 
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
-    ring = Keyring(settings.api_keys, settings.api_keys_file)
+    keyring = Keyring(settings.api_keys, settings.api_keys_file)
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
@@ -140,7 +140,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         QueueRoutes(queues, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockAdmin(scripts)),
-        KeyRoutes(ring, redis),
+        KeyRoutes(keyring, redis),
         ScheduleRoutes(
             ScheduleStore(scripts, settings.max_queue_length),
             queues,
@@ -150,18 +150,18 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             settings.default_priority,
         ),
         HealthRoutes(
-            settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, ring.required
+            settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required
         ),
         MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources)),
     )
     guards = Guards(
         limits=_limits(settings),
         circuit_breaker=circuit_breaker,
-        authenticator=Authenticator(ring, scripts, metrics),
+        authenticator=Authenticator(keyring, scripts, metrics),
         audit=Audit(redis),
     )
     declared = [each for part in routes for each in register(app, part, guards)]
-    register(app, Documentation(partial(document, declared, version(), ring.required)), guards)
+    register(app, Documentation(partial(document, declared, version(), keyring.required)), guards)
     app.extensions["authenticator"] = guards.authenticator
 
 

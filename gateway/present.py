@@ -22,9 +22,9 @@ def task(summary: TaskSummary) -> schemas.TaskView:
 
 
 def detail(
-    found: TaskDetail, policy: RetryPolicy, told: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
+    found: TaskDetail, policy: RetryPolicy, deliveries: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
 ) -> schemas.TaskDetailView:
-    """Returns a task with all details; `policy` is that of its type, `told` are its webhook deliveries."""
+    """Returns a task with all details; `policy` is that of its type, `deliveries` are its webhook deliveries."""
     return schemas.TaskDetailView(
         **_summary(found.summary, with_traceback=True),
         data=found.data,
@@ -47,7 +47,7 @@ def detail(
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
         webhook=webhook(found.webhook),
-        deliveries=[delivery(each) for each in told],
+        deliveries=[delivery(each) for each in deliveries],
         delivery_of=found.delivery_of,
         attempts=[attempt(each) for each in found.attempts],
     )

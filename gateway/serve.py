@@ -52,8 +52,8 @@ DRAIN_SECONDS = 20
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, then finishes running requests. Exits with status 2 when it cannot start."""
-    ring = _keys_or_exit(settings)
-    if not ring.required:
+    keyring = _keys_or_exit(settings)
+    if not keyring.required:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
         require_authentication(settings, missing="API keys", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
@@ -62,7 +62,7 @@ def serve(settings: Settings) -> None:
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:
         address = f"http://{bind.shown(settings.bind_host, listener)}"
-        keys = "required" if ring.required else "none: any client that reaches this address has full access"
+        keys = "required" if keyring.required else "none: any client that reaches this address has full access"
         log.info("listening", extra={"address": address, "processes": processes(settings), "api_keys": keys})
         gateway.run()
     finally:

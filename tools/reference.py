@@ -79,7 +79,7 @@ def _of_housekeeping() -> dict[str, list[Metric]]:
     ):
         parts = build(load({"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": "hk-1"}), Scripts(redis))
         own = {metric.name for metric in parts.registry.collect()}
-        parts.keeper.run_once(next(job for job in parts.keeper.jobs if job.name == "metrics"))
+        parts.runner.run_once(next(job for job in parts.runner.jobs if job.name == "metrics"))
         found = list(parts.registry.collect())
     measured = [each for each in found if each.name not in own]
     return {"Housekeeper": [each for each in found if each.name in own], "Leading housekeeper": measured}

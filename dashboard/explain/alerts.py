@@ -38,11 +38,11 @@ def _store(now: Snapshot) -> Iterator[Alert]:
     for each in check_risks(now.info):
         level = "danger" if each.level is Level.ERROR else "warning"
         yield Alert(level, f"Redis: {each.seen}", f"{each.advice[:1].upper()}{each.advice[1:]}.")
-    if now.damaged:
-        noun = "key" if now.damaged == 1 else "keys"
+    if now.quarantined:
+        noun = "key" if now.quarantined == 1 else "keys"
         yield Alert(
             "warning",
-            f"{now.damaged:,} {noun} in Redis held a value of the wrong type",
+            f"{now.quarantined:,} {noun} in Redis held a value of the wrong type",
             "Moved to quarantine for a week; tasks continue. Find the program that writes to this Redis.",
             "/audit",
         )

@@ -69,9 +69,9 @@ class Authenticator:
     """Authenticates requests; refusals give reason and remedy, but never which part of a key was right."""
 
     def __init__(
-        self, ring: Keyring, scripts: Scripts, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self, keyring: Keyring, scripts: Scripts, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.ring = ring
+        self.keyring = keyring
         self.scripts = scripts
         self.metrics = metrics
         self.clock = clock
@@ -79,15 +79,15 @@ class Authenticator:
 
     def authenticate(self, scope: Scope | None) -> None:
         """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope."""
-        if scope is None or not self.ring.required:
+        if scope is None or not self.keyring.required:
             return
         text = _given()
         if text is None:
             self.metrics.refused("missing")
             raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-        key = self.ring.find(text)
+        key = self.keyring.find(text)
         if key is None:
-            self.metrics.refused("expired" if self.ring.is_over(text) else "unknown")
+            self.metrics.refused("expired" if self.keyring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
         g.api_key, g.client = key, key.client
         if not key.may(scope):

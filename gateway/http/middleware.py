@@ -69,7 +69,7 @@ def _check_host(settings: Settings) -> None:
             "this gateway listens on loopback and answers only to names of this machine: use localhost, or add the "
             "host to ALLOWED_HOSTS",
         )
-    if not current_app.extensions["authenticator"].ring.required:
+    if not current_app.extensions["authenticator"].keyring.required:
         raise Refusal(
             FOREIGN,
             "without API keys, this gateway refuses unknown host names, which a page of another site could point "

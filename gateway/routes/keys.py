@@ -38,8 +38,8 @@ class KeyList(View):
 class KeyRoutes:
     """The API keys of this gateway's settings, with their last use from Redis."""
 
-    def __init__(self, ring: Keyring, redis: Redis) -> None:
-        self.ring = ring
+    def __init__(self, keyring: Keyring, redis: Redis) -> None:
+        self.keyring = keyring
         self.redis = redis
 
     @endpoint(
@@ -51,7 +51,7 @@ class KeyRoutes:
     )
     def all(self) -> Reply:
         """Lists API keys with client, scopes, rate, expiry and last use."""
-        found = self.ring.all()
+        found = self.keyring.all()
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in found:
                 pipeline.hget(keys.api_key(each.id), "used")

@@ -70,13 +70,13 @@ class Unlocked(View):
 class LockRoutes:
     """Locks can be shown and released, never acquired, over the API."""
 
-    def __init__(self, desk: LockAdmin) -> None:
-        self.desk = desk
+    def __init__(self, admin: LockAdmin) -> None:
+        self.admin = admin
 
     @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
     def all(self) -> Reply:
         """Lists the locks of housekeeping and of handlers with owner, acquisition time and remaining time."""
-        return Reply(content=LockList(items=[_view(each) for each in self.desk.all()]))
+        return Reply(content=LockList(items=[_view(each) for each in self.admin.all()]))
 
     @endpoint(
         "GET",
@@ -101,7 +101,7 @@ class LockRoutes:
     def unlock(self, name: str, body: UnlockBody) -> Reply:
         """Releases a lock by force. Its holder's writes are refused immediately; it stops at its next renewal."""
         self._find(name)
-        owner = self.desk.force(name, body.fencing_token, actor(), body.reason)
+        owner = self.admin.force(name, body.fencing_token, actor(), body.reason)
         return Reply(content=Unlocked(name=name, unlocked=True, owner=owner))
 
     @endpoint(
@@ -115,11 +115,11 @@ class LockRoutes:
     )
     def step_down(self, body: StepDownBody) -> Reply:
         """Ends the leader's term. Another housekeeper takes over; this one may lead again after ten seconds."""
-        owner = self.desk.step_down(actor(), body.reason)
+        owner = self.admin.step_down(actor(), body.reason)
         return Reply(content=Unlocked(name=LEADER, unlocked=True, owner=owner))
 
     def _find(self, name: str) -> LockInfo:
-        found = self.desk.get(name)
+        found = self.admin.get(name)
         if found is None:
             raise Refusal(errors.NOT_FOUND, f"no lock is named {name}: GET /admin/locks lists them")
         return found

@@ -32,18 +32,18 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
 
     Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
     """
-    told: str | None = None
+    last_event_id: str | None = None
     patience = transport.patience(lasting=True)
     while True:
         lost: Exception = ConnectionResetError("the stream of events was cut off")
         try:
-            for event in _stream(transport, path, told):
+            for event in _stream(transport, path, last_event_id):
                 patience.renew()
                 if event.name == _ALIVE:
                     continue
                 if event.name == "gone":
                     return
-                told = event.id
+                last_event_id = event.id
                 yield read(kind, read_document(event.data))
                 if event.name == "end":
                     return
@@ -61,11 +61,11 @@ def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
         raise transport.unreachable(lost) from lost
 
 
-def _stream(transport: Transport, path: str, told: str | None) -> Iterator[_Event]:
+def _stream(transport: Transport, path: str, last_event_id: str | None) -> Iterator[_Event]:
     """Yields the events of one connection. Raises Problem when it is refused."""
     headers = {**transport.headers, "Accept": f"{_EVENTS}, application/problem+json"}
-    if told is not None:
-        headers["Last-Event-ID"] = told
+    if last_event_id is not None:
+        headers["Last-Event-ID"] = last_event_id
     connection = transport.connect(SILENCE)
     try:
         connection.request("GET", transport.target(path), headers=headers)

@@ -281,10 +281,10 @@ class Settings(BaseModel):
     housekeeper_ttl_interval: Seconds = _at(
         "housekeeper.ttl.interval", 5, "Pause between removals of old records.", gt=0
     )
-    housekeeper_recovery_walk: int = _at(
-        "housekeeper.recovery.walk",
+    housekeeper_recovery_tasks: int = _at(
+        "housekeeper.recovery.tasks",
         2000,
-        "Tasks that each run of the consistency check examines on its walk over all tasks.",
+        "Tasks that each run of the consistency check examines; it goes through all of them in turn.",
         ge=0,
         le=50000,
     )

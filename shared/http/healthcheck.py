@@ -29,12 +29,12 @@ def status(port: int, host: str = "127.0.0.1") -> str | None:
 def main(ports: list[str]) -> int:
     """Prints the state of each port. Returns 0 when every listening part is ready, else 1."""
     answers = {port: _ask(int(port)) for port in ports}
-    heard = {port: answer for port, answer in answers.items() if answer is not None}
-    for port, answer in heard.items():
+    replies = {port: answer for port, answer in answers.items() if answer is not None}
+    for port, answer in replies.items():
         print(f"port {port}: {answer}")
-    if not heard:
+    if not replies:
         print(f"no listener on {', '.join(ports)}")
-    return 0 if heard and all(" 200" in answer for answer in heard.values()) else 1
+    return 0 if replies and all(" 200" in answer for answer in replies.values()) else 1
 
 
 def _ask(port: int) -> str | None:

@@ -186,8 +186,8 @@ class Supervisor:
             self._tend()
             if time.monotonic() - watched_at >= _WATCH:
                 watched_at = time.monotonic()
-                if news := self._watch():
-                    self._log.line(SUPERVISOR, news)
+                if event := self._watch():
+                    self._log.line(SUPERVISOR, event)
 
     def _tend(self) -> None:
         for runner in self._runners:

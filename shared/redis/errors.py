@@ -68,8 +68,8 @@ _MISFITS = {
 
 
 def _of_connecting(said: str) -> StoreUnavailable:
-    heard = said.lower().replace("_", " ")
+    message = said.lower().replace("_", " ")
     for words, advice in _MISFITS.items():
-        if words in heard:
+        if words in message:
             return StoreMisfit(f"Redis cannot be reached this way: {said}. {advice[0].upper()}{advice[1:]}")
     return StoreUnavailable(f"Redis does not answer: {said}")

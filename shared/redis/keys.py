@@ -16,9 +16,9 @@ def rq_job(task_id: str) -> str:
     """hash, owner: every script; permanent. The record of a task: RQ's fields, and ours beside them.
 
     Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
-    time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, wait_queue (which holds it),
-    refused (by which versions of the type), refusal (why), and one `attempt:N` per attempt (JSON). For a task with
-    links to others also relations (1), children (how many), one `child:N` for each of these, parents (JSON),
+    time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, wait_queue (which holds
+    it), refused (by which versions of the type), refusal (why), and one `attempt:N` per attempt (JSON). For a task
+    with links to others also relations (1), children (how many), one `child:N` for each of these, parents (JSON),
     on_parent_failure, open_parents (how many), batch, batch_index, after_batch; for one with a webhook also webhook
     (JSON), delivered_end (the end that was delivered) and deliveries (how many), and for each delivery delivery_of and
     receiver (its host).

@@ -88,7 +88,7 @@ OF_QUEUE: Mapping[str, str] = {
 }
 """Prefixes of the keys that each queue has."""
 
-_NO_DAMAGE = (
+_OTHER_ERRORS = (
     *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
     *("LOADING", "READONLY", "OOM", "NOPERM", "BUSY", "UNBLOCKED"),
 )
@@ -99,7 +99,7 @@ def is_corruption(error: Exception) -> bool:
     from redis.exceptions import ResponseError  # on first use: see `client.py`
 
     said = str(error)
-    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)
+    return type(error) is ResponseError and not any(word in said for word in _OTHER_ERRORS)
 
 
 def raise_unless_corruption(error: Exception) -> None:

@@ -281,11 +281,11 @@ class RedisLocks:
         self._watch(held)
         return result, held
 
-    def _note(self, reachable: bool, news: str) -> None:
+    def _note(self, reachable: bool, message: str) -> None:
         """Logs a change once, not in every run of every job."""
         if reachable is not self.reachable:
             self.reachable = reachable
-            log.warning(news)
+            log.warning(message)
 
     def _trust(self, held: RedisLock, since: float) -> None:
         life = held.lock.at_most.total_seconds()

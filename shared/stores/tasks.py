@@ -34,7 +34,7 @@ _SCORE = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
 _INFINITE = {"1e999": "inf", "-1e999": "-inf"}
 """The form in cursors of scores that only corrupt entries have."""
 _NAMED = 40
-_SPELLED = re.compile(rf"~(?:[0-9a-f]{{2}}){{0,{_NAMED}}}")
+_ESCAPED = re.compile(rf"~(?:[0-9a-f]{{2}}){{0,{_NAMED}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def read_cursor(cursor: str | None) -> tuple[str, bytes]:
     if cursor is None:
         return "", b""
     score, _, member = cursor.partition("_")
-    if not _SCORE.fullmatch(score) or not (TASK_ID.fullmatch(member) or _SPELLED.fullmatch(member)):
+    if not _SCORE.fullmatch(score) or not (TASK_ID.fullmatch(member) or _ESCAPED.fullmatch(member)):
         raise ValueError("not a cursor of this list")
     return _INFINITE.get(score, score), member_of(member)
 
@@ -259,7 +259,7 @@ def encode_cursor(member: bytes, behind: bytes = b"") -> str:
 
 def member_of(said: str) -> bytes:
     """Returns the member that a cursor names."""
-    return bytes.fromhex(said[1:]) if _SPELLED.fullmatch(said) else said.encode(errors="replace")
+    return bytes.fromhex(said[1:]) if _ESCAPED.fullmatch(said) else said.encode(errors="replace")
 
 
 def _filter_arguments(wanted: Filter) -> list[str]:

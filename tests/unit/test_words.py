@@ -19,7 +19,8 @@ RETIRED = frozenset(
     waterfall wording
     """.split()  # noqa: SIM905  # thirty lines otherwise
 )
-ALLOWED = {"_walk"}  # through a tree
+ALLOWED = {"_walk", "family"}  # through a tree; a family of metrics, or of addresses
+LUA_NAME = re.compile(r"^\s*(?:local )?function ([a-z_]+)|^\s*local ((?:\w+, )*\w+)", re.MULTILINE)
 
 
 def words(name: str) -> set[str]:
@@ -28,11 +29,18 @@ def words(name: str) -> set[str]:
 
 
 def names(path: Path) -> Iterator[str]:
-    """The names that a file gives: its own, and those of its classes and functions."""
+    """A file's name, and those of its classes, functions, parameters, attributes and variables."""
     yield path.stem
+    if path.suffix == ".lua":
+        for function, variables in LUA_NAME.findall(path.read_text()):
+            yield from [function] if function else variables.split(", ")
+        return
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
 
 
 def retired(name: str) -> set[str]:
@@ -45,11 +53,19 @@ def test_a_retired_word_is_found_in_any_kind_of_name() -> None:
     assert retired("wait_queue") == set()
 
 
-def test_no_module_class_or_function_has_a_retired_word() -> None:
+def test_names_of_each_kind_are_looked_at(tmp_path: Path) -> None:
+    python, lua = tmp_path / "crew.py", tmp_path / "bell.lua"
+    python.write_text("class Ear:\n    def hear(self, news: str) -> None:\n        self.told = desk = news\n")
+    lua.write_text("local kin, mend = 1, 2\nlocal function walk(a)\n  local crew = a\nend\n")
+    assert set().union(*map(retired, names(python))) == {"crew", "ear", "hear", "news", "told", "desk"}
+    assert set().union(*map(retired, names(lua))) == {"bell", "kin", "mend", "walk", "crew"}
+
+
+def test_no_name_has_a_retired_word() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {name}"
         for part in PARTS
-        for path in (Path(ROOT) / part).rglob("*.py")
+        for path in (*(Path(ROOT) / part).rglob("*.py"), *(Path(ROOT) / part).rglob("*.lua"))
         for name in names(path)
         if retired(name)
     }

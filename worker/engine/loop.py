@@ -148,8 +148,8 @@ class Engine:
         if not self.session.reports and not self.session.releases and not self.session.claim_unanswered:
             return True
         # With Redis unreachable, unreported or unseen tasks run again when their leases end.
-        told_all = not self.session.reports and not self.session.releases
-        return self.monotonic() > (self.draining_since if told_all else self.draining_until) + REPORT_GRACE
+        all_reported = not self.session.reports and not self.session.releases
+        return self.monotonic() > (self.draining_since if all_reported else self.draining_until) + REPORT_GRACE
 
     def _wait(self) -> None:
         """Waits until an event arrives or something is due."""
@@ -340,7 +340,7 @@ class Engine:
             self.metrics.leases_lost += claimed.lose()
             line = "task %s: lease lost, outcome refused"
             log.warning(line, claimed.id.decode(), extra=claimed.log_fields)
-        for claimed in events.damaged:
+        for claimed in events.corrupt:
             line = "task %s: outcome not stored, record corrupt"
             log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 

@@ -66,7 +66,7 @@ class SyncResult:
     cancelled: list[ClaimedTask] = field(default_factory=list)
     written: list[Report] = field(default_factory=list)
     refused: list[ClaimedTask] = field(default_factory=list)
-    damaged: list[ClaimedTask] = field(default_factory=list)
+    corrupt: list[ClaimedTask] = field(default_factory=list)
 
 
 class RedisSession:
@@ -179,7 +179,7 @@ class RedisSession:
             except ResponseError as error:
                 if not is_corruption(error):
                     raise StoreUnavailable(f"Redis failed: {error}") from error
-                result.damaged.append(report.claimed)
+                result.corrupt.append(report.claimed)
             self.reports.remove(report)
 
     def extend(self, extending: Sequence[ClaimedTask], result: SyncResult) -> None:

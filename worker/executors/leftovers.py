@@ -15,7 +15,7 @@ QUICK_US = 100
 checks earlier."""
 THOROUGH_US = 1000
 """The same for the thorough check, which takes ten."""
-_MOST_TOLD = 1000
+_MOST_REPORTED = 1000
 _MOST_NAMES = 10
 
 Report = Callable[[str, str, int, bool], None]
@@ -95,7 +95,7 @@ class Leftovers:
 
     def _is_new(self, handler: str, what: str) -> bool:
         """Returns whether this was not reported before, so that a handler cannot flood the log."""
-        if (handler, what) in self._reported or len(self._reported) >= _MOST_TOLD:
+        if (handler, what) in self._reported or len(self._reported) >= _MOST_REPORTED:
             return False
         self._reported.add((handler, what))
         return True

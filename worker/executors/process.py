@@ -69,8 +69,8 @@ class ExecutorProcess:
         self.stop_by: float | None = None
         self._unsent = bytearray()
         self._reader = FrameReader(longest_frame)
-        self._told_to_end = False
-        self._told_to_end_at = 0.0
+        self._shutdown_sent = False
+        self._shutdown_sent_at = 0.0
         self._next_look_below = 0.0
         self._closed = False
 
@@ -197,16 +197,16 @@ class ExecutorProcess:
 
     def shutdown(self) -> None:
         """Closes the pipes to it, after which it ends by itself."""
-        if not self._told_to_end:
-            self._told_to_end = True
-            self._told_to_end_at = time.monotonic()
+        if not self._shutdown_sent:
+            self._shutdown_sent = True
+            self._shutdown_sent_at = time.monotonic()
             self._unsent.clear()  # the number of a closed pipe is soon reused
             os.close(self._tasks)
             os.close(self._start_tokens)
 
     def overdue(self, now: float) -> bool:
         """Returns whether it was retired and has not ended, as when a thread of a handler keeps it alive."""
-        return self._told_to_end and now > self._told_to_end_at + PATIENCE
+        return self._shutdown_sent and now > self._shutdown_sent_at + PATIENCE
 
     def reap(self) -> None:
         """Waits for the dead process, and ends what it left behind unless it ended in order."""

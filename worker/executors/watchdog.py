@@ -79,10 +79,10 @@ class Watchdog:
             log.error("watchdog unreachable (%s), restarting it", error)
             self.close()
             self._next_beat = now + min(_NO_ROOM, self.interval)
-        told_at = time.monotonic()
+        extended_at = time.monotonic()
         for executor, end in until.items():
-            if told_at > executor.trusted_until:
-                executor.untrusted_at = told_at  # this may have come too late
+            if extended_at > executor.trusted_until:
+                executor.untrusted_at = extended_at  # this may have come too late
             executor.trusted_until = end
 
     def _write(self, data: bytes) -> None:

@@ -71,9 +71,9 @@ def read_parent_results(text: bytes) -> ParentResults:
     if not text:
         return NONE
     try:
-        told = json.loads(text)
-        parents = [_parent(*each) for each in told.get("parents", ())]
-        batch = told.get("batch")
+        relations = json.loads(text)
+        parents = [_parent(*each) for each in relations.get("parents", ())]
+        batch = relations.get("batch")
         return ParentResults(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecord(f"corrupt parents' results: {error}") from error
@@ -93,6 +93,6 @@ def _error(text: str) -> str:
     return f"{about.get('type')}: {about.get('message')}"
 
 
-def _batch(told: Mapping[str, str]) -> EndedBatch:
-    numbers = {name: int(told.get(name, 0)) for name in ("total", "completed", "failed", "cancelled", "expired")}
-    return EndedBatch(id=told["id"], name=told.get("name", ""), **numbers)
+def _batch(relations: Mapping[str, str]) -> EndedBatch:
+    numbers = {name: int(relations.get(name, 0)) for name in ("total", "completed", "failed", "cancelled", "expired")}
+    return EndedBatch(id=relations["id"], name=relations.get("name", ""), **numbers)

@@ -55,7 +55,7 @@ LATE = 30.0
 class Parts:
     """The parts of a housekeeper."""
 
-    keeper: Housekeeper
+    runner: Housekeeper
     leadership: Leadership
     locks: Locks
     schedule_store: ScheduleStore
@@ -81,18 +81,18 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
-    turns: dict[HousekeepingJob, LockStrategy] = {
+    strategies: dict[HousekeepingJob, LockStrategy] = {
         job: RoundByRound(locks, lock_of(settings, job), settings.instance_id)
         for job in (*jobs, max_elements, schedules)
     }
-    turns[metrics] = leadership
-    keeper = Housekeeper(settings.instance_id, turns, locks, lock_metrics, tracing)
+    strategies[metrics] = leadership
+    runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
-    for part in (_Info(keeper), keeper, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
+    for part in (_Info(runner), runner, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
         registry.register(part)
     ProcessCollector(registry=registry)
-    return Parts(keeper, leadership, locks, schedule_store, registry)
+    return Parts(runner, leadership, locks, schedule_store, registry)
 
 
 def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing) -> list[HousekeepingJob]:
@@ -119,7 +119,7 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing
             queues,
             _seconds(settings.housekeeper_recovery_interval),
             _seconds(settings.housekeeper_recovery_grace),
-            settings.housekeeper_recovery_walk,
+            settings.housekeeper_recovery_tasks,
             2 * settings.lease(),
         ),
         Ttl(
@@ -204,15 +204,15 @@ def main() -> int:
         threading.Thread(
             target=_declare, args=(parts.schedule_store, declared, stop), name="declare", daemon=True
         ).start()
-    parts.keeper.start()
-    log.info("housekeeper %s: %s", parts.keeper.instance, ", ".join(job.name for job in parts.keeper.jobs))
+    parts.runner.start()
+    log.info("housekeeper %s: %s", parts.runner.instance, ", ".join(job.name for job in parts.runner.jobs))
     stop.wait()
-    parts.keeper.stop()
+    parts.runner.stop()
     parts.leadership.resign()
     parts.locks.stop()
     metrics_server.stop()
-    parts.keeper.tracing.stop()
-    log.info("housekeeper %s ended in order", parts.keeper.instance)
+    parts.runner.tracing.stop()
+    log.info("housekeeper %s ended in order", parts.runner.instance)
     return 0
 
 
@@ -230,28 +230,28 @@ def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: thr
 class _Info(Collector):
     """The identity of this housekeeper."""
 
-    def __init__(self, keeper: Housekeeper) -> None:
-        self.keeper = keeper
+    def __init__(self, runner: Housekeeper) -> None:
+        self.runner = runner
 
     def collect(self) -> list[InfoMetricFamily]:
-        return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.keeper.instance})]
+        return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.runner.instance})]
 
 
 def _metrics_server(settings: Settings, parts: Parts) -> MetricsServer:
-    keeper = parts.keeper
-    patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in keeper.jobs}
+    runner = parts.runner
+    patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in runner.jobs}
 
     def check(silent: dict[str, float | None], what: str) -> Check:
         well = all(seconds is not None and seconds < patience[name] for name, seconds in silent.items())
-        return Check(well, {"instance": keeper.instance, "leader": parts.leadership.leads(), what: silent})
+        return Check(well, {"instance": runner.instance, "leader": parts.leadership.leads(), what: silent})
 
     try:
         return MetricsServer(
             settings.bind_host,
             settings.housekeeper_metrics_port,
             parts.registry,
-            lambda: check(keeper.silent_seconds(), "seconds_since_pass"),
-            lambda: check(keeper.unanswered_seconds(), "seconds_since_answer"),
+            lambda: check(runner.silent_seconds(), "seconds_since_pass"),
+            lambda: check(runner.unanswered_seconds(), "seconds_since_answer"),
         )
     except OSError as error:
         port = settings.housekeeper_metrics_port

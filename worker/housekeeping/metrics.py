@@ -103,7 +103,7 @@ class Metrics:
             pipeline.zcard(keys.QUARANTINE)
             for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE):
                 pipeline.zrange(key, 0, 0, withscores=True)
-            schedules, damaged, *firsts = pipeline.execute()
+            schedules, quarantined, *firsts = pipeline.execute()
         dead_letter, lease, schedule = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
         task = max(_age(queue.due_at, now) for queue in overview)
         for name, text, value in (
@@ -112,7 +112,7 @@ class Metrics:
             ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", lease),
             ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", schedule),
             ("schedules", "Schedules stored.", schedules),
-            ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", damaged),
+            ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", quarantined),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
 

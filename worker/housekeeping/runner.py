@@ -45,26 +45,26 @@ class Housekeeper(Collector):
     def __init__(
         self,
         instance: str,
-        turns: Mapping[HousekeepingJob, LockStrategy],
+        strategies: Mapping[HousekeepingJob, LockStrategy],
         locks: Locks,
         lock_metrics: LockMetrics,
         tracing: Tracing,
     ) -> None:
         self.tracing = tracing
         self.instance = instance
-        self.turns = turns
+        self.strategies = strategies
         self.locks = locks
         self.lock_metrics = lock_metrics
-        self.records = {job.name: JobRecord() for job in turns}
+        self.records = {job.name: JobRecord() for job in strategies}
         self.stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep, args=(job,), name=f"housekeeping {job.name}", daemon=True)
-            for job in turns
+            for job in strategies
         ]
 
     @property
     def jobs(self) -> tuple[HousekeepingJob, ...]:
-        return tuple(self.turns)
+        return tuple(self.strategies)
 
     def start(self) -> None:
         for thread in self._threads:
@@ -81,7 +81,7 @@ class Housekeeper(Collector):
         """Runs a job if it gets its lock; repeats under the same lock while there is more. Returns how many items."""
         record = self.records[job.name]
         record.last_pass = time.monotonic()
-        held = self.turns[job].begin()
+        held = self.strategies[job].begin()
         if held is None:
             record.skips += 1
             if self.locks.reachable:
@@ -98,7 +98,7 @@ class Housekeeper(Collector):
             return done
         finally:
             failpoint("housekeeper.unlocking")
-            self.turns[job].end(held)
+            self.strategies[job].end(held)
 
     def silent_seconds(self) -> dict[str, float | None]:
         """Returns how long ago the loop of each job last passed, in seconds."""

@@ -273,7 +273,7 @@ def test_what_a_claim_takes_meanwhile_is_never_given_out_twice(redis_client: Red
     taken: list[str] = []
     held = NoLocks().acquire(Lock(name="recovery", at_most=timedelta(seconds=30)))
     assert held is not None
-    job = Recovery(machine.scripts, list(QUEUES), timedelta(seconds=1), timedelta(), walk=500)
+    job = Recovery(machine.scripts, list(QUEUES), timedelta(seconds=1), timedelta(), tasks_per_run=500)
     act: list[Callable[[], object]] = [lambda: taken.extend(claim(machine, 40)), lambda: job.run(held)]
     for number in range(40):
         if number % 7 == 3:

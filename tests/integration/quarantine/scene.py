@@ -91,7 +91,7 @@ class Scene:
         settings = Settings(housekeeper_recovery_grace=0, webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
         self.gateway = create_gateway(settings, connect(url))
         self.dashboard = create_dashboard(settings, connect(url), Users.load_or_exit(settings))
-        self.keeper = build(settings, Scripts(connect(url))).keeper
+        self.keeper = build(settings, Scripts(connect(url))).runner
         self.names: dict[str, str] = {}
         self.honest: list[str] = []
         self._furnish()

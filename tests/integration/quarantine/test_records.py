@@ -94,7 +94,7 @@ FIELDS = (
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
 a also and beside by delivered delivery each end ever every fields for hash holds host how it its links many of on one
-others ours owner per record rely script task that the them these to type versions was we which why with
+others ours owner per permanent record rely script task that the them these to type versions was we which why with
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

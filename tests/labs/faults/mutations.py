@@ -626,7 +626,7 @@ MUTATIONS: Sequence[Mutation] = (
         "damage that is not told from a refusal",
         DAMAGE,
         "shared/redis/quarantine.py",
-        "    return type(error) is ResponseError and not any(word in said for word in _NO_DAMAGE)\n",
+        "    return type(error) is ResponseError and not any(word in said for word in _OTHER_ERRORS)\n",
         "    return False\n",
         _tests("integration/quarantine/test_keys", "test_a_key_of_another_type_stops_nobody"),
     ),

@@ -38,20 +38,20 @@ class Recovery:
         queues: Sequence[str],
         interval: timedelta,
         grace: timedelta,
-        walk: int = 0,
+        tasks_per_run: int = 0,
         lease: timedelta = timedelta(seconds=30),
     ) -> None:
         self.scripts = scripts
         self.queues = queues
         self.interval = interval
         self.grace = grace
-        self.walk = walk
+        self.tasks_per_run = tasks_per_run
         self.lease = lease
         self.foreign: dict[str, int] = {}
 
     def run(self, held: HeldLock) -> RunResult:
-        damaged = RunResult(self.scripts.quarantine(held.fencing_token))
-        done = sum((self._recover(queue, held) for queue in self.queues), damaged) + RunResult(
+        quarantined = RunResult(self.scripts.quarantine(held.fencing_token))
+        done = sum((self._recover(queue, held) for queue in self.queues), quarantined) + RunResult(
             self._check_consistency(held)
         )
         self._note_foreign()
@@ -101,7 +101,7 @@ class Recovery:
 
     def _check_consistency(self, held: HeldLock) -> int:
         wrong: Counter[str] = Counter()
-        left = self.walk
+        left = self.tasks_per_run
         while left > 0:
             held.check()
             looked, found = maintenance.check_consistency(

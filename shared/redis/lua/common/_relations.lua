@@ -33,7 +33,7 @@ local function slots(batch)
   return number_of(v.max_running) - (number_of(v.pending) or 0) - (number_of(v.running) or 0)
 end
 
-local function admit(batch)
+local function start_waiting(batch)
   -- A batch without a record, or without a limit, holds no task back.
   local room, counted = math.min(slots(batch) or 100, 100), redis.call('HEXISTS', keys.batch(batch), 'total') == 1
   while room > 0 do
@@ -100,7 +100,7 @@ local function recount(batch, from, to)
     redis.call('HINCRBY', key, 'ended', -1)
     redis.call('HDEL', key, 'done_at')
   end
-  if b.max_running and SLOT[from] and not SLOT[to] then admit(batch) end
+  if b.max_running and SLOT[from] and not SLOT[to] then start_waiting(batch) end
 end
 
 local function stopped(batch)
@@ -417,7 +417,7 @@ local function repair_blocked(id)
     free(id)
     wrong = true
   elseif open == 0 and (slots(t.batch) or 1) > 0 then
-    admit(t.batch)
+    start_waiting(t.batch)
     wrong = true
   end
   return wrong, #parents

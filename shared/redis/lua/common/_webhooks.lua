@@ -12,17 +12,17 @@ local function error_of(text)
   return {type = error.type, message = error.message}
 end
 
-local function news_of(id, event, url)
+local function payload_of(id, event, url)
   local t = record(id, 'description', 'attempt', 'ended_at', 'error', 'cancel')
-  local news = {url = url, event = event, task_id = id, task_type = t.description or '', attempts = number_of(t.attempt) or 0,
+  local payload = {url = url, event = event, task_id = id, task_type = t.description or '', attempts = number_of(t.attempt) or 0,
     ended_at = t.ended_at or iso(now)}
   if event == 'completed' then
     local result = result_of(id)
-    if result and #result > MOST_RESULT then news.result_left_out = true else news.result_base64 = result end
+    if result and #result > MOST_RESULT then payload.result_left_out = true else payload.result_base64 = result end
   end
-  if event == 'failed' then news.error = error_of(t.error) end
-  if event == 'cancelled' then news.reason = t.cancel or nil end
-  return news
+  if event == 'failed' then payload.error = error_of(t.error) end
+  if event == 'cancelled' then payload.reason = t.cancel or nil end
+  return payload
 end
 
 -- Stores one delivery of `task` and enqueues it. `call` is RQ's call, made of the id when it is not known yet. Where
@@ -61,10 +61,10 @@ local function create_delivery(id, event, stored)
   local t = record(id, 'origin', 'meta', 'ended_at')
   redis.call('HSET', keys.rq_job(id), 'delivered_end', t.ended_at or '')
   if not ok or type(hook) ~= 'table' or not t.origin or not wants(hook, event) then return end
-  local news = news_of(id, event, hook.url)
+  local payload = payload_of(id, event, hook.url)
   local function call(delivery)
-    news.message = delivery
-    return '["shared.domain.task_data.refuse",null,["' .. HOOK .. '",' .. cjson.encode(news) .. '],{}]'
+    payload.message = delivery
+    return '["shared.domain.task_data.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
   end
   post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host_of(hook.url))
 end

@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
--- Checks the next tasks of a slow walk over all of them, and repairs contradictions: a task that is in no structure or in
+-- Checks the next tasks of a slow pass over all of them, and repairs contradictions: a task that is in no structure or in
 -- two, one that is missing from the lists, an entry without a record. The record is the truth, because every script
 -- writes it in the step that moves the task.
 -- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to check,
@@ -182,7 +182,7 @@ sources[#sources + 1] = keys.UNIQUE
 sources[#sources + 1] = RECORDS
 
 -- Both return the score and the id to continue after, or nothing at the end.
-local function walk_index(key, score, id)
+local function check_index(key, score, id)
   local left = most - looked
   local reply = redis.call('ZRANGEBYSCORE', key, score ~= '' and score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, left)
   local fresh = 0
@@ -197,7 +197,7 @@ local function walk_index(key, score, id)
   return reply[#reply], reply[#reply - 1]
 end
 
-local function walk_records(cursor)
+local function check_records(cursor)
   local reply = redis.call('SCAN', cursor ~= '' and cursor or '0', 'MATCH', keys.rq_job('*'), 'COUNT', most)
   looked = looked + most
   for _, key in ipairs(reply[2]) do
@@ -210,7 +210,7 @@ local function walk_records(cursor)
 end
 
 -- Frees keys whose holder has ended, or is removed.
-local function walk_unique_keys(cursor)
+local function check_unique_keys(cursor)
   local reply = redis.call('HSCAN', keys.UNIQUE, cursor ~= '' and cursor or '0', 'COUNT', most)
   looked = looked + #reply[2] / 2
   for at = 1, #reply[2], 2 do
@@ -224,10 +224,10 @@ local function walk_unique_keys(cursor)
   return '', reply[1]
 end
 
-local function walk(source, score, id)
-  if source == RECORDS then return walk_records(id) end
-  if source == keys.UNIQUE then return walk_unique_keys(id) end
-  return walk_index(source, score, id)
+local function check_source(source, score, id)
+  if source == RECORDS then return check_records(id) end
+  if source == keys.UNIQUE then return check_unique_keys(id) end
+  return check_index(source, score, id)
 end
 
 local c = hash(keys.RECOVERY_CURSOR, 'source', 'score', 'id')
@@ -238,7 +238,7 @@ end
 if sources[at] ~= c.source then score, id = '', '' end
 if at == 1 and score == '' then empty_slots() end
 for _ = 1, #sources do
-  score, id = walk(sources[at], score, id)
+  score, id = check_source(sources[at], score, id)
   if not score then
     at, score, id = at % #sources + 1, '', ''
     if at == 1 then break end

@@ -130,13 +130,13 @@ def test_a_task_has_its_own_time_limit_or_that_of_its_type_or_the_general_one(
     scene = make_scene(task_timeout=100)
     scene.pool.types = {"known": TaskType(name="known", schema={}, timeout=7.0)}
     own = claimed("own", timeout=b"3.5")
-    typed, general, damaged = claimed("typed", type=b"known"), claimed("general"), claimed("damaged", timeout=b"soon")
-    for tasks in ((own, typed), (general, damaged)):
+    typed, general, corrupt = claimed("typed", type=b"known"), claimed("general"), claimed("corrupt", timeout=b"soon")
+    for tasks in ((own, typed), (general, corrupt)):
         scene.starts(*tasks)
         for executor in scene.executors:
             executor.assigned.clear()
-    assert [each.limit for each in (own, typed, general, damaged)] == [3.5, 7.0, 100, 100]
-    assert "task damaged: time limit b'soon' is not a number" in caplog.text
+    assert [each.limit for each in (own, typed, general, corrupt)] == [3.5, 7.0, 100, 100]
+    assert "task corrupt: time limit b'soon' is not a number" in caplog.text
 
 
 def test_a_worker_that_found_nothing_claims_again_only_when_it_is_woken(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""What the worker makes of a task by itself, where the record was damaged."""
+"""What the worker makes of a task by itself, where the record was corrupt."""
 
 from __future__ import annotations
 
