@@ -229,7 +229,7 @@ def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None
     for text in (DOCUMENTS, K8S_README):
         command = re.search(r"kubectl create secret generic task-queue --namespace.*?\n```", text, re.DOTALL)
         assert command
-        assert set(re.findall(r"--from-literal=([\w-]+)=", command[0])) == wanted - SWITCHES
+        assert set(re.findall(r"--from-(?:literal|file)=([\w-]+)", command[0])) == wanted - SWITCHES
     assert set(re.findall(r"--from-literal=([\w-]+)=", K8S_README)) >= SWITCHES
 
 
