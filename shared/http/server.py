@@ -88,12 +88,18 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     def parse_header(self, header_plus: bytes) -> None:
         if _FOLDED.search(header_plus):
             raise ParsingError("a header is folded over several lines: send it on one line")
-        super().parse_header(header_plus)
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:
+            # From the standard library: a target such as http://[, or a Content-Length of 5,000 digits.
+            raise ParsingError("the request target or Content-Length is invalid") from error
         if "TRANSFER_ENCODING" in self.headers:
             # waitress removes it where it is valid, which is in HTTP/1.1 only.
             raise ParsingError("Transfer-Encoding is for HTTP/1.1: send Content-Length, or HTTP/1.1")
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
+        # waitress would wait for a body after "100 Continue", also for one that is empty.
+        self.expect_continue = self.expect_continue and self.body_rcv is not None
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)

@@ -288,6 +288,8 @@ def arriving(server: intake.Server) -> bool:
         (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345", 400),
         (HEAD + b"Content-Length: -5\r\n\r\n", 400),
         (HEAD + b"Content-Length: 0x5\r\n\r\n", 400),
+        (HEAD + b"Content-Length: " + b"1" * 5000 + b"\r\n\r\n", 400),
+        (b"GET http://[::1/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (HEAD + b"X-Folded: a\r\n b\r\nContent-Length: 0\r\n\r\n", 400),
         (HEAD + b"X-Bare: a\nX-Evil: b\r\nContent-Length: 0\r\n\r\n", 400),
         (HEAD + b"X-Nul: a\x00b\r\nContent-Length: 0\r\n\r\n", 400),
@@ -344,6 +346,12 @@ def test_a_caller_who_asks_first_is_spared_the_sending(running: Running) -> None
         assert status_of(connection.recv(100)) == 100
         connection.sendall(NEW)
         assert status_of(connection.recv(4096)) == 202
+
+
+def test_a_caller_who_asks_first_and_has_no_body_is_answered_at_once(running: Running) -> None:
+    for length in (b"", b"Content-Length: 0\r\n"):
+        raw = running.say(b"GET /health/live HTTP/1.1\r\nExpect: 100-continue\r\n" + length + b"Connection: close\r\n\r\n")
+        assert status_of(raw) == 200
 
 
 def test_a_thousand_requests_sent_at_once_are_answered_in_order(running: Running) -> None:
