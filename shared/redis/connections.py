@@ -142,7 +142,13 @@ def _means_not_now(error: ResponseError) -> bool:
 
 
 def _agree_on_format(connection: _Guarded) -> None:
-    found = connection.ask("GET", schema_version.KEY)
+    try:
+        found = connection.ask("GET", schema_version.KEY)
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        # No step can quarantine this key: every connection checks it first.
+        raise ForeignFormat(f"{schema_version.KEY} holds a value of the wrong type: restore it") from error
     if found is None:
         try:
             connection.ask("SET", schema_version.KEY, schema_version.FORMAT, "NX")

@@ -16,6 +16,7 @@ FORMAT = 4
 """The format that this version writes."""
 OLDEST_READ = 4
 """The oldest format that this version works with; the number is then raised to its own."""
+_DIGITS = 9
 
 RAISE = """
 if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
@@ -34,8 +35,8 @@ class SchemaCheck:
 def judge(found: bytes | str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
     """Returns how to treat data whose format is `found`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
-    if not shown.isdecimal():
-        return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown!r}: restore taskqueue:format")
+    if not shown.isdecimal() or len(shown) > _DIGITS:
+        return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {KEY}")
     number = int(shown)
     if number > ours:
         return SchemaCheck(

@@ -72,8 +72,17 @@ def test_a_worker_pauses_while_the_data_format_is_newer(system: System) -> None:
     assert {system.ended(each).summary.state for each in waiting} == {TaskState.COMPLETED}
 
 
-def test_a_damaged_mark_is_refused(system: System) -> None:
-    system.redis.set(keys.FORMAT, "soon")
+@pytest.mark.parametrize("mark", ["soon", "9" * 5000], ids=["word", "many digits"])
+def test_a_damaged_mark_is_refused(system: System, mark: str) -> None:
+    system.redis.set(keys.FORMAT, mark)
     process = system.start("worker", WORKER_EXECUTORS="2")
     assert process.wait(60) == 2
     assert "the unknown format" in system.logs()
+    assert "Traceback" not in system.logs()
+
+
+def test_a_mark_of_the_wrong_type_is_refused(system: System) -> None:
+    system.redis.rpush(keys.FORMAT, "4")
+    process = system.start("worker", WORKER_EXECUTORS="2")
+    assert process.wait(60) == 2
+    assert f"{keys.FORMAT} holds a value of the wrong type" in system.logs()
