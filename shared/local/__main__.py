@@ -13,7 +13,7 @@ from types import FrameType
 
 from shared.config.redis_address import without_password
 from shared.config.settings import Settings, exit_with, load_or_exit
-from shared.errors import SettingsError, TaskQueueError
+from shared.errors import IncompatibleSchema, SettingsError, TaskQueueError
 from shared.http.bind import LOOPBACK, free_port, port_problem
 from shared.local.embedded_redis import EmbeddedRedis, choose_server
 from shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
@@ -54,6 +54,7 @@ def main() -> int:
             _run(parts, settings, settings.store_url, f"{without_password(settings.store_url)} (external)")
         else:
             with _embedded(settings) as server:
+                _check_format(server)
                 _run(parts, settings, server.url, _describe(server, settings.redis_port), server)
     except SettingsError as error:
         exit_with(str(error))
@@ -99,6 +100,15 @@ def reach(url: str) -> None:
         raise SettingsError(
             f"{what}: start it, correct REDIS_URL or REDIS_HOST, or unset them to have one embedded"
         ) from error
+
+
+def _check_format(server: EmbeddedRedis) -> None:
+    """Raises SettingsError if another version wrote the data; else each service would end with this refusal."""
+    try:
+        with translated(), connect(server.url) as client:
+            client.ping()
+    except IncompatibleSchema as error:
+        raise SettingsError(f"{error}, or set DATA_DIR to another folder than {server.folder.path}") from error
 
 
 def _embedded(settings: Settings) -> EmbeddedRedis:

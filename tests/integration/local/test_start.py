@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from shared.local.embedded_redis import EmbeddedRedis
+from shared.redis import keys, schema_version
 from shared.stores.api_keys import Scope, new_key
 from tests.integration.local.watching import ROOT, Program, eventually, is_gone, redis_answers
 
@@ -100,6 +101,16 @@ def test_ctrl_c_stops_ingress_then_workers_then_redis(start: Start, folder: Path
     assert set(ended[2:]) == {"worker", "housekeeper"}
     assert is_gone(server.pid)
     assert "ready to exit" in (folder / ".data" / "redis.log").read_text()
+
+
+def test_a_data_folder_of_another_version_is_refused_before_a_service_starts(start: Start, folder: Path) -> None:
+    with EmbeddedRedis(data_dir=folder / ".data") as server, redis.Redis.from_url(server.url) as client:
+        client.set(keys.FORMAT, schema_version.FORMAT - 1)
+    program = start()
+    assert program.await_end() == 2
+    assert f"this version reads {schema_version.OLDEST_READ} or newer" in program.output
+    assert f"set DATA_DIR to another folder than {folder / '.data'}" in program.output
+    assert not (folder / "journal").exists()
 
 
 def test_tasks_are_still_there_after_a_restart(start: Start, folder: Path) -> None:
