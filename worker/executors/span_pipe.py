@@ -75,8 +75,11 @@ def _summary(span: ReadableSpan, began_ns: int) -> dict[str, Any]:
 
 def _description(span: ReadableSpan) -> str:
     """Returns a span in one line; addresses without their query, which may hold secrets."""
-    url = urlsplit(str((span.attributes or {}).get("url.full", "")))
-    words = f"{span.name} {url.hostname}{url.path}" if url.hostname else span.name
+    try:
+        url = urlsplit(str((span.attributes or {}).get("url.full", "")))
+    except ValueError:  # not an address; the handler must not fail for it
+        return str(span.name)[:_LONGEST_NAME]
+    words = f"{span.name} {url.hostname}{url.path}" if url.hostname else str(span.name)
     return words[:_LONGEST_NAME]
 
 

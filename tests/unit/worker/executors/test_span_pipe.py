@@ -67,3 +67,11 @@ def test_only_the_first_spans_of_the_running_task_are_kept_with_its_attempt(
     summary = pipe.writer.summary()
     assert [each["name"] for each in summary["spans"]] == [f"GET {number} shop/x" for number in range(MOST_KEPT)]
     assert summary["spans_left_out"] == 8
+
+
+def test_a_span_with_an_invalid_address_does_not_fail_its_handler(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe.writer.start(object())  # type: ignore[arg-type]
+    monkeypatch.setattr("worker.executors.span_pipe.of_current_task", lambda: pipe.writer.recorder)
+    pipe.theirs.start_span("GET", attributes={"url.full": "http://[shop/x"}).end()
+    assert [each["name"] for each in pipe.writer.summary()["spans"]] == ["GET"]
+    assert len(pipe.sent) == 1
