@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,8 @@ MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
 MOST_SENT = 1000
 """Spans of a handler that are sent for one attempt: a flood of them would keep the worker from its tasks."""
+LARGEST = 1 << 20
+"""Bytes of the largest span that is sent: a worker ends an executor whose frame is too large for the pipe."""
 _LONGEST_NAME = 100
 _OURS = "taskqueue"
 
@@ -51,7 +54,9 @@ class SpanWriter(SpanProcessor):
             self.of_handlers += 1
             if self.of_handlers > MOST_SENT:
                 return
-        self.send(pack(span))
+        with suppress(ValueError):  # an attribute with thousands of digits; the handler must not fail for it
+            if len(data := pack(span)) <= LARGEST:
+                self.send(data)
 
     def _keep(self, span: ReadableSpan) -> None:
         if self.recorder is None or of_current_task() is not self.recorder:
@@ -84,10 +89,10 @@ def _description(span: ReadableSpan) -> str:
 
 
 def pack(span: ReadableSpan) -> bytes:
-    """Returns everything about a span except its resource, in JSON."""
+    """Returns everything about a span except its resource, in JSON; what UTF-8 cannot hold is replaced."""
     scope = span.instrumentation_scope
     fields = (
-        span.name,
+        str(span.name),
         _ids(span.context),
         _ids(span.parent),
         dict(span.attributes or {}),
@@ -98,7 +103,7 @@ def pack(span: ReadableSpan) -> bytes:
         (span.start_time, span.end_time),
         (scope.name, scope.version, scope.schema_url) if scope else None,
     )
-    return json.dumps(fields, default=str).encode()
+    return json.dumps(fields, default=str, ensure_ascii=False).encode(errors="replace")
 
 
 def unpack(data: bytes, resource: Resource) -> ReadableSpan:

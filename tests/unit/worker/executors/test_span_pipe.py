@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from worker.executors.span_pipe import MOST_KEPT, MOST_SENT, SpanWriter, unpack
+from worker.executors.span_pipe import LARGEST, MOST_KEPT, MOST_SENT, SpanWriter, unpack
 
 
 class Colour(StrEnum):
@@ -75,3 +75,16 @@ def test_a_span_with_an_invalid_address_does_not_fail_its_handler(pipe: Pipe, mo
     pipe.theirs.start_span("GET", attributes={"url.full": "http://[shop/x"}).end()
     assert [each["name"] for each in pipe.writer.summary()["spans"]] == ["GET"]
     assert len(pipe.sent) == 1
+
+
+@pytest.mark.parametrize("value", ["x" * LARGEST, 10**5000], ids=["large", "many digits"])
+def test_a_span_that_does_not_fit_is_left_out(pipe: Pipe, value: Any) -> None:
+    pipe.theirs.start_span("odd", attributes={"value": value}).end()
+    pipe.theirs.start_span("next").end()
+    assert [unpack(each, pipe.provider.resource).name for each in pipe.sent] == ["next"]
+
+
+def test_half_a_surrogate_pair_is_replaced_because_the_exporter_would_drop_all_spans_beside_it(pipe: Pipe) -> None:
+    pipe.theirs.start_span("a\ud800b", attributes={"text": "\udfff"}).end()
+    found = unpack(pipe.sent[0], pipe.provider.resource)
+    assert (found.name, found.attributes) == ("a?b", {"text": "?"})
