@@ -350,7 +350,9 @@ def test_a_caller_who_asks_first_is_spared_the_sending(running: Running) -> None
 
 def test_a_caller_who_asks_first_and_has_no_body_is_answered_at_once(running: Running) -> None:
     for length in (b"", b"Content-Length: 0\r\n"):
-        raw = running.say(b"GET /health/live HTTP/1.1\r\nExpect: 100-continue\r\n" + length + b"Connection: close\r\n\r\n")
+        raw = running.say(
+            b"GET /health/live HTTP/1.1\r\nExpect: 100-continue\r\n" + length + b"Connection: close\r\n\r\n"
+        )
         assert status_of(raw) == 200
 
 
