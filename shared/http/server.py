@@ -99,7 +99,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
         # waitress would wait for a body after "100 Continue", also for one that is empty.
-        self.expect_continue = self.expect_continue and self.body_rcv is not None
+        if self.body_rcv is None:
+            self.expect_continue = False
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
