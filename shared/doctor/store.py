@@ -87,7 +87,7 @@ def _memory(said: Mapping[str, Any]) -> Finding:
         return doubtful(
             "memory",
             f"{_megabytes(used)} used, without maxmemory: Redis grows until the system kills it",
-            "set maxmemory to at most three quarters of the machine's memory: a full Redis then rejects submissions",
+            "set maxmemory to at most two thirds of the machine's memory: a full Redis then rejects submissions",
         )
     seen = f"{used / most:.0%} of {_megabytes(most)} used"
     advice = "give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES"

@@ -143,8 +143,11 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """Returns the URL with the password: for the environment of a service, never for its arguments."""
-        return f"redis://:{self.folder.password()}@{self.host}:{self.port}/0"
+        """Returns the URL with the password: for the environment of a service, never for its arguments.
+
+        It names the default user, without which redis-cli sends an empty name that Redis refuses.
+        """
+        return f"redis://default:{self.folder.password()}@{self.host}:{self.port}/0"
 
     @property
     def pid(self) -> int | None:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -61,6 +62,13 @@ def test_port_and_password_outlive_a_restart(server: EmbeddedRedis) -> None:
     server.stop()
     server.start()
     assert server.url == url
+
+
+def test_the_url_names_the_user_that_redis_cli_needs(server: EmbeddedRedis) -> None:
+    address = urlsplit(server.url)
+    assert (address.username, address.password) == ("default", server.folder.password())
+    with redis.Redis.from_url(server.url) as client:
+        assert client.ping()
 
 
 def test_second_start_does_nothing(server: EmbeddedRedis) -> None:
