@@ -62,10 +62,10 @@ def _format(redis: Redis) -> Finding:
 def _quarantined(redis: Redis) -> Finding:
     found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
     if not found:
-        return fine("damage", "no key held a value of the wrong type in the last week")
+        return fine("quarantine", "no key held a value of the wrong type in the last week")
     many = redis.zcard(keys.QUARANTINE)
     return doubtful(
-        "damage",
+        "quarantine",
         f"{many} keys held a value of the wrong type in the last week, the latest: {', '.join(found)}",
         f"the values are kept at {keys.quarantined('KEY')}: find the program that writes to this Redis",
     )

@@ -127,6 +127,12 @@ def test_looking_for_task_on_the_gateways_page_finds_all_ten(running: Product) -
         assert re.search(rf"^(# HELP )?{name}\b", found, re.MULTILINE), name
 
 
+def test_the_page_of_the_doctor_lists_every_check() -> None:
+    code = "".join(path.read_text() for path in ROOT.glob("shared/doctor/*.py"))
+    page = (ROOT / "docs" / "operate" / "doctor.md").read_text()
+    assert set(re.findall(r'fine\(\s*"([a-z ]+)"', code)) <= set(re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE))
+
+
 def test_every_test_that_a_document_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", DOCUMENTS)) - {path.stem for path in ROOT.glob("tests/**/test_*.py")}
     defined = {

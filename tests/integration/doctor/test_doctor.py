@@ -140,10 +140,10 @@ def test_queues_that_nobody_takes_from_are_named(system: System) -> None:
 
 def test_keys_that_were_set_aside_are_counted_and_the_latest_named(system: System) -> None:
     settings = load({"REDIS_URL": system.url})
-    assert of(examine(settings, system.redis), "damage").level is Level.OK
+    assert of(examine(settings, system.redis), "quarantine").level is Level.OK
     system.redis.rpush(keys.FAIR, "not what belongs here")
     system.scripts.quarantine()
-    found = of(examine(settings, system.redis), "damage")
+    found = of(examine(settings, system.redis), "quarantine")
     assert found.level is Level.WARNING
     assert "1 keys" in found.seen
     assert keys.FAIR in found.seen
