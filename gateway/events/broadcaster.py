@@ -95,8 +95,10 @@ class Stream:
         self.spoke_at = time.monotonic()
 
     def begin(self, sink: Sink) -> None:
-        """Sends events to `sink` from now on."""
+        """Sends events to `sink` from now on; ends it when the process stops, as the streams may be ended already."""
         self.sink, self.spoke_at = sink, time.monotonic()
+        if self.broadcaster.stopping.is_set():
+            self.finish()
 
     def close(self) -> None:
         """Ends the subscription after the client has disconnected."""

@@ -187,3 +187,15 @@ def test_a_silent_stream_gives_a_sign_of_life_and_what_is_removed_ends_it() -> N
     assert sink.said[1:] == [b": still here\n\n"]
     stream.publish(None, now + 17)
     assert sink.said[2:] == [b"event: gone\ndata: {}\n\n", b"END"]
+
+
+def test_a_stream_that_begins_while_the_gateway_stops_ends_at_once() -> None:
+    stopping = threading.Event()
+    broadcaster = Broadcaster(lambda subjects: {each: Snapshot(b"{}", False) for each in subjects}, stopping)
+    stopping.set()
+    stream, _ = broadcaster.open(("task", "1"), None)
+    assert stream is not None
+    wait_until(lambda: not broadcaster.streams, "the streams are ended, before this one has begun")
+    sink = Sink()
+    stream.begin(sink)
+    assert sink.said == [b"END"]
