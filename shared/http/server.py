@@ -144,6 +144,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     def late(self, now: float, idle_seconds: float) -> bool:
         """Returns whether a request arrives too slowly, a response is not read, or the connection is idle too long."""
         silent = time.time() - self.last_activity
+        if self.request is not None and self.busy:
+            self.request.begun = now  # it is not read on before the responses in front are sent
         return bool(
             self.will_close
             or now > self.closes_at
