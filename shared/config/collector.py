@@ -80,7 +80,10 @@ def _protocol(settings: Settings, named: bool) -> str:
         raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")
     if chosen == "grpc" and not _has_grpc():
         where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "asks for gRPC"
-        raise SettingsError(f"{variable} {where}, which is not installed: pip install 'taskqueue[grpc]', or use 4318")
+        install = ".venv/bin/pip install --editable '.[grpc]'"
+        raise SettingsError(
+            f"{variable} {where}, which is not installed: run {install} in the checkout, or use HTTP (port 4318)"
+        )
     return chosen
 
 

@@ -187,7 +187,7 @@ def test_the_port_of_jaegers_agent_is_explained_in_one_line(caplog: pytest.LogCa
 def test_grpc_that_is_not_installed_is_one_line_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destinations, "find_spec", lambda name: None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*taskqueue\[grpc\].*$"):
+    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install --editable.*$"):
         destination_of(load({"JAEGER_HOST": "jaeger"}))
 
 
