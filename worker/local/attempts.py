@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -42,7 +46,7 @@ def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, reco
     )
     try:
         value = handler.call(_arguments(handler, assignment.data))
-        result = outcomes.result(asyncio.run(value) if handler.is_async else value)
+        result = outcomes.result(_awaited(value) if handler.is_async else value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a handler may raise SystemExit or its own BaseException
@@ -50,6 +54,16 @@ def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, reco
     finally:
         current.reset(token)
     return outcomes.completed(assignment.number, {}, result, 0)
+
+
+def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
+    """Returns the result of a coroutine; in a thread of its own if the caller runs in an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, coroutine).result()
 
 
 def _arguments(handler: Handler, data: bytes) -> object:

@@ -134,6 +134,8 @@ class LocalClient:
 
     def _handler(self, body: Mapping[str, Any]) -> Handler:
         """Returns the handler of a task whose data is valid. Raises Refused."""
+        if missing := {name: "is required" for name in ("type", "data") if name not in body}:
+            raise _refused("invalid-request", "Invalid request", missing)
         handler = self.handlers.get(body["type"])
         if handler is None:
             text = f"{body['type']!r} is not registered here: the types are {', '.join(sorted(self.handlers))}"

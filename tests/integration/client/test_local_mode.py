@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -68,6 +69,11 @@ def whole_batch(client: TaskClient) -> Any:
     return feed.accepted, feed.refused, ends, [each.problem["type"] for each in items if each.problem]
 
 
+def incomplete_batch(client: TaskClient) -> Any:
+    items = client.batch([{"data": 1}, {"type": "echo"}, {}])
+    return [(each.problem["type"], [at["field"] for at in each.problem["errors"]]) for each in items if each.problem]
+
+
 def raised(kind: type[ClientError], act: Callable[[], object]) -> Any:
     with pytest.raises(kind) as why:
         act()
@@ -110,6 +116,7 @@ CASES: dict[str, Case] = {
     "data with a field too many": lambda c: refused(c, "slowly", {"seconds": 1, "hours": 2}),
     "data that lacks a field": lambda c: refused(c, "slowly", {}),
     "a batch": whole_batch,
+    "a batch of incomplete tasks": incomplete_batch,
     "a result of a failed task": failed,
     "a task that has ended is cancelled": too_late_to_cancel,
     "an unknown id": lambda c: raised(NotFound, lambda: c.get("0" * 26)),
@@ -145,6 +152,13 @@ def test_a_repeated_idempotency_key_returns_the_first_task(local: LocalClient) -
     first = local.submit("echo", 1, idempotency_key="k")
     assert local.submit("echo", 1, idempotency_key="k") == first
     assert len(list(local.tasks())) == 1
+
+
+def test_a_coroutine_runs_within_the_event_loop_of_a_test(local: LocalClient) -> None:
+    async def submit() -> Any:
+        return local.result(local.submit("async", 0.01).task_id)
+
+    assert asyncio.run(submit()) == "awaited"
 
 
 def test_progress_is_kept(local: LocalClient) -> None:
