@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
 from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from shared.domain.clock import instant_us
 from shared.redis import keys, schema_version
@@ -50,7 +52,10 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
 
 
 def _format(redis: Redis) -> Finding:
-    found = redis.get(keys.FORMAT)
+    try:
+        found = redis.get(keys.FORMAT)
+    except ResponseError:
+        return wrong("data format", schema_version.WRONG_TYPE, "see docs/operate/upgrade.md")
     if found is None:
         return fine("data format", "not written yet")
     refusal = schema_version.judge(raw(found)).refusal

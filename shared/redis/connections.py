@@ -147,8 +147,7 @@ def _agree_on_format(connection: _Guarded) -> None:
     except ResponseError as error:
         if not str(error).startswith("WRONGTYPE"):
             raise
-        # No step can quarantine this key: every connection checks it first.
-        raise ForeignFormat(f"{schema_version.KEY} holds a value of the wrong type: restore it") from error
+        raise ForeignFormat(schema_version.WRONG_TYPE) from error
     if found is None:
         try:
             connection.ask("SET", schema_version.KEY, schema_version.FORMAT, "NX")

@@ -16,6 +16,8 @@ FORMAT = 4
 """The format that this version writes."""
 OLDEST_READ = 4
 """The oldest format that this version works with; the number is then raised to its own."""
+WRONG_TYPE = f"{KEY} holds a value of the wrong type: restore it"
+"""The refusal of a key that is no string. No step can quarantine this key: every connection checks it first."""
 _DIGITS = 9
 
 RAISE = """

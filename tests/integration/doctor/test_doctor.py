@@ -155,6 +155,13 @@ def test_data_of_another_version_is_an_error(system: System) -> None:
     assert of(findings, "data format").level is Level.ERROR
 
 
+def test_a_format_mark_of_the_wrong_type_is_an_error_that_names_it(system: System) -> None:
+    system.redis.rpush(keys.FORMAT, 4)
+    found = of(examine(load({"REDIS_URL": system.url}), system.redis), "data format")
+    assert found.level is Level.ERROR
+    assert keys.FORMAT in found.seen
+
+
 def test_redis_away_is_an_error_and_the_rest_is_looked_at_all_the_same(
     redis_server: EmbeddedRedis,
     redis_client: Redis,
