@@ -156,7 +156,7 @@ def test_images_are_named_with_their_version(service: str) -> None:
     assert image == "taskqueue:local" or re.search(r":v?\d", image), image
 
 
-def test_keys_and_users_from_the_env_file_reach_their_parts_and_then_nobody_is_anonymous() -> None:
+def test_keys_and_users_of_the_env_file_reach_their_parts() -> None:
     key, _ = new_key("shop", [Scope.SUBMIT, Scope.READ], "100/s")
     chosen = {**PASSWORDS, "API_KEYS": key.line, "DASHBOARD_USERS": "ann:admin:x", "ALLOW_ANONYMOUS": "false"}
     done = compose_file.read(environment=chosen)

@@ -97,7 +97,7 @@ def test_a_part_that_is_not_ready_is_not_healthy(
     assert "503" in capsys.readouterr().out
 
 
-def test_where_nobody_listens_nothing_is_healthy() -> None:
+def test_a_closed_port_is_not_healthy() -> None:
     assert healthcheck.main([str(free_port())]) == 1
 
 

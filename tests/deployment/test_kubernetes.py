@@ -138,7 +138,7 @@ def test_the_namespace_refuses_pods_that_are_not_restricted() -> None:
 
 
 @EVERYBODY
-def test_nobody_gets_a_token_of_the_cluster_but_prometheus_for_an_hour(workload: Workload) -> None:
+def test_only_prometheus_gets_a_cluster_token(workload: Workload) -> None:
     assert workload.pod["automountServiceAccountToken"] is False
     account = of_kind("ServiceAccount")[workload.pod["serviceAccountName"]]
     assert account["metadata"]["name"] == workload.name
@@ -296,7 +296,7 @@ def test_the_image_carries_the_version_of_the_code(workload: Workload) -> None:
     assert workload.container["image"].endswith(f"taskqueue:{version}")
 
 
-def test_nobody_gets_in_without_a_key_or_a_password() -> None:
+def test_access_requires_a_key_or_a_password() -> None:
     assert not [name for name in OURS if load(workloads()[name].environment()).allow_anonymous]
     assert "DASHBOARD_USERS" in workloads()["dashboard"].environment()
 
@@ -318,7 +318,7 @@ def test_the_gateway_reads_its_keys_from_a_mounted_secret_and_is_not_restarted_w
 
 
 @pytest.mark.parametrize("name", ["gateway", "dashboard"])
-def test_who_serves_requests_stops_listening_only_when_nobody_sends_any(name: str) -> None:
+def test_a_server_stops_listening_once_requests_stop(name: str) -> None:
     drain = {"gateway": gateway.serve.DRAIN_SECONDS, "dashboard": dashboard.serve.DRAIN_SECONDS}[name]
     workload = workloads()[name]
     delay = load(workload.environment()).shutdown_delay

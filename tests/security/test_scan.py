@@ -42,7 +42,7 @@ def test_what_looks_like_a_secret_is_found(line: str, tmp_path: Path) -> None:
         "REDIS_PASSWORD: ${REDIS_PASSWORD:?is not set; make env writes one into .env}",
         "https://www.example.org/a/long/path/to/a/document-with-many-words-in-it.html",
         "password = getpass.getpass()",
-        "test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten",
+        "test_no_limit_is_exceeded_and_no_task_forgotten",
     ],
 )
 def test_what_only_looks_long_is_not(line: str) -> None:

@@ -223,7 +223,7 @@ def test_each_way_to_end_has_its_status(run: Command) -> None:
     assert usage.value.code == 2
 
 
-def test_nobody_there_is_one_line_and_status_5(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_gateway_is_one_line_and_status_5(capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert main(["--url", url, "--patience", "0", "list"]) == 5
     said = capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_a_batch_is_followed_to_its_end(client: Client) -> None:
     assert [each.ended for each in seen] == sorted(each.ended for each in seen)
 
 
-def test_whoever_comes_back_is_told_only_what_is_new(running: Running, client: Client) -> None:
+def test_a_reconnecting_stream_gets_only_new_events(running: Running, client: Client) -> None:
     task = client.submit("echo", 1, delay=60).task_id
     connection, response = open_stream(running.url, f"/tasks/{task}/events")
     assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream")
@@ -85,7 +85,7 @@ def commands(redis: Redis) -> int:
     return int(info["total_commands_processed"])
 
 
-def test_two_hundred_who_watch_hold_up_nobody_and_cost_redis_as_much_as_one(running: Running, client: Client) -> None:
+def test_two_hundred_watchers_cost_redis_as_much_as_one(running: Running, client: Client) -> None:
     task = client.submit("echo", 1, delay=600).task_id
 
     def cost(seconds: float = 3.0) -> int:
@@ -115,7 +115,7 @@ def test_two_hundred_who_watch_hold_up_nobody_and_cost_redis_as_much_as_one(runn
             assert events_of(each)[-1]["event"] == "end"
 
 
-def test_streams_are_bounded_and_a_place_is_free_again_when_somebody_leaves(running: Running, client: Client) -> None:
+def test_streams_are_bounded_and_a_closed_one_frees_its_place(running: Running, client: Client) -> None:
     task = client.submit("echo", 1, delay=600).task_id
     with ExitStack() as stack:
         opened = []
@@ -146,7 +146,7 @@ def test_streams_are_bounded_and_a_place_is_free_again_when_somebody_leaves(runn
     client.cancel(task)
 
 
-def test_a_gateway_that_stops_ends_its_streams_and_the_client_goes_on_with_the_next(running: Running) -> None:
+def test_a_client_continues_its_stream_at_the_next_gateway(running: Running) -> None:
     port = free_port()
     gateway = start_gateway(running.system, port)
     with Client(f"http://127.0.0.1:{port}", patience=40) as client:

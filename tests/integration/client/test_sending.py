@@ -55,7 +55,7 @@ def test_what_cannot_be_repeated_is_not_sent_again(running: Running, client: Cli
     relay.close()
 
 
-def test_a_batch_goes_on_where_its_answer_was_cut_off(running: Running, client: Client) -> None:
+def test_a_batch_continues_where_its_answer_was_cut_off(running: Running, client: Client) -> None:
     relay = LossyRelay(port_of(running), lose=3, keep=20_000)
     with Client(f"http://127.0.0.1:{relay.port}") as lossy:
         feed = lossy.batch((new_task("echo", n, tags=["cut-off"]) for n in range(3000)), name="cut off")
@@ -148,7 +148,7 @@ def test_tasks_are_made_in_the_thread_of_the_caller(client: Client) -> None:
     assert client.batch(new_task("noop", row[0]) for row in rows).drain().accepted == 3
 
 
-def test_whoever_stops_in_the_middle_of_a_batch_leaves_no_thread(client: Client) -> None:
+def test_a_batch_abandoned_midway_leaves_no_thread(client: Client) -> None:
     items = iter(client.batch(new_task("noop", n) for n in itertools.count()))
     assert next(items).accepted
     assert any(each.name == "batch sender" for each in threading.enumerate())
@@ -411,7 +411,7 @@ def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_nu
     assert 5 < tried_for(lambda client: client.submit("noop"), patience=10) <= 10
 
 
-def test_nobody_there_is_said_in_one_line() -> None:
+def test_an_unreachable_gateway_is_one_line() -> None:
     port = free_port()
     with Client(f"http://127.0.0.1:{port}", patience=0) as client, pytest.raises(Unreachable, match="does not answer"):
         client.submit("echo", 1)

@@ -104,7 +104,7 @@ def test_the_rate_is_kept_through_a_pause(system: System) -> None:
     wait_until(all_done, "all are done")
 
 
-def test_another_process_goes_on_when_one_dies(system: System) -> None:
+def test_the_other_process_continues_when_one_dies(system: System) -> None:
     bury(system, [f"{n} no" for n in range(50)])
     bulks = _bulks(system)
     bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
@@ -158,7 +158,7 @@ def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) ->
     assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
 
 
-def test_nobody_is_left_out_when_others_leave_the_list_while_it_goes_on(system: System) -> None:
+def test_a_list_that_shrinks_during_paging_skips_nothing(system: System) -> None:
     ids = bury(system, ["no"] * 8)
     stuck = [text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, 1)]
     for each in stuck:
@@ -239,9 +239,7 @@ def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
     assert _failed(system) == 5
 
 
-def test_a_pause_beside_the_last_step_opens_nothing_that_nobody_goes_on_with(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_at_the_last_step_reopens_no_finished_action(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     bury(system, ["no"])
     bulks = _bulks(system)
     action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)

@@ -80,7 +80,7 @@ def test_tasks_are_found_by_all_that_the_form_offers(browser: Browser, system: S
     assert browser.get(f"/tasks?id={wanted}").headers["Location"].endswith(f"/tasks/{wanted}")
 
 
-def test_a_long_list_goes_on_where_the_page_ended(browser: Browser, system: System) -> None:
+def test_the_next_page_begins_where_the_last_one_ended(browser: Browser, system: System) -> None:
     ids = set(system.submit_many([("noop", "null")] * 120))
     seen: set[str] = set()
     path = "/tasks"
@@ -141,7 +141,7 @@ def test_a_task_shows_its_history(browser: Browser, system: System) -> None:
     assert "other tasks with this error" in page
 
 
-def test_a_trace_is_linked_where_somebody_said_where(open_browser: Callable[..., Browser], system: System) -> None:
+def test_a_trace_is_linked_if_an_address_is_set(open_browser: Callable[..., Browser], system: System) -> None:
     meta = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
     task = system.submit("noop", meta=meta)
     browser = open_browser(dashboard_trace_url="http://jaeger:16686/trace/{trace_id}")

@@ -59,7 +59,7 @@ def test_it_does_not_listen_for_everybody_without_users(system: System) -> None:
     assert "DASHBOARD_USERS" in system.logs()
 
 
-def test_it_does_when_somebody_says_so(system: System) -> None:
+def test_it_listens_without_users_when_told_to(system: System) -> None:
     port = free_port()
     system.start("dashboard", BIND_HOST="0.0.0.0", ALLOW_ANONYMOUS="true", DASHBOARD_PORT=str(port))
     wait_until(lambda: _answers(f"http://127.0.0.1:{port}/"), "it is ready")

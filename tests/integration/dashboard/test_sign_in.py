@@ -60,7 +60,7 @@ def test_metrics_through_a_proxy_need_a_sign_in(guarded: Browser, header: str) -
     assert "taskqueue_dashboard" in guarded.text("/metrics")
 
 
-def test_metrics_are_open_through_a_proxy_where_nobody_signs_in(open_browser: Callable[..., Browser]) -> None:
+def test_metrics_through_a_proxy_are_open_without_sign_in(open_browser: Callable[..., Browser]) -> None:
     assert open_browser().client.get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 200
 
 
@@ -306,7 +306,7 @@ def test_a_rebound_host_name_is_refused(browser: Browser) -> None:
         assert browser.client.get("/", headers={"Host": host}).status_code == 200
 
 
-def test_in_a_container_neither_unless_somebody_has_to_sign_in(open_browser: Callable[..., Browser]) -> None:
+def test_in_a_container_neither_unless_a_sign_in_is_needed(open_browser: Callable[..., Browser]) -> None:
     open_to_all = open_browser(bind_host="0.0.0.0", allow_anonymous=True, allowed_hosts=("queue.example",))
     assert open_to_all.client.get("/", headers={"Host": "evil.example"}).status_code == 403
     for host in ("localhost:5001", "192.0.2.1", "dashboard:5001", "queue.example"):

@@ -132,7 +132,7 @@ def test_who_holds_the_locks_is_said_by_name(system: System) -> None:
     assert found.seen == "nothing is overdue; locks are held by hk-1, hk-2"
 
 
-def test_queues_that_nobody_takes_from_are_named(system: System) -> None:
+def test_unserved_queues_are_named(system: System) -> None:
     system.start_worker(WORKER_QUEUES="critical,high,normal")
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "queues")
     assert "low" in found.seen
@@ -260,7 +260,7 @@ def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[
     assert "does not answer" in away.seen
 
 
-def test_a_collector_that_nobody_runs_is_named() -> None:
+def test_an_unreachable_collector_is_named() -> None:
     from shared.doctor.surroundings import check_jaeger
 
     [away] = check_jaeger(load({"JAEGER_HOST": "127.0.0.1", "JAEGER_PORT": "1"}))

@@ -233,9 +233,7 @@ def test_a_batch_that_is_still_at_work_is_a_conflict(gateway: Gateway) -> None:
     assert post(gateway.http, body, path="/tasks/batch").status_code == 202
 
 
-def test_a_batch_cut_off_in_the_middle_goes_on_where_it_stopped(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_batch_continues_where_it_stopped(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     body = {"tasks": [NEW] * (CHUNK * 3)}
     working = Queues.submit
     calls = iter(range(10))

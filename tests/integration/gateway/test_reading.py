@@ -151,7 +151,7 @@ def test_a_poll_too_many_is_answered_at_once(make_gateway: MakeGateway) -> None:
     first.join()
 
 
-def test_a_stopping_process_lets_nobody_wait(gateway: Gateway) -> None:
+def test_a_stopping_process_ends_all_waits(gateway: Gateway) -> None:
     task_id = gateway.submit()
     gateway.app.config["STOPPING"].set()
     begun = time.monotonic()

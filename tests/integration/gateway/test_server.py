@@ -132,7 +132,7 @@ def test_listening_beyond_loopback_requires_keys_or_consent() -> None:
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
-def test_with_keys_it_listens_to_everybody_and_lets_in_whoever_has_one(system: System, tmp_path: Path) -> None:
+def test_with_keys_it_listens_beyond_loopback_and_requires_one(system: System, tmp_path: Path) -> None:
     key, text = new_key("shop", [Scope.READ])
     (tmp_path / "keys").write_text(key.line)
     port = free_port()

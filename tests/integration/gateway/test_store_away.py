@@ -99,7 +99,7 @@ def test_what_was_sent_and_not_answered_may_have_been_done_and_what_was_not_sent
     assert "done" not in told(frozen, "GET", "/tasks")
 
 
-def test_where_nobody_listens_nothing_was_changed(redis_server: EmbeddedRedis, gateway: Gateway) -> None:
+def test_a_refused_connection_means_nothing_was_changed(redis_server: EmbeddedRedis, gateway: Gateway) -> None:
     gateway.submit()
     redis_server.stop()
     try:
@@ -208,7 +208,7 @@ def test_after_a_slow_failure_others_are_spared_and_then_one_looks() -> None:
     assert passes(breaker)
 
 
-def test_a_quick_failure_or_a_refusal_spares_nobody_anything() -> None:
+def test_quick_failures_and_refusals_keep_the_circuit_closed() -> None:
     clock = Clock()
     breaker = CircuitBreaker(clock)
     fail(breaker, clock, 0.01)

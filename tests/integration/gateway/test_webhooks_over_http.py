@@ -57,7 +57,7 @@ def test_what_the_settings_allow_gets_in(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/batch"])
-def test_nobody_submits_a_delivery_of_their_own(gateway: Gateway, path: str) -> None:
+def test_a_client_cannot_submit_a_delivery(gateway: Gateway, path: str) -> None:
     forged = {"type": WEBHOOK_TYPE, "data": {"url": URL, "event": "completed"}}
     answer = gateway.http.post(path, json=forged if path == "/tasks" else {"tasks": [forged]})
     assert "unknown-task-type" in answer.text
@@ -65,7 +65,7 @@ def test_nobody_submits_a_delivery_of_their_own(gateway: Gateway, path: str) -> 
     assert WEBHOOK_TYPE not in gateway.http.get("/types").text
 
 
-def test_the_tasks_of_a_schedule_tell_somebody_too(gateway: Gateway) -> None:
+def test_tasks_of_a_schedule_have_its_webhook(gateway: Gateway) -> None:
     wanted = {"type": "process", "interval": 60, "limit_key": "partner", "fair_key": "shop-7"}
     refused = gateway.http.put("/schedules/pulse", json={**wanted, "webhook": {"url": "http://127.0.0.1/"}})
     assert problem(refused, 422, "invalid-request")["errors"][0]["field"] == "webhook.url"

@@ -172,9 +172,7 @@ def test_a_record_without_a_state_becomes_a_dead_letter(machine: Machine) -> Non
 
 
 @pytest.mark.parametrize(("field", "value"), [("state", "dreaming"), ("state", None), ("origin", None)])
-def test_a_batch_goes_on_and_ends_although_one_of_its_records_was_damaged(
-    machine: Machine, field: str, value: str | None
-) -> None:
+def test_a_batch_ends_although_a_record_is_corrupt(machine: Machine, field: str, value: str | None) -> None:
     batches, then = Batches(machine.scripts), new_task_id()
     batches.open("b", BatchTerms(max_running=1, then=then))
     Queues(machine.scripts, QUEUES).submit(
@@ -206,7 +204,7 @@ def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> No
     assert machine.redis.hgetall("rq:job:stranger") == {b"data": b"x", b"status": b"queued"}
 
 
-def test_the_walk_goes_on_where_it_stopped_and_each_round_is_bounded(machine: Machine) -> None:
+def test_the_check_continues_where_it_stopped_in_bounded_rounds(machine: Machine) -> None:
     submit(machine, 500)
     looked = [
         maintenance.check_consistency(machine.scripts, list(QUEUES), LEASE, 100, FencingToken())[0] for _ in range(4)

@@ -94,7 +94,7 @@ def test_one_executor_alone_delivers_too_and_looks_are_few(share: Share) -> None
 
 
 @pytest.mark.parametrize("deliveries", [True, False])
-def test_what_somebody_sets_while_housekeeping_looks_is_not_undone(
+def test_a_change_during_housekeeping_is_not_undone(
     share: Share, monkeypatch: pytest.MonkeyPatch, deliveries: bool
 ) -> None:
     """Between what it reads and what it writes nobody else may come: the limit set by hand would be gone."""

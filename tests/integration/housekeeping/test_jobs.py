@@ -285,7 +285,7 @@ def test_one_that_is_to_end_begins_no_further_round(flooded: Machine) -> None:
     assert keeper.run_once(job) == 40
 
 
-def test_nobody_looks_again_at_once_at_what_others_still_need() -> None:
+def test_records_still_needed_are_not_checked_at_once_again() -> None:
     looks = [Pruned(removed=1, looked=20)] * 5
     assert removed_until_done(FREE, looks.pop, batch=20, most=3) == RunResult(3, more=False)
 

@@ -103,7 +103,7 @@ def test_the_key_itself_ends_too(machine: Machine) -> None:
     assert 29_000 < machine.redis.pttl("taskqueue:housekeeper:lock:unlock") <= 30_001
 
 
-def test_a_key_that_somebody_made_eternal_ends_all_the_same(machine: Machine) -> None:
+def test_a_lock_without_expiry_still_ends(machine: Machine) -> None:
     machine.instance("hk-1").acquire(LOCK)
     machine.redis.persist("taskqueue:housekeeper:lock:unlock")
     machine.advance(31)

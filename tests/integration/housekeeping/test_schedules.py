@@ -84,7 +84,7 @@ def test_the_task_is_one_like_any_other(machine: Machine) -> None:
     assert machine.redis.lrange(keys.rq_queue("normal"), 0, -1) == [b"tick-20270115T080100Z"]
 
 
-def test_its_task_stands_under_a_limit_and_tells_somebody(machine: Machine) -> None:
+def test_its_task_has_the_limit_and_webhook(machine: Machine) -> None:
     hook = Webhook(url="https://shop.example/hooks", events=("completed",))
     ScheduleStore(machine.scripts).put(schedule(limit_key="partner", fair_key="shop-7", webhook=hook))
     machine.advance(60)
@@ -210,7 +210,7 @@ def test_more_schedules_of_one_due_time_than_a_round_looks_at_have_their_tasks_a
     assert (job.total.tasks, job.total.missed) == (250, 0)
 
 
-def test_nobody_looks_again_at_once_at_schedules_that_have_to_wait(machine: Machine) -> None:
+def test_schedules_that_wait_are_not_checked_at_once_again(machine: Machine) -> None:
     schedule_store = ScheduleStore(machine.scripts, max_queue_length=1)
     for number in range(105):
         schedule_store.put(schedule(f"s{number}"))

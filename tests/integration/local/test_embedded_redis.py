@@ -77,7 +77,7 @@ def test_second_start_does_nothing(server: EmbeddedRedis) -> None:
     assert server.pid == pid
 
 
-def test_nobody_gets_in_without_the_password(server: EmbeddedRedis) -> None:
+def test_access_requires_the_password(server: EmbeddedRedis) -> None:
     with redis.Redis(port=server.port) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
@@ -127,9 +127,7 @@ def test_a_server_that_would_start_empty_is_refused(tmp_path: Path) -> None:
         EmbeddedRedis(data_dir=tmp_path, server=old).start()
 
 
-def test_port_that_somebody_else_took_first_is_exchanged(
-    tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_taken_meanwhile_is_replaced(tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = iter([taken_port])
     monkeypatch.setattr("shared.local.embedded_redis.free_port", lambda host: next(ports, None) or free_port())
     with EmbeddedRedis(data_dir=tmp_path) as server:

@@ -171,7 +171,7 @@ def test_a_kill_between_attempts_leaves_the_trace_whole(
     assert len({span.instance for span in attempts}) == 2, "two workers ran it"
 
 
-def test_a_replay_goes_on_in_the_trace_and_is_linked_to_whoever_asked_for_it(
+def test_a_replay_continues_the_trace_and_links_its_request(
     system: System, collector: Collector, http: httpx.Client, tmp_path: Path
 ) -> None:
     system.start_worker(MAX_RETRIES="1")

@@ -191,7 +191,7 @@ def test_grpc_that_is_not_installed_is_one_line_with_what_to_do(monkeypatch: pyt
         destination_of(load({"JAEGER_HOST": "jaeger"}))
 
 
-def test_a_protocol_that_nobody_knows_ends_the_process_with_status_2(system: System) -> None:
+def test_an_unknown_protocol_ends_the_process_with_status_2(system: System) -> None:
     process = system.start("worker", OTEL_EXPORTER_OTLP_ENDPOINT="http://x", OTEL_EXPORTER_OTLP_PROTOCOL="http/json")
     assert process.wait(60) == 2
     assert "OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc or http/protobuf, got 'http/json'" in system.logs()

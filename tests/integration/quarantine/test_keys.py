@@ -87,7 +87,7 @@ def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     ("name", "wrong"),
     [(name, wrong) for name in KINDS for wrong in wrong_types(KINDS[name]) if name not in NOT_OURS_TO_MEND],
 )
-def test_a_key_of_another_type_stops_nobody(
+def test_a_key_of_another_type_stops_no_part(
     scene: Scene, caplog: pytest.LogCaptureFixture, name: str, wrong: str
 ) -> None:
     for key in scene.keys_of(KINDS[name]):

@@ -139,7 +139,7 @@ def copies(scene: Scene, state: TaskState) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_damaged_field_stops_nobody(scene: Scene, caplog: pytest.LogCaptureFixture, garbage: str) -> None:
+def test_a_corrupt_field_stops_no_part(scene: Scene, caplog: pytest.LogCaptureFixture, garbage: str) -> None:
     scene.put_back()
     value = GARBAGE[garbage]
     some = FIELDS if value is None or len(value) < 1_000_000 else FIELDS[2:32:5]
@@ -165,7 +165,7 @@ def test_a_damaged_result_is_said_to_be(scene: Scene, caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "stream"])
 @pytest.mark.parametrize("state", ["pending", "running", "scheduled", "blocked", "retrying", "completed", "failed"])
-def test_a_record_of_another_type_stops_nobody(
+def test_a_record_of_another_type_stops_no_part(
     scene: Scene, caplog: pytest.LogCaptureFixture, kind: str, state: str
 ) -> None:
     scene.put_back()

@@ -101,7 +101,7 @@ def test_corruption_affects_its_own_row_only(scene: Scene, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/dlq/failed-tasks", "/schedules", "/batches"])
-def test_whoever_pages_comes_past_strangers_to_the_end(scene: Scene, path: str) -> None:
+def test_paging_passes_foreign_entries(scene: Scene, path: str) -> None:
     scene.put_back()
     http = scene.gateway.test_client()
     honest = ids(http.get(path, query_string={"limit": 200}).get_json())

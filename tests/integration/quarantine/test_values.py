@@ -64,7 +64,7 @@ def spoil(client: Redis, key: str, kind: Kind, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_strange_values_stop_nobody(scene: Scene, caplog: pytest.LogCaptureFixture, name: str, number: int) -> None:
+def test_strange_values_stop_no_part(scene: Scene, caplog: pytest.LogCaptureFixture, name: str, number: int) -> None:
     for key in scene.keys_of(KINDS[name])[:3]:
         scene.put_back()
         spoil(scene.redis, key, KINDS[name], TEXTS[number])

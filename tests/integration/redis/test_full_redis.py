@@ -149,7 +149,7 @@ def test_an_ended_task_that_has_every_tie_is_removed(dead: Family, remove: Calla
     assert dead.store.redis.zscore(keys.DEFERRED_WORK, f"task:{dead.task}") is not None, "its child is told"
 
 
-def test_a_completed_task_of_a_batch_is_removed_when_nobody_needs_its_result(family: Family) -> None:
+def test_a_completed_batch_task_is_removed_when_no_child_needs_it(family: Family) -> None:
     family.store.report(family.task, "completed", "t2")
     family.store.queues.cancel(family.child, "not needed")
     with full(family.store.redis):
@@ -157,7 +157,7 @@ def test_a_completed_task_of_a_batch_is_removed_when_nobody_needs_its_result(fam
     assert family.removed()
 
 
-def test_a_record_that_nobody_can_read_is_removed(dead: Family) -> None:
+def test_an_unreadable_record_is_removed(dead: Family) -> None:
     dead.store.redis.hdel(keys.rq_job(dead.task), "description")
     with full(dead.store.redis):
         assert discard(dead.store.scripts, dead.task, list(WEIGHTS))
@@ -201,7 +201,7 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
         assert redeliver(store.scripts, delivery) == ("completed", f"{family.task}-hook-2")
 
 
-def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
+def test_a_queue_is_paused_and_resumed(store: Store) -> None:
     with full(store.redis):
         store.queues.pause("normal", "Redis is full", "ops")
         [paused] = [each.paused for each in store.queues.overview() if each.name == "normal"]
@@ -212,7 +212,7 @@ def test_a_queue_is_paused_and_goes_on(store: Store) -> None:
     assert store.redis.llen(keys.wakeup("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
 
 
-def test_a_schedule_is_paused_goes_on_and_is_removed(store: Store) -> None:
+def test_a_schedule_is_paused_resumed_and_removed(store: Store) -> None:
     schedule_store = ScheduleStore(store.scripts)
     schedule_store.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
     with full(store.redis):

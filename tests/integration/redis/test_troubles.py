@@ -78,7 +78,7 @@ def test_a_server_too_old_is_refused_with_the_version_that_is_needed() -> None:
         server.shutdown()
 
 
-def test_a_replica_is_said_to_take_no_writes_and_work_goes_on_when_it_is_a_primary_again(
+def test_a_replica_is_reported_and_work_continues_once_it_is_a_primary(
     own_redis: EmbeddedRedis, tmp_path: Path
 ) -> None:
     port = free_port()

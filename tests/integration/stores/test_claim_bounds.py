@@ -24,7 +24,7 @@ from tests.support.store import LEASE, Store
 
 
 @pytest.mark.parametrize(("field", "value"), [("expires_at", "soon"), ("parents", "["), ("parents", '"no list"')])
-def test_a_damaged_record_starts_and_keeps_nobody_from_starting(store: Store, field: str, value: str) -> None:
+def test_a_corrupt_record_stops_no_start(store: Store, field: str, value: str) -> None:
     [first, damaged, last] = store.submit(3)
     store.redis.hset(keys.rq_job(damaged), mapping={field: value, "relations": "1"})
     assert store.claim(3) == [first, damaged, last]
@@ -94,7 +94,7 @@ def test_a_limit_on_many_that_wait_already_costs_a_claim_no_more_than_it_may(sto
     assert store.redis.zcard(keys.throttled("normal")) == 2999
 
 
-def test_a_batch_whose_place_is_damaged_keeps_nobody_from_starting(store: Store) -> None:
+def test_a_corrupt_batch_index_stops_no_start(store: Store) -> None:
     batches = Batches(store.scripts)
     batches.open("b", BatchTerms(max_running=1))
     held_up = [store.submit(batch=BatchPlace(batch_id="b", index=at))[0] for at in range(3)]

@@ -277,7 +277,7 @@ def test_a_chain_of_a_thousand_ends_when_its_first_fails(family: Family) -> None
     assert not family.redis.keys("taskqueue:children:*")
 
 
-def test_ten_thousand_children_are_released_in_steps_that_hold_nobody_up(family: Family) -> None:
+def test_ten_thousand_children_are_released_in_bounded_steps(family: Family) -> None:
     [parent] = family.submit()
     children = [
         NewTask(id=new_task_id(), type="noop", data="null", queue="normal", parents=(Parent(task_id=parent),))

@@ -326,7 +326,7 @@ def test_tenants_take_turns_in_the_line_of_a_limit_too(store: Store, limits: Lim
     assert bob
 
 
-def test_when_nobody_waits_nothing_is_left_of_the_turns(store: Store) -> None:
+def test_without_waiting_tasks_no_turns_are_stored(store: Store) -> None:
     submit(store, count=3, fair_key="ann")
     submit(store, count=2)
     assert len(claim(store)) == 5

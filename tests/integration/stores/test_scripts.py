@@ -145,7 +145,7 @@ def test_stale_tickets_are_passed_over(store: Store) -> None:
     assert store.claim(6) == sorted(ids[4:], key=ids.index) or set(store.claim(6)) == set(ids[4:])
 
 
-def test_thousands_of_stale_tickets_hold_nobody_up(store: Store) -> None:
+def test_thousands_of_stale_queue_entries_delay_no_claim(store: Store) -> None:
     for task_id in store.submit(4000):
         store.queues.cancel(task_id, "")
     [living] = store.submit()

@@ -214,7 +214,7 @@ class Turmoil:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(store: Store, limits: Limits, seed: int) -> None:
+def test_no_limit_is_exceeded_and_no_task_forgotten(store: Store, limits: Limits, seed: int) -> None:
     for name, concurrency in MOST.items():
         limits.put(name, read_limit({"concurrency": concurrency}))
     limits.put("type:c", read_limit({"rate": "20/s", "burst": 2}))

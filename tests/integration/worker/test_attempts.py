@@ -211,7 +211,7 @@ def test_a_deaf_handler_is_killed_when_it_is_cancelled(system: System) -> None:
     assert system.ended(task_id, seconds=20).summary.state is TaskState.CANCELLED
 
 
-def test_a_thread_that_logs_while_a_large_result_is_sent_harms_nobody(system: System) -> None:
+def test_logging_while_a_large_result_is_sent_corrupts_nothing(system: System) -> None:
     tasks = system.submit_many([("chatter", "{}"), ("noop", "null")] * 10)
     for task_id in tasks:
         task = system.ended(task_id)

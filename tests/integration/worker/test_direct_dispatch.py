@@ -74,7 +74,7 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
 
 
 @pytest.mark.parametrize("order", ["{", "1", "[]", '["w","t","x",1,"y","normal"]', None])
-def test_a_standing_order_that_nobody_can_read_is_dropped(idle: Idle, redis_client: Redis, order: str | None) -> None:
+def test_a_corrupt_parked_claim_is_dropped(idle: Idle, redis_client: Redis, order: str | None) -> None:
     if order is None:
         redis_client.delete(keys.parked_claim("idle"))
         redis_client.rpush(keys.parked_claim("idle"), "a list")
@@ -268,7 +268,7 @@ def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: Syste
 
 
 @pytest.mark.parametrize("said", [b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000])
-def test_what_is_published_by_somebody_else_is_passed_over(idle: Idle, said: bytes) -> None:
+def test_foreign_messages_are_ignored(idle: Idle, said: bytes) -> None:
     assert idle.session.accept(said) == SyncResult()
     [task_id] = submit(idle.redis)
     assert [held.id.decode() for held in idle.received()] == [task_id]

@@ -295,7 +295,7 @@ def test_scripts_flushed_from_redis_are_taught_again(system: System) -> None:
     assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
 
 
-def test_records_damaged_by_hand_are_set_aside_and_the_queue_goes_on(system: System) -> None:
+def test_corrupt_records_are_set_aside_and_the_queue_continues(system: System) -> None:
     ids = system.submit_many([("noop", "null")] * 20)
     system.redis.hdel(keys.rq_job(ids[3]), "data")
     system.redis.hset(keys.rq_job(ids[5]), "data", b"\x80\x04not a call")

@@ -68,7 +68,7 @@ def test_four_workers_never_run_more_than_the_limit(four: System) -> None:
     assert len(starts(four)) == 250
 
 
-def test_a_limit_that_a_handler_declares_holds_as_soon_as_its_worker_is_there_and_the_worker_goes_on_telling_of_itself(
+def test_a_declared_limit_holds_once_its_worker_runs(
     system: System,
 ) -> None:
     system.start("worker", TASK_MODULES="tests.support.limited_handlers", WORKER_EXECUTORS="2")

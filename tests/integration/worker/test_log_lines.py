@@ -134,7 +134,7 @@ def test_a_request_is_one_line_with_its_task_and_trace(system: System, traced: b
         collector.stop()
 
 
-def test_a_worker_works_on_when_nobody_reads_its_log(system: System) -> None:
+def test_a_worker_continues_when_its_log_is_not_read(system: System) -> None:
     reader, writer = os.pipe()
     try:
         fcntl.fcntl(writer, _F_SETPIPE_SZ, 4096)

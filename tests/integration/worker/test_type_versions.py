@@ -57,7 +57,7 @@ def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
     assert slowest < 2, "a worker that nobody wakes looks after four seconds"
 
 
-def test_what_no_live_worker_has_waits_and_holds_nobody_up(system: System) -> None:
+def test_a_type_without_a_live_worker_waits_and_blocks_no_others(system: System) -> None:
     system.start_worker(TASK_MODULES=AFTER)
     waiting = system.submit_many([("going", OLD)] * 30)
     assert {each.summary.state for each in details(system, system.submit_many([("coming", OLD)] * 5))} == {"completed"}
@@ -246,7 +246,7 @@ def test_sets_are_forgotten_with_their_versions_and_come_back_whole(store: Store
     assert VERSION["before"] in {text(each) for each in store.redis.hkeys(keys.TYPE_VERSIONS)}
 
 
-def test_a_thousand_groups_that_nobody_serves_hide_none_that_somebody_does(store: Store) -> None:
+def test_a_thousand_unserved_groups_hide_no_served_one(store: Store) -> None:
     """A claim looks at so many lines only; those that it looked past come last the next time."""
     announce(store, "none", TaskType(name="none", schema={}))
     for number in range(1200):

@@ -619,7 +619,7 @@ MUTATIONS: Sequence[Mutation] = (
         " if False else {}",
         _tests(
             "labs/load/test_flood",
-            "test_of_a_flood_exactly_the_limit_waits_and_is_run_the_rest_is_told_when_to_try_again_and_nobody_else_is_refused",
+            "test_a_flood_is_refused_beyond_the_limit_of_its_queue_only",
         ),
     ),
     Mutation(
@@ -628,7 +628,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/quarantine.py",
         "    return type(error) is ResponseError and not any(word in said for word in _OTHER_ERRORS)\n",
         "    return False\n",
-        _tests("integration/quarantine/test_keys", "test_a_key_of_another_type_stops_nobody"),
+        _tests("integration/quarantine/test_keys", "test_a_key_of_another_type_stops_no_part"),
     ),
     Mutation(
         "a busy Redis that counts as a wrong question",
@@ -667,7 +667,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  if true then return false end\n",
         _tests(
             "integration/worker/test_type_versions",
-            "test_a_thousand_groups_that_nobody_serves_hide_none_that_somebody_does",
+            "test_a_thousand_unserved_groups_hide_no_served_one",
         ),
     ),
     Mutation(

@@ -23,7 +23,7 @@ for _ in sys.stdin:
 """
 
 
-def test_a_process_and_its_children_see_the_clock_that_was_set_and_their_monotonic_clock_goes_on(
+def test_a_set_clock_leaves_the_monotonic_clock_alone(
     tmp_path: Path,
 ) -> None:
     clock = tmp_path / "clock"

@@ -177,7 +177,7 @@ def test_a_worker_that_dies_with_a_task_handed_over_unseen_loses_nothing(place: 
         ("leader.elected", "freeze"),
     ],
 )
-def test_a_housekeeper_that_stops_at_a_point_holds_nobody_up(place: Place, point: str, how: str) -> None:
+def test_a_housekeeper_stopped_at_a_failpoint_blocks_no_other(place: Place, point: str, how: str) -> None:
     trap = place.trap(point, how=how)
     os.kill(place.housekeeper.pid, signal.SIGSTOP)
     try:
@@ -317,7 +317,7 @@ def test_the_points_in_the_code_are_those_on_the_list() -> None:
     assert sorted(in_code) == sorted(POINTS)
 
 
-def test_a_point_costs_nothing_where_nobody_asked_for_it() -> None:
+def test_an_unused_failpoint_costs_nothing() -> None:
     assert failpoints.failpoint is failpoints._nothing
     seconds = min(timeit.repeat('failpoint("worker.handed-out")', globals=vars(failpoints), number=100_000))
     print(f"{seconds / 100_000 * 1e9:.0f} ns")

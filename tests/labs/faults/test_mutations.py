@@ -14,7 +14,7 @@ from tests.support.planting import plant
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
-def test_a_planted_bug_has_its_place_and_somebody_to_find_it(mutation: Mutation) -> None:
+def test_a_planted_bug_has_its_place_and_its_finder(mutation: Mutation) -> None:
     assert plant((ROOT / mutation.path).read_text(), mutation.old, mutation.new)
     assert set(mutation.check.faults) <= BY_NAME.keys()
     assert set(mutation.judges) <= {promise_of(judge) for judge in JUDGES}

@@ -21,7 +21,7 @@ def _spread(times: list[float]) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_of_a_flood_exactly_the_limit_waits_and_is_run_the_rest_is_told_when_to_try_again_and_nobody_else_is_refused(
+def test_a_flood_is_refused_beyond_the_limit_of_its_queue_only(
     tmp_path: Path,
 ) -> None:
     seen = flood(tmp_path, TASKS, LIMIT)

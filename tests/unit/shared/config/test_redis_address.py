@@ -40,7 +40,7 @@ def test_what_concerns_the_sentinels_is_kept_apart() -> None:
         ("redis://one:many/0", "has an invalid port"),
     ],
 )
-def test_an_address_that_nobody_can_read_is_refused_with_the_reason(url: str, complaint: str) -> None:
+def test_an_unreadable_address_is_refused_with_the_reason(url: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         read_address(url)
     with pytest.raises(SettingsError, match=rf"REDIS_URL: .*{complaint}"):

@@ -36,7 +36,7 @@ def test_a_moment_says_its_zone() -> None:
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, float("inf"), float("nan"), True, "1", None])
 @pytest.mark.parametrize("hint", [int, float])
-def test_what_nobody_can_calculate_with_fits_no_field(value: Any, hint: type) -> None:
+def test_values_that_cannot_be_calculated_with_fit_no_field(value: Any, hint: type) -> None:
     assert not fits(value, hint)
     assert fits(1, hint)
     assert fits(1.5, hint) == (hint is float)

@@ -59,7 +59,7 @@ def test_overrides_change_fields_by_name_and_ignore_what_a_newer_gateway_may_sen
         {"max_retries": None},
     ],
 )
-def test_what_nobody_can_wait_for_is_no_policy(changes: dict[str, Any]) -> None:
+def test_an_impossible_delay_is_no_policy(changes: dict[str, Any]) -> None:
     with pytest.raises(UNREADABLE):
         RetryPolicy().override(changes)
 

@@ -83,7 +83,7 @@ def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_i
     assert stream.getvalue().endswith("INFO    worker: one task_id=t1 attempt=2\n")
 
 
-def test_a_log_that_nobody_reads_blocks_neither_the_writer_nor_its_end() -> None:
+def test_an_unread_log_blocks_neither_writing_nor_exit() -> None:
     code = (
         "import logging, time; from shared.observability import logs\n"
         "logs.configure('worker', 'INFO', 'json', in_background=True)\n"

@@ -35,7 +35,7 @@ def test_functions_that_are_needed_come_along_with_what_they_need() -> None:
     assert "local function half(x)" in text
 
 
-def test_functions_that_nobody_needs_are_left_out() -> None:
+def test_unused_functions_are_left_out() -> None:
     assert "needless" not in lean(SHARED, "return quarter(8)")
 
 

@@ -147,7 +147,7 @@ def test_all_mistakes_are_said_together_and_one_id_twice_is_one(tmp_path: Path) 
         Keyring([key.line], str(path))
 
 
-def test_without_keys_nobody_needs_one_and_a_file_must_have_some(clock: Clock, tmp_path: Path) -> None:
+def test_without_keys_none_is_needed_and_a_key_file_must_have_some(clock: Clock, tmp_path: Path) -> None:
     assert not ring(clock).required
     path = tmp_path / "keys"
     with pytest.raises(SettingsError, match="cannot be read: No such file"):

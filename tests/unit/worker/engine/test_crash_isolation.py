@@ -41,6 +41,6 @@ def test_while_it_waits_or_has_just_begun_no_other_suspect_begins() -> None:
     assert not beside(LAST).may_start(SUSPECT, one_waits=False)
 
 
-def test_nobody_waits_for_hours_because_a_suspect_runs_that_long() -> None:
+def test_a_long_isolated_task_blocks_no_others() -> None:
     assert beside(SUSPECT, for_seconds=SETTLED + 1).may_start(LAST, one_waits=True)
     assert beside(LAST, for_seconds=SETTLED + 1).may_start(SUSPECT, one_waits=False)

@@ -39,7 +39,7 @@ def reports(retry: bytes) -> Iterator[Report]:
     "retry",
     [b'{"initial_delay": NaN}', b'{"initial_delay": "x"}', b'{"max_retries": 1e999}', b"[" * 100_000, b"\xff", b"[1]"],
 )
-def test_a_policy_that_nobody_can_read_is_the_general_one_and_is_said(
+def test_a_corrupt_retry_policy_becomes_the_default_with_a_warning(
     retry: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert {report.delay_us for report in reports(retry)} == {to_us(timedelta(seconds=7))}

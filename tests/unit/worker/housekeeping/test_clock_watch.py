@@ -25,7 +25,7 @@ class Clocks:
         return self.watch.behind(int(self.redis * 1_000_000))
 
 
-def test_a_clock_that_goes_on_is_behind_nothing() -> None:
+def test_a_clock_that_advances_is_not_behind() -> None:
     clocks = Clocks()
     assert [clocks.behind(seconds) for seconds in (1.0, 1.0, HOUR)] == [0.0, 0.0, 0.0]
 
