@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -33,17 +34,35 @@ TEN = (
 
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
+GUIDES = ROOT / "docs" / "guides"
+WALK_THROUGHS = {
+    "README.md": 2,
+    "docs/quickstart.md": 10,
+    "docs/guides/handlers.md": 3,
+    "docs/guides/batches-and-dependencies.md": 6,
+    "docs/guides/scheduling.md": 7,
+    "docs/guides/queues-and-priorities.md": 5,
+    "docs/operate/upgrade.md": 1,
+    "docs/reference/api.md": 1,
+    "docs/reference/cli.md": 2,
+}
+"""Pages whose commands are run as they stand, and how many there are."""
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """The product with the handler of the quickstart."""
+    """The product with the handlers of the pages."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "shop").mkdir()
     (folder / "shop" / "__init__.py").touch()
     (folder / "shop" / "tasks.py").write_text(python(QUICKSTART, "# shop/tasks.py"))
-    modules = "worker.handlers.examples,shop.tasks"
-    with product(folder, TASK_MODULES=modules, PYTHONPATH=str(folder)) as up:
+    (folder / "shop" / "invoices.py").write_text(python(GUIDES / "handlers.md", "# shop/tasks.py"))
+    batches = GUIDES / "batches-and-dependencies.md"
+    blocks = ("from worker import current_task, task", '@task("fetch")', '@task("summary")')
+    (folder / "shop" / "imports.py").write_text("\n".join(python(batches, each) for each in blocks))
+    modules = "worker.handlers.examples,shop.tasks,shop.invoices,shop.imports"
+    settings = {"QUEUE_EXECUTORS": "low:1", "WORKER_EXECUTORS": "2"}
+    with product(folder, TASK_MODULES=modules, PYTHONPATH=str(folder), **settings) as up:
         yield up
 
 
@@ -57,16 +76,19 @@ def python(page: Path, first_words: str) -> str:
 
 def walk_through(page: Path) -> Iterator[tuple[str, str]]:
     """Commands and the answers shown for them."""
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        for part in block.split("$ ", 1)[1].split("\n$ "):
-            command, _, shown = part.partition("\n")
-            yield command, shown.strip()
+    for block in re.findall(r"```console\n\$ (.*?)```", page.read_text(), re.DOTALL):
+        for part in block.split("\n$ "):
+            command, *shown = part.splitlines()
+            while command.count("'") % 2:  # it continues on the next line
+                command += "\n" + shown.pop(0)
+            yield command, "\n".join(shown).strip()
 
 
-def output(command: str, running: Product, task_id: str) -> str:
+def output(command: str, running: Product, ids: Mapping[str, str]) -> str:
     there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
     there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m shared.cli")
-    environment = {"TASK_ID": task_id, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url}
+    there = there.replace("2027-01-31", f"{datetime.now(UTC) + timedelta(days=1):%F}")
+    environment = {**ids, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url}
     done = subprocess.run(
         ["bash", "-c", there], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
@@ -79,20 +101,23 @@ def fits(shown: str, answer: str) -> bool:
     return bool(re.fullmatch(pattern + (".*" if shown.endswith("…") else ""), answer.strip(), re.DOTALL))
 
 
-@pytest.mark.parametrize(("page", "steps"), [(ROOT / "README.md", 2), (QUICKSTART, 9)], ids=["README", "quickstart"])
-def test_a_walk_through_gives_the_answers_that_are_shown(running: Product, page: Path, steps: int) -> None:
+@pytest.mark.parametrize("page", WALK_THROUGHS)
+def test_a_walk_through_gives_the_answers_that_are_shown(running: Product, page: str) -> None:
     Path("/tmp/orders.txt").unlink(missing_ok=True)  # the path of the page
-    task_id, done = "", 0
-    for command, shown in walk_through(page):
-        answer = output(command, running, task_id)
+    ids = {"TASK_ID": running.api.post("/tasks", json={"type": "process", "data": "before"}).json()["task_id"]}
+    done = 0
+    for command, shown in walk_through(ROOT / page):
+        answer = output(command, running, ids)
         until = time.monotonic() + 15
         while not fits(shown, answer) and " -X " not in command and time.monotonic() < until:
-            answer = output(command, running, task_id)  # a reader is slower than this
+            answer = output(command, running, ids)  # a reader is slower than this
         assert fits(shown, answer), f"{command}\n  shown: {shown}\n  got:   {answer}"
-        if found := re.match(r'\{"task_id":"(\w+)","status":"pending","type"', answer):
-            task_id = found[1]
+        if found := re.match(r'\{"task_id":"(\w+)","status":"\w+","type"', answer):
+            ids["TASK_ID"] = found[1]
+        elif found := re.match(r'\{"batch_id":"(\w+)"', answer):
+            ids["BATCH_ID"] = found[1]
         done += 1
-    assert done >= steps
+    assert done == WALK_THROUGHS[page]
 
 
 def test_the_program_of_the_quickstart_prints_what_is_shown(running: Product) -> None:
@@ -104,6 +129,24 @@ def test_the_program_of_the_quickstart_prints_what_is_shown(running: Product) ->
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)
     assert [each for each in zip(shown, lines, strict=True) if not fits(*each)] == []
+
+
+def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    handlers = python(GUIDES / "handlers.md", "# shop/tasks.py") + python(QUICKSTART, "# shop/tasks.py")
+    (tmp_path / "shop" / "tasks.py").write_text(handlers)
+    blocks = re.findall(r"```python\n(.*?)```", (GUIDES / "testing.md").read_text(), re.DOTALL)
+    (tmp_path / "test_shop.py").write_text("\n".join(each for each in blocks if "Client()" not in each))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "test_shop.py"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_generated_pages_are_what_the_code_gives() -> None:
