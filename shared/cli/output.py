@@ -86,11 +86,13 @@ class Output:
             print(file=self.stream)
 
     def fail(self, error: Exception) -> None:
-        """Prints the error on standard error: one line, or in JSON mode the problem document."""
+        """Prints the error and its notes on standard error, a line each; in JSON mode the problem document."""
         if self.as_json and isinstance(error, Problem):
             print(dump(error.document), file=sys.stderr)
-        else:
-            print(f"taskqueue: {_one_line(error)}", file=sys.stderr)
+            return
+        notes = [note.replace("idempotency_key=", "--idempotency-key ") for note in getattr(error, "__notes__", ())]
+        for text in (error, *notes):
+            print(f"taskqueue: {_one_line(text)}", file=sys.stderr)
 
 
 def bar(seen: Task | Batch) -> str:

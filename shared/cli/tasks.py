@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -180,19 +181,21 @@ def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def batch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Submits a batch and prints refused lines. Returns 1 when any was refused."""
+    numbers: deque[int] = deque()
     with _open(wanted.file) as lines:
         feed = client.batch(
-            _read_tasks(lines),
+            _read_tasks(lines, numbers),
             name=wanted.name,
             max_running=wanted.max_running,
             stop_on_error=wanted.stop_on_error,
             idempotency_key=wanted.idempotency_key,
         )
         for item in feed:
+            number = numbers.popleft()
             if out.as_json:
                 out.value(item)
             elif item.problem:
-                out.line(f"line {item.index + 1} refused: {item.problem['title']}: {item.problem['detail']}")
+                out.line(f"line {number} refused: {item.problem['title']}: {item.problem['detail']}")
     if out.as_json:
         out.value({"batch_id": feed.batch_id, "accepted": feed.accepted, "refused": feed.refused})
     else:
@@ -202,19 +205,22 @@ def batch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def _open(name: str) -> Any:
-    return nullcontext(sys.stdin) if name == "-" else open(name, encoding="utf-8")
+    return nullcontext(sys.stdin) if name == "-" else open(name, encoding="utf-8-sig")
 
 
-def _read_tasks(lines: IO[str]) -> Iterator[dict[str, Any]]:
+def _read_tasks(lines: IO[str], numbers: deque[int]) -> Iterator[dict[str, Any]]:
+    """Yields the tasks of all lines that are not blank, and appends the number of each line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
+            json.dumps(value, allow_nan=False)
         except ValueError as error:
             raise ValueError(f"line {number} is not JSON: {error}") from None
         if not isinstance(value, dict):
             raise ValueError(f'line {number} must be a JSON object such as {{"type": "process", "data": 1}}')
+        numbers.append(number)
         yield value
 
 

@@ -34,7 +34,8 @@ _LEAVE = 1.0
 """Seconds to wait for senders of a batch that is abandoned."""
 _AFTER_OTHERS = ("depends_on", "unique_key")
 """Options for which earlier tasks of the batch must have been stored."""
-_TOO_LARGE = 413
+_TOO_LARGE, _INVALID_JSON = 413, "/problems/invalid-json"
+"""Refusals of a whole page that may be due to one of its tasks."""
 
 Outcome = dict[str, Any]
 
@@ -239,7 +240,7 @@ class _Pages:
             try:
                 answer = self.transport.ask("POST", self.path, body=_Page(start, tasks).body(), lasting=True)
             except Problem as refusal:
-                if refusal.status != _TOO_LARGE:
+                if refusal.status != _TOO_LARGE and refusal.type != _INVALID_JSON:
                     raise
                 return self._halved(start, tasks, refusal)
             items: list[Outcome] = answer.document["items"]
@@ -250,7 +251,7 @@ class _Pages:
                 raise problem(unknown["status"], unknown)
 
     def _halved(self, start: int, tasks: list[_Task], refusal: Problem) -> list[Outcome]:
-        """Sends the halves of a page that is too large for the gateway; a single task is refused by itself."""
+        """Sends the halves of a page that was refused as a whole; a single task is refused by itself."""
         if len(tasks) == 1:
             return [{"index": start, "problem": refusal.document}]
         half = len(tasks) // 2

@@ -98,6 +98,19 @@ def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> Non
     file.write_text('{"type": "echo", "data": 1}\nnot json\n')
     run("batch", str(file), status=2)
     assert "line 2 is not JSON" in run.err
+    assert (
+        "was closed with the 1 tasks accepted before this error; resend the whole batch with --idempotency-key '"
+        in (run.err)
+    )
+
+
+def test_a_line_of_a_batch_is_named_by_its_number_in_the_file(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.ndjson"
+    file.write_text('\ufeff\n{"type": "echo", "data": 1}\r\n\n{"type": "nonsense"}\n')
+    assert "line 4 refused: " in run("batch", str(file), status=1)
+    file.write_text('{"type": "echo", "data": 1}\n\n{"type": "echo", "data": 1e999}\n')
+    run("batch", str(file), status=2)
+    assert "line 3 is not JSON" in run.err
 
 
 def test_of_all_dead_letters_those_of_a_stopped_batch_are_left_and_named(run: Command, tmp_path: Path) -> None:

@@ -227,6 +227,15 @@ def test_a_page_that_is_too_large_for_the_gateway_is_divided(client: Client, mon
     assert sent == [(0, 4), (0, 2), (0, 1), (1, 1), (2, 2), (2, 1), (3, 1)]
 
 
+def test_a_task_that_cannot_be_read_is_refused_without_the_others_of_its_page(client: Client) -> None:
+    deep: Any = None
+    for _ in range(100):
+        deep = [deep]
+    items = list(client.batch([new_task("noop", data) for data in (1, deep, 2, "\ud800", 3)]))
+    assert [each.accepted for each in items] == [True, False, True, False, True]
+    assert {each.problem["type"] for each in items if each.problem} == {"/problems/invalid-json"}
+
+
 def test_a_batch_of_thousands_takes_no_memory(client: Client) -> None:
     def many() -> Iterator[dict[str, Any]]:
         return (new_task("noop", "x" * 2000) for _ in range(6_000))
