@@ -37,6 +37,11 @@ def whole_or_none(value: object) -> int | None:
         return None
 
 
+def count(score: float | None) -> int:
+    """Returns a count that is kept as a score; 0 for none, and for one that cannot be ours."""
+    return int(score) if score and 0 < score < MOST else 0
+
+
 def moment(value: str) -> datetime:
     """Returns an instant as `isoformat` writes it. Raises ValueError or OverflowError, also without a time zone."""
     at = datetime.fromisoformat(value)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.domain.clock import instant, to_us
-from shared.domain.decode import UNREADABLE, as_declared, moment
+from shared.domain.decode import UNREADABLE, as_declared, count, moment
 from shared.redis import keys
 from shared.redis.client import raw, text, translated
 from shared.redis.scripts import Scripts
@@ -151,7 +151,7 @@ class Workers:
         register = Register(live=[], lost=[], unreadable=[])
         for (name, beat), record, moved in zip(beats.items(), records, reassigned, strict=True):
             info = _read(name, raw(record), beat) if record else None
-            self._enter(register, name, info, (now - beat) / 1_000_000, int(moved or 0))
+            self._enter(register, name, info, (now - beat) / 1_000_000, count(moved))
         register.live.sort(key=lambda info: info.name)
         register.lost.sort(key=lambda info: info.last_heartbeat_at or info.started_at, reverse=True)
         register.unreadable.sort()
