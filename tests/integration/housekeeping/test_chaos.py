@@ -143,18 +143,23 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
 
 
 def slow_round(system: System) -> tuple[Cluster, list[str]]:
-    """Two housekeepers, far from Redis, in the middle of a round that moves thousands of tasks."""
+    """Two housekeepers in the middle of a round that moves thousands of tasks; they stay there, far from Redis."""
     ids = [
         task
         for queue in WEIGHTS
         for task in system.submit_many([("noop", "null")] * 3000, queue, delay=timedelta(seconds=2.5))
     ]
     cluster = Cluster(system, 2)
-    for member in cluster.members:
-        member.relay.delay = 0.03
+    distance(cluster, 0.03)
     cluster.start()
     wait_until(lambda: 0 < system.redis.llen(keys.rq_queue("normal")) < 3000, "a round has begun")
+    distance(cluster, 1)
     return cluster, ids
+
+
+def distance(cluster: Cluster, seconds: float) -> None:
+    for member in cluster.members:
+        member.relay.delay = seconds
 
 
 def holder_of(system: System, cluster: Cluster, name: str) -> Member:
@@ -175,6 +180,7 @@ def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system:
         assert lock is not None
         assert lock.token is not None
         LockAdmin(system.scripts).force("unlock", lock.token, "a test", "to see it refused")
+        distance(cluster, 0.03)
         wait_until(
             lambda: sum(each.value("taskqueue_lock_refused_writes_total", lock="unlock") for each in cluster.members),
             "its next write is refused",
@@ -189,6 +195,7 @@ def test_a_holder_frozen_in_the_middle_beyond_its_lock_moves_nothing_more(system
     try:
         frozen = holder_of(system, cluster, "unlock")
         frozen.freeze()
+        distance(cluster, 0.03)
         assert moved(system) == sorted(ids)
         frozen.thaw()
         wait_until(
