@@ -68,15 +68,16 @@ def test_a_worker_without_heartbeats_is_shown_with_the_reason(gateway: Gateway, 
     assert str(shown["reason"]).endswith("; 1 task was given to other workers")
 
 
-@pytest.mark.parametrize(("score", "shown"), [("+inf", "0 tasks were"), ("-inf", "0 tasks were"), (1, "1 task was")])
-def test_an_impossible_count_of_a_worker_is_read_as_none(gateway: Gateway, score: float, shown: str) -> None:
+@pytest.mark.parametrize("score", [float("inf"), float("-inf"), 1])
+def test_an_impossible_count_of_a_worker_is_read_as_none(gateway: Gateway, score: float) -> None:
     about = {"host": "h", "pid": 1, "version": "1", "executors": 1, "started_at": datetime(2026, 1, 1, tzinfo=UTC)}
     workers = Workers(gateway.redis)
     workers.announce(WorkerInfo(name="w1", queues=("high",), **about))  # type: ignore[arg-type]
     gateway.redis.zadd(keys.WORKERS, {"w1": 1})
     gateway.redis.zadd(keys.REASSIGNED, {"w1": score})
     [lost] = workers.look().lost
-    assert lost.reason.endswith(f"; {shown} given to other workers")
+    assert lost.reason is not None
+    assert ("1 task was given" in lost.reason) == ("given" in lost.reason) == (score == 1)
 
 
 def test_types_are_shown_with_their_schema_and_retry_policy(http: FlaskClient) -> None:

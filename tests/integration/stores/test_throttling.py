@@ -120,6 +120,20 @@ def test_whatever_is_lost_of_a_line_recovery_brings_its_tasks_back(
     assert nowhere(store, throttled)
 
 
+@pytest.mark.parametrize("damage", ["the limit is corrupt", "the slots are lost"])
+def test_a_task_whose_limit_waits_for_a_slot_in_vain_is_woken(store: Store, throttled: str, damage: str) -> None:
+    [running] = running_under(store, "type:slow")
+    assert store.redis.zscore(keys.LIMITS_DUE, "type:slow") == float("inf")
+    store.redis.delete(keys.slots("type:slow"))
+    if damage == "the limit is corrupt":
+        store.redis.hset(keys.LIMITS, "type:slow", "-1")
+    else:
+        end(store, running)
+    assert claim(store) == []
+    assert check_consistency(store) == {"nowhere": 1}
+    assert claim(store) == [throttled]
+
+
 def test_a_slot_without_a_task_is_found_and_freed(store: Store, limits: Limits) -> None:
     limits.put("type:slow", read_limit({"concurrency": 2}))
     [running] = submit(store, "slow")

@@ -62,6 +62,14 @@ local function take_out(id, other, state, queue)
   found('in_two')
 end
 
+-- A limit that waits for a slot to be freed has none free: else nothing would wake its tasks.
+local function check_wait(group)
+  local limit = limit_of(group)
+  if redis.call('ZSCORE', keys.LIMITS_DUE, group) ~= 'inf' or (limit and not has_slot(limit)) then return end
+  redis.call('ZADD', keys.LIMITS_DUE, due_of(limit), group)
+  found('nowhere')
+end
+
 -- A pending task is in the list's index, or throttled in an existing wait queue that is served.
 local function is_throttled(id, queue)
   local score = redis.call('ZSCORE', keys.throttled(queue), id)
@@ -76,6 +84,7 @@ local function is_throttled(id, queue)
   end
   if not redis.call('ZSCORE', keys.wait_queue(line), id) then found('nowhere') end
   enter_wait_queue(id, queue, group, tenant, score)
+  if group ~= '' then check_wait(group) end
   return score
 end
 
