@@ -97,6 +97,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._began: dict[socket.socket, float] = {}
         self._changed = threading.Condition()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:

@@ -70,8 +70,11 @@ class DataFolder:
                 return descriptor
 
     def password(self) -> str:
-        """Returns the server's password, generated at the first call and stored."""
-        if not self._password_file.exists():
+        """Returns the server's password, generated at the first call and stored.
+
+        A power loss can leave an empty file, and with an empty password the server would ask for none.
+        """
+        if not self._password_file.exists() or not self._password_file.read_text().strip():
             write_secret(self._password_file, secrets.token_urlsafe(24))
         return self._password_file.read_text().strip()
 

@@ -30,6 +30,11 @@ def test_password_is_made_once_and_kept(folder: DataFolder) -> None:
     assert DataFolder(folder.path).password() == folder.password()
 
 
+def test_an_empty_password_file_gets_a_new_password(folder: DataFolder) -> None:
+    (folder.path / "redis.password").write_text("\n")
+    assert len(folder.password()) >= 32
+
+
 def test_only_the_owner_may_read_the_secrets(folder: DataFolder) -> None:
     password = folder.password()
     folder.configure({"requirepass": password})

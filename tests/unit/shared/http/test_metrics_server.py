@@ -30,6 +30,16 @@ def probe() -> Iterator[MetricsServer]:
     running.stop()
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="this system has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_an_ipv6_address_is_served(host: str) -> None:
+    server = MetricsServer(host, 0, CollectorRegistry(), live=lambda: Check(True, {}), ready=lambda: Check(True, {}))
+    server.start()
+    with urllib.request.urlopen(f"http://[::1]:{server.port}/health/live", timeout=60) as answer:
+        assert answer.status == 200
+    server.stop()
+
+
 def answers(probe: MetricsServer) -> bool:
     with suppress(OSError, HTTPException):
         url = f"http://127.0.0.1:{probe.port}/health/live"
