@@ -532,3 +532,11 @@ def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway
     assert (shown["status"], gateway.show(shown["then"])["status"]) == ("receiving", "blocked")
     maintenance.batch_prune(gateway.scripts, 3_600_000_000, 86_400_000_000, 10)
     assert gateway.show(shown["then"])["status"] == "pending"
+
+
+def test_a_batch_that_is_opened_again_has_not_ended(gateway: Gateway) -> None:
+    batch = create(gateway, "again").json["batch_id"]
+    assert gateway.http.post(f"/batches/{batch}/close").get_json()["ended_at"]
+    assert create(gateway, "again").json["batch_id"] == batch
+    shown = gateway.http.get(f"/batches/{batch}").get_json()
+    assert (shown["status"], shown["ended_at"]) == ("receiving", None)

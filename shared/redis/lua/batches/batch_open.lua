@@ -12,6 +12,6 @@ if fresh == 1 then
   end
   redis.call('ZADD', keys.BATCHES, NOW, id)
 end
-redis.call('HDEL', key, 'closed')
+redis.call('HDEL', key, 'closed', 'done_at')
 redis.call('ZADD', keys.OPEN_BATCHES, NOW, id)
 return fresh
