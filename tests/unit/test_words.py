@@ -19,7 +19,7 @@ RETIRED = frozenset(
     waterfall wording
     """.split()  # noqa: SIM905  # thirty lines otherwise
 )
-ALLOWED = {"_walk", "family"}  # through a tree; a family of metrics, or of addresses
+ALLOWED = {"_walk", "family", "address_family"}  # through a tree; a family of metrics, or of addresses
 LUA_NAME = re.compile(r"^\s*(?:local )?function ([a-z_]+)|^\s*local ((?:\w+, )*\w+)", re.MULTILINE)
 
 

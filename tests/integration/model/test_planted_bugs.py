@@ -55,7 +55,7 @@ BUGS = {
     ),
     "what is too old is started": Bug(
         "claim",
-        "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[LINKS]) end\n",
+        "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end\n",
         "",
     ),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
@@ -72,7 +72,7 @@ BUGS = {
     "who is reaped keeps its slot": Bug("reap", "if limited then free_slots(id) end"),
     "a freed slot calls nobody": Bug("_limits", " and redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then", " and false then"),
     "a due task stays in RQ's registry": Bug("promote", "redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))"),
-    "a due task ignores the limit of its batch": Bug("promote", "links and held_back(id, state, queue, 0)", "false"),
+    "a due task ignores the limit of its batch": Bug("promote", "relations and held_back(id, state, queue, 0)", "false"),
     "what runs expires": Bug("expire", "WAITING[t.state]", "t.state"),
     "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(t.attempt) or 1, -1)"),
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
@@ -86,7 +86,7 @@ BUGS = {
     "children of what was removed wait for ever": Bug("_relations", "redis.call('EXISTS', keys.children(id)) == 1 then defer", "false then defer"),
     "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
     "a batch that is through is not done": Bug("_relations", "if b.closed and ended >= (number_of(b.total) or 0) then finish_batch(batch) end"),
-    "room in a batch is left empty": Bug("_relations", "if b.max_running and SLOT[from] and not SLOT[to] then admit(batch) end"),
+    "room in a batch is left empty": Bug("_relations", "if b.max_running and SLOT[from] and not SLOT[to] then start_waiting(batch) end"),
     "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
 }  # fmt: skip
 
