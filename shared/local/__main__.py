@@ -13,7 +13,7 @@ from types import FrameType
 
 from shared.config.redis_address import without_password
 from shared.config.settings import Settings, exit_with, load_or_exit
-from shared.errors import IncompatibleSchema, SettingsError, TaskQueueError
+from shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
 from shared.http.bind import LOOPBACK, free_port, port_problem
 from shared.local.embedded_redis import EmbeddedRedis, choose_server
 from shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
@@ -54,7 +54,7 @@ def main() -> int:
             _run(parts, settings, settings.store_url, f"{without_password(settings.store_url)} (external)")
         else:
             with _embedded(settings) as server:
-                _check_format(server)
+                check_format(server)
                 _run(parts, settings, server.url, _describe(server, settings.redis_port), server)
     except SettingsError as error:
         exit_with(str(error))
@@ -102,13 +102,15 @@ def reach(url: str) -> None:
         ) from error
 
 
-def _check_format(server: EmbeddedRedis) -> None:
+def check_format(server: EmbeddedRedis) -> None:
     """Raises SettingsError if another version wrote the data; else each service would end with this refusal."""
     try:
         with translated(), connect(server.url) as client:
             client.ping()
     except IncompatibleSchema as error:
         raise SettingsError(f"{error}, or set DATA_DIR to another folder than {server.folder.path}") from error
+    except StoreUnavailable:
+        pass  # for example a full disk: the services say so, and wait
 
 
 def _embedded(settings: Settings) -> EmbeddedRedis:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shared.errors import SettingsError
 from shared.http.bind import free_port
-from shared.local.__main__ import Part, check_ports, reach
+from shared.local.__main__ import Part, check_format, check_ports, reach
+from shared.local.embedded_redis import EmbeddedRedis
 
 
 def part(name: str, port: int) -> Part:
@@ -57,3 +59,8 @@ def test_silent_redis_is_reported_within_three_seconds(silent_port: int) -> None
 def test_address_of_an_unknown_kind_is_reported() -> None:
     with pytest.raises(SettingsError, match="http://127"):
         reach("http://127.0.0.1:6379")
+
+
+def test_a_redis_that_refuses_writes_is_left_to_the_services_which_wait(tmp_path: Path) -> None:
+    with EmbeddedRedis(data_dir=tmp_path, options={"min-replicas-to-write": "1"}) as server:
+        check_format(server)
