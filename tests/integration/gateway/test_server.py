@@ -261,31 +261,31 @@ def test_a_request_that_arrives_too_slowly_is_cut(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_request_behind_one_that_waits_is_not_cut_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Server, "receive_seconds", 0.5)
-    server, raw = idle_server(pause=1.5), b""
-
-    def answers(count: int) -> bool:
-        nonlocal raw
-        server.turn(0.01)
-        raw += caller.recv(1 << 20) if readable(caller) else b""
-        return raw.count(b"200 OK") == count and len(raw) > count * len(ANSWER)
-
-    with socket.create_connection(server.socket.getsockname(), timeout=5) as caller:
+    monkeypatch.setattr(Server, "receive_seconds", 0.0)
+    may_answer = threading.Event()
+    server = idle_server(wait=may_answer.wait)
+    with closing(socket.create_connection(server.socket.getsockname())) as caller:
         caller.sendall(b"GET /one HTTP/1.1\r\n\r\nGET /two HTTP/1.1\r\n")
-        wait_until(lambda: answers(1), "the first is answered", 10)
-        caller.sendall(b"\r\n")
-        wait_until(lambda: answers(2), "the second is answered", 10)
+        wait_until(lambda: arriving(server), "the server reads it")
+        server.maintenance(time.monotonic())
+        assert server.active_channels
+        may_answer.set()
+        wait_until(lambda: turned(server) and readable(caller), "the first is answered")
+        assert status_of(caller.recv(4096)) == 200
     server.close()
 
 
 def idle_server(
-    max_body: int = 1000, kind: type[intake.Server] = Server, served: list[str] | None = None, pause: float = 0.0
+    max_body: int = 1000,
+    kind: type[intake.Server] = Server,
+    served: list[str] | None = None,
+    wait: Callable[[], object] = bool,
 ) -> intake.Server:
     class App:
         config = {"MAX_CONTENT_LENGTH": max_body}  # noqa: RUF012  # like Flask's
 
         def __call__(self, environ: Any, start_response: Callable[..., object]) -> list[bytes]:
-            time.sleep(pause)
+            wait()
             start_response("200 OK", [("Content-Length", str(len(ANSWER)))])
             (served if served is not None else []).append(environ["PATH_INFO"])
             return [ANSWER]
