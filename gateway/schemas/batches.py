@@ -11,7 +11,7 @@ from pydantic.functional_validators import model_validator
 from gateway.schemas.submission import NewTaskBody
 from gateway.schemas.tasks import TaskView
 from gateway.schemas.values import Body, NextCursor, PageQuery, SparseView, View
-from shared.domain.task import TaskState
+from shared.domain.task import Conflict, TaskState
 
 
 class BatchItemBody(NewTaskBody):
@@ -29,6 +29,8 @@ class FollowUpBody(NewTaskBody):
     def _depends_on_the_batch(self) -> FollowUpBody:
         if self.depends_on is not None:
             raise ValueError("always depends on its batch: leave depends_on out")
+        if self.on_conflict is Conflict.EXISTING:
+            raise ValueError("has to be a task of its own: use on_conflict refuse or replace")
         return self
 
 

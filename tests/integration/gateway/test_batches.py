@@ -270,6 +270,7 @@ def test_a_task_follows_when_all_have_ended(gateway: Gateway) -> None:
         ({"then": {"type": "process"}}, "then.data"),
         ({"then": {"type": "resize", "data": {}}}, "then.data"),
         ({"then": {"type": "process", "data": 1, "depends_on": []}}, "then"),
+        ({"then": {"type": "process", "data": 1, "unique_key": "u", "on_conflict": "existing"}}, "then"),
         ({"what": 1}, "what"),
     ],
 )
