@@ -59,12 +59,15 @@ class MetricsServer:
                 else:
                     self._answer(404, "text/plain", b"Not found: use /metrics, /health/live or /health/ready.\n")
 
+            do_HEAD = do_GET  # noqa: N815  # as some load balancers ask
+
             def _answer(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is http.server's
                 pass  # a scrape every few seconds is not worth a log line

@@ -48,6 +48,15 @@ def answers(probe: MetricsServer) -> bool:
     return False
 
 
+def test_head_is_answered_without_a_body(probe: MetricsServer) -> None:
+    with socket.create_connection(("127.0.0.1", probe.port), timeout=60) as client:
+        client.sendall(b"HEAD /health/live HTTP/1.0\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: client.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200")
+    assert b"Content-Length: 17" in head
+    assert body == b""
+
+
 def threads() -> int:
     return sum("process_request_thread" in each.name for each in threading.enumerate())
 
