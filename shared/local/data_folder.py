@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 import shutil
 import time
@@ -102,9 +103,12 @@ class DataFolder:
 
     def _last_written(self) -> Path | None:
         """Returns the file that is written to: since 7.0 the one with the highest number, before that the only one."""
-        numbered = self.path.glob("appendonlydir/*.incr.aof")
-        single = self.path.glob("appendonly.aof")
-        return max(numbered, key=lambda file: int(file.name.split(".")[-3]), default=next(single, None))
+        numbered = {
+            int(found[1]): file
+            for file in self.path.glob("appendonlydir/*.incr.aof")
+            if (found := re.search(r"\.(\d+)\.incr\.aof$", file.name))
+        }
+        return numbered[max(numbered)] if numbered else next(self.path.glob("appendonly.aof"), None)
 
 
 def write_secret(path: Path, text: str) -> None:

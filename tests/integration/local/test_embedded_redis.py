@@ -172,6 +172,7 @@ def test_zeros_that_a_power_loss_left_are_cut_off_and_a_copy_is_kept(
     eventually("the server has died", lambda: not server.running)
     [file] = server.folder.path.glob("appendonlydir/*.incr.aof")
     whole = file.read_bytes()
+    (file.parent / "a copy by hand.incr.aof").write_bytes(whole)
     file.write_bytes(whole[: len(whole) - cut] + bytes(100_000))
     assert "zero bytes, as after a power loss" in (server.revive() or "")
     server.start()
