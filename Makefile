@@ -41,7 +41,9 @@ run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \
   tests/integration/generated_clients tests/integration/gateway/test_fuzz.py tests/integration/dashboard/test_browser.py \
   tests/integration/stores/test_command_bounds.py tests/integration/worker/test_faults.py \
-  tests/integration/housekeeping/test_chaos.py
+  tests/integration/housekeeping/test_chaos.py tests/integration/worker/test_random_dependencies.py \
+  tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \
+  tests/integration/worker/test_liveness.py
 
 PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
 
