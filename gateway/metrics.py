@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,13 +89,25 @@ class Metrics:
             return generate_latest(self.registry) + self._render_start()
         registry = CollectorRegistry()
         with _alone(self.shared_folder, fcntl.LOCK_SH):
-            MultiProcessCollector(registry, path=self.shared_folder)  # type: ignore[no-untyped-call]  # it has none
+            registry.register(_Files(self.shared_folder))
             return generate_latest(registry) + self._render_start()
 
     def _render_start(self) -> bytes:
         registry = CollectorRegistry()
         registry.register(self.started)
         return generate_latest(registry)
+
+
+class _Files(Collector):
+    """The counts of all processes. The file of a process that has just started is empty for a moment."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        files = [str(file) for file in Path(self.folder).glob("*.db") if file.stat().st_size]
+        found: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]  # it has none
+        return found
 
 
 class _Started(Collector):
@@ -115,8 +127,9 @@ def take_over(folder: str, pid: int) -> None:
     with _alone(folder, fcntl.LOCK_EX):
         for kind in ("counter", "histogram"):
             left = Path(folder, f"{kind}_{pid}.db")
-            if left.exists():
+            if left.exists() and left.stat().st_size:
                 _add(left, Path(folder, f"{kind}_gone.db"))
+            left.unlink(missing_ok=True)
 
 
 def _add(left: Path, gone: Path) -> None:
@@ -128,7 +141,6 @@ def _add(left: Path, gone: Path) -> None:
         sums.close()  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError):
         log.exception("counts of an ended process cannot be read; they are lost")
-    left.unlink()
 
 
 @contextmanager
