@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from tests.labs.faults.clients import call
+from tests.labs.faults.clients import NO_ANSWER, Answer, call
 from tests.labs.faults.laboratory import Run
 from tests.labs.faults.ledger import Asked, Execution
 from tests.labs.faults.recount import Recount, recount
@@ -77,7 +78,7 @@ def read_back(run: Run) -> Case:
 
     def get(numbered: tuple[int, str]) -> tuple[str, Task | None]:
         at, task_id = numbered
-        answer = call(gateways[at % len(gateways)], "GET", f"/tasks/{task_id}")
+        answer = answered(gateways[at % len(gateways)], f"/tasks/{task_id}")
         return task_id, answer.body if answer.status == 200 else None
 
     with ThreadPoolExecutor(4) as pool:
@@ -87,15 +88,25 @@ def read_back(run: Run) -> Case:
         tasks={task_id: task for task_id, task in found.items() if task is not None},
         dead={item["task_id"] for item in _pages(gateways[0], "/dlq/failed-tasks")},
         batches={each["batch_id"]: each for each in _pages(gateways[0], "/batches")},
-        queues=call(gateways[0], "GET", "/queues").body["items"],
+        queues=answered(gateways[0], "/queues").body["items"],
         recount=recount(run.site.admin),
     )
+
+
+def answered(gateway: str, path: str, pause: float = 1) -> Answer:
+    """What a gateway says. One that cannot say, because Redis does not answer in time, is asked again for a minute."""
+    for _ in range(60):
+        answer = call(gateway, "GET", path)
+        if answer.status not in (NO_ANSWER, 503):
+            return answer
+        time.sleep(pause)
+    raise AssertionError(f"GET {path} was not answered for a minute")
 
 
 def _pages(gateway: str, path: str) -> Iterator[Task]:
     cursor = ""
     while True:
-        page = call(gateway, "GET", f"{path}?limit=200{cursor}").body
+        page = answered(gateway, f"{path}?limit=200{cursor}").body
         yield from page["items"]
         if not page["next_cursor"]:
             return
