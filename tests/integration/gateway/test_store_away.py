@@ -128,24 +128,31 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
         redis_server.start()
 
 
-@pytest.mark.parametrize("path", ["/queues", "/health/ready"])
-def test_many_requests_are_refused_in_time(frozen: Gateway, path: str) -> None:
-    """With 100 requests on few threads, each waiting for the time-out in its turn, the last would wait a minute."""
+def slowest_of_many(gateway: Gateway, path: str, status: int) -> float:
+    """Seconds until the last of 100 requests on few threads is answered."""
     gate = threading.Semaphore(4)
-    slowest = [0.0]
+    times = []
 
     def ask() -> None:
         begun = time.monotonic()
         with gate:
-            assert frozen.app.test_client().get(path).status_code == 503
-        slowest[0] = max(slowest[0], time.monotonic() - begun)
+            assert gateway.app.test_client().get(path).status_code == status
+        times.append(time.monotonic() - begun)
 
     crowd = [threading.Thread(target=ask) for _ in range(100)]
     for each in crowd:
         each.start()
     for each in crowd:
         each.join()
-    assert slowest[0] < LIMIT
+    assert len(times) == 100
+    return max(times)
+
+
+@pytest.mark.parametrize("path", ["/queues", "/health/ready"])
+def test_many_requests_are_refused_in_time(frozen: Gateway, path: str) -> None:
+    """If each waited for the time-out in its turn, the last would wait a minute."""
+    on_this_machine = slowest_of_many(frozen, "/health/live", 200)
+    assert slowest_of_many(frozen, path, 503) < LIMIT + 5 * on_this_machine
 
 
 def test_a_redis_that_hung_is_used_again_by_itself(redis_server: EmbeddedRedis, gateway: Gateway) -> None:
