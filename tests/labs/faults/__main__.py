@@ -55,6 +55,7 @@ def experiment(
     laboratory = Laboratory(site, seed, faults, pause=pause, patience=patience, small=small)
     try:
         run = laboratory.work(seconds)
+        (folder / "happened").write_text("".join(f"{each}\n" for each in run.happened))
         case = read_back(run)
         complaints = mode.judge(case)
         recoveries = recoveries_of(case)

@@ -233,7 +233,8 @@ def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
             if one is None or attempt["outcome"] not in ("lost", "crashed") or one.end == "crash":
                 continue
             if not any(_may_have_hit(case, fault, one, attempt["ended_at"]) for fault in deaths):
-                yield f"task {task_id}: attempt {one.attempt} is {attempt['outcome']}, and only Redis was away"
+                ended = f"{attempt['outcome']} at {case.monotonic(attempt['ended_at'])}"
+                yield f"task {task_id}: attempt {one.attempt} is {ended}, and only Redis was away"
 
 
 def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) -> bool:
