@@ -11,7 +11,7 @@ from shared.domain.clock import instant_us
 from shared.redis import keys, schema_version
 from shared.redis.client import raw, text
 from shared.redis.scripts import Scripts
-from shared.stores.locks import _lock_read
+from shared.stores.locks import LockAdmin
 from shared.stores.queues import Queues
 from shared.stores.task_types import TaskTypes
 from shared.stores.workers import Workers
@@ -162,7 +162,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
             f"no housekeeper is running: {' and '.join(late)}",
             "start a housekeeper: python -m worker.housekeeping",
         )
-    owners = sorted({owner for _, _, owner, *_ in _lock_read(Scripts(redis)) if owner})
+    owners = sorted({lock.owner for lock in LockAdmin(Scripts(redis)).all() if lock.owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
 
 

@@ -26,6 +26,17 @@ CHUNK = 200
 """Dead letters moved or removed in one step."""
 
 
+class SentBack(NamedTuple):
+    """Outcome of a requeue of a dead letter: the state it was found in, and whether it was requeued.
+
+    `stopped` is its batch, if it was not because that batch is stopped.
+    """
+
+    state: str
+    done: bool
+    stopped: str = ""
+
+
 class DeadLetters:
     """The tasks in state failed."""
 
@@ -122,17 +133,6 @@ def _check(task_id: str, state: str, done: bool, verb: str) -> None:
     if not state:
         raise TaskNotFound(id=task_id)
     raise IllegalTransition(f"the task is {state}: only a failed task can be {verb}", state=state)
-
-
-class SentBack(NamedTuple):
-    """Outcome of a requeue of a dead letter: the state it was found in, and whether it was requeued.
-
-    `stopped` is its batch, if it was not because that batch is stopped.
-    """
-
-    state: str
-    done: bool
-    stopped: str = ""
 
 
 def _nonce() -> str:

@@ -100,7 +100,7 @@ def restore_entries(
 def check_consistency(
     scripts: Scripts, queues: Sequence[str], lease_us: int, limit: int, fencing_token: FencingToken
 ) -> tuple[int, dict[str, int]]:
-    """Checks the next tasks of the walk over all of them; returns how many, and the repairs by kind."""
+    """Checks the next tasks in the index of all tasks; returns how many, and the repairs by kind."""
     looked, *wrong = scripts.call(
         "check_consistency", fencing_token.lock, fencing_token.token, lease_us, limit, *queues
     )

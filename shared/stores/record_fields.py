@@ -183,9 +183,10 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
     return BatchPlace(batch_id=fields["batch"].decode(), index=whole(fields.get("batch_index", 0)))
 
 
-def _group(line: bytes | None) -> str | None:
+def _group(wait_queue: bytes | None) -> str | None:
     """Returns the limit of a wait queue's name queue|limit|tenant; `worker:TYPE#VERSIONS` stands for a type."""
-    group = line.decode(errors="replace").split("|")[1] if line and line.count(b"|") == 2 else None
+    parts = wait_queue.decode(errors="replace").split("|") if wait_queue else []
+    group = parts[1] if len(parts) == 3 else None
     return "worker" if group and group.startswith("worker:") else group
 
 

@@ -379,7 +379,7 @@ class Life(RuleBasedStateMachine):
         self.without_entry.clear()
 
     @rule()
-    def walk_over_all(self) -> None:
+    def check_all(self) -> None:
         """Of a sound system it changes nothing, and finds nothing wrong."""
         before = Store(self.redis).without_passing()
         for _ in range(3):

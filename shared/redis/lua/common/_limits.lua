@@ -116,13 +116,13 @@ end
 
 -- Moves a pending task into a wait queue. A new tenant comes after the waiting ones.
 local function enter_wait_queue(id, queue, group, tenant, score)
-  local line = wait_queue_name(queue, group, tenant)
+  local wait_queue = wait_queue_name(queue, group, tenant)
   redis.call('ZADD', keys.throttled(queue), score, id)
-  redis.call('ZADD', keys.wait_queue(line), score, id)
+  redis.call('ZADD', keys.wait_queue(wait_queue), score, id)
   limited, served = true, served + 1
   redis.call('ZADD', tenants_key(queue, group), 'NX', num(now + served), tenant)
   redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
-  redis.call('HSET', keys.rq_job(id), 'wait_queue', line, 'status', 'deferred')
+  redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
   redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
   if group == '' then redis.call('SADD', keys.FAIR, queue)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end

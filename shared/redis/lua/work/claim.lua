@@ -279,11 +279,11 @@ end
 -- the list and of each wait queue that may move goes first, so that a limit delays only its own tasks.
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
-local MOST_LINES, MOST_LOOKS = 32, 500
+local MOST_LIMITS, MOST_LOOKS = 32, 500
 local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
 local due, elsewhere = {}, {}
 
-local function has_line_here(name)
+local function waited_for_here(name)
   local here = {}
   for at, queue in ipairs(queues) do here[at] = tenants_key(queue.name, name) end
   return #here > 0 and redis.call('EXISTS', unpack(here)) > 0
@@ -291,8 +291,8 @@ end
 
 spend(#found)
 for _, name in ipairs(found) do
-  if #due == MOST_LINES then break end
-  local ours = (not own_set or set_serves(own_set, name)) and has_line_here(name)
+  if #due == MOST_LIMITS then break end
+  local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
   table.insert(ours and due or elsewhere, name)
 end
 local has_tenants = {}
@@ -344,8 +344,8 @@ local function first_of_tenants(queue)
 end
 
 -- An entry of a wait queue is a hint, as a queue entry is: the index of throttled tasks decides whether it may be taken.
-local function leave_throttled(id, queue, line, group, tenant)
-  redis.call('ZREM', keys.wait_queue(line), id)
+local function leave_throttled(id, queue, wait_queue, group, tenant)
+  redis.call('ZREM', keys.wait_queue(wait_queue), id)
   if redis.call('ZREM', keys.throttled(queue), id) == 0 then return false end
   redis.call('ZREM', keys.rq_deferred(queue), id)
   redis.call('HDEL', keys.rq_job(id), 'wait_queue')
@@ -355,8 +355,8 @@ end
 
 -- Takes the next task out of a wait queue. One that another limit holds back moves to that one's wait queue.
 local function take_throttled(first, queue)
-  local id, line = first.id, wait_queue_name(queue, first.group, first.tenant)
-  if not leave_throttled(id, queue, line, first.group, first.tenant) then return end
+  local id, wait_queue = first.id, wait_queue_name(queue, first.group, first.tenant)
+  if not leave_throttled(id, queue, wait_queue, first.group, first.tenant) then return end
   local t = startable(id, queue, first.score)
   if not t then return end
   local names = limit_names(t[TYPE], t[LIMIT_KEY])
@@ -400,18 +400,18 @@ local function take_by_age(queue, n)
   end
 end
 
-local function has_lines(queue)
+local function has_wait_queues(queue)
   if has_tenants[queue] then return true end
-  local lines = {}
-  for at, group in ipairs(due) do lines[at] = tenants_key(queue, group) end
-  return #lines > 0 and redis.call('EXISTS', unpack(lines)) > 0
+  local wait_queues = {}
+  for at, group in ipairs(due) do wait_queues[at] = tenants_key(queue, group) end
+  return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
 end
 
 local function take(queue, n)
   local before = #tasks
   n = math.min(n, queue.most, want - before)
   if n <= 0 then return end
-  if limited and has_lines(queue.name) then take_by_age(queue.name, n) else take_from_list(queue.name, n) end
+  if limited and has_wait_queues(queue.name) then take_by_age(queue.name, n) else take_from_list(queue.name, n) end
   queue.most = queue.most - (#tasks - before)
 end
 
@@ -428,21 +428,23 @@ local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS'
 
 -- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
 local function settle_limit(name)
-  local limit, lines = limit_of(name), {}
-  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do lines[at] = tenants_key(queue_of(key), name) end
-  if #lines == 0 or redis.call('EXISTS', unpack(lines)) == 0 then
+  local limit, wait_queues = limit_of(name), {}
+  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
+    wait_queues[at] = tenants_key(queue_of(key), name)
+  end
+  if #wait_queues == 0 or redis.call('EXISTS', unpack(wait_queues)) == 0 then
     redis.call('ZREM', keys.LIMITS_DUE, name)
     return false
   end
   redis.call('ZADD', keys.LIMITS_DUE, due_of(limit), name)
-  return lets_start(limit) and has_line_here(name)
+  return lets_start(limit) and waited_for_here(name)
 end
 
 -- Skipped limits are examined last the next time; the wait queues of some may be removed altogether.
 local function settle_elsewhere()
   local latest = {}
   for at, name in ipairs(elsewhere) do
-    if at <= MOST_LINES then settle_limit(name)
+    if at <= MOST_LIMITS then settle_limit(name)
     else
       latest[#latest + 1] = NOW
       latest[#latest + 1] = name
@@ -451,21 +453,21 @@ local function settle_elsewhere()
   if #latest > 0 then redis.call('ZADD', keys.LIMITS_DUE, unpack(latest)) end
 end
 
-local again_in, lines_left = -1, false
+local again_in, tasks_wait = -1, false
 if limited then
   for _, name in ipairs(due) do looked_at[name] = true end
-  for name in pairs(looked_at) do lines_left = settle_limit(name) or lines_left end
+  for name in pairs(looked_at) do tasks_wait = settle_limit(name) or tasks_wait end
   settle_elsewhere()
   local next_due = redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if next_due[2] then again_in = tonumber(next_due[2]) - now end
-  for _, queue in ipairs(queues) do lines_left = lines_left or has_tenants[queue.name] end
-  more = more or (#due == MOST_LINES and #tasks > 0)
+  for _, queue in ipairs(queues) do tasks_wait = tasks_wait or has_tenants[queue.name] end
+  more = more or (#due == MOST_LIMITS and #tasks > 0)
 end
 
 -- The rest is for the next worker, and for this one unless it may take no more of that queue.
 for _, queue in ipairs(queues) do
   local full = queue.most == 0
-  if (full or #tasks == want) and (lines_left or redis.call('EXISTS', keys.rq_queue(queue.name)) == 1) then
+  if (full or #tasks == want) and (tasks_wait or redis.call('EXISTS', keys.rq_queue(queue.name)) == 1) then
     notify_workers(1, queue.name)
     if not full then
       more = true

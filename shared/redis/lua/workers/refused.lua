@@ -3,7 +3,7 @@
 -- might have taken it is gone. Removes empty wait queues.
 -- ARGV: now, lock and token of the caller, how many at most. Returns how many failed.
 -- It examines so many wait queues, whichever they are; the others follow in one of the next runs.
-local MOST_LINES = 100
+local MOST_LIMITS = 100
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()
 local most, ended, sets = tonumber(ARGV[4]), 0, recent_sets()
@@ -38,7 +38,7 @@ local function first_of(queue, group)
   end
 end
 
-local function end_line(queue, group)
+local function end_wait_queue(queue, group)
   for _ = ended, most - 1 do
     local id, tenant = first_of(queue, group)
     if not id then return end
@@ -53,13 +53,13 @@ local function look_at(group)
   local hopeless, waits = is_hopeless(group), false
   for _, key in ipairs(queues) do
     local queue = queue_of(key)
-    if hopeless then end_line(queue, group) end
+    if hopeless then end_wait_queue(queue, group) end
     waits = waits or first_of(queue, group) or redis.call('EXISTS', tenants_key(queue, group)) == 1
   end
   if not waits then redis.call('ZREM', keys.LIMITS_DUE, group) end
 end
 
-local groups = redis.call('ZRANDMEMBER', keys.LIMITS_DUE, MOST_LINES)
+local groups = redis.call('ZRANDMEMBER', keys.LIMITS_DUE, MOST_LIMITS)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
   if worker_queue_parts(group) then look_at(group) end

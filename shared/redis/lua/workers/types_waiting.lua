@@ -7,15 +7,15 @@ local sets, by_type, answer = live_sets(), {}, {}
 local function look(task_type, queue, group)
   local found = by_type[task_type]
   for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, group), 0, 99)) do
-    local line = keys.wait_queue(wait_queue_name(queue, group, tenant))
-    local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
+    local wait_queue = keys.wait_queue(wait_queue_name(queue, group, tenant))
+    local first = redis.call('ZRANGE', wait_queue, 0, 0, 'WITHSCORES')
     if first[2] and not found then
       if #answer == 100 then return end
       found = {task_type, 0, first[2]}
       answer[#answer + 1], by_type[task_type] = found, found
     end
     if first[2] then
-      found[2] = found[2] + redis.call('ZCARD', line)
+      found[2] = found[2] + redis.call('ZCARD', wait_queue)
       if tonumber(first[2]) < tonumber(found[3]) then found[3] = first[2] end
     end
   end
