@@ -76,6 +76,7 @@ class Laboratory:
         for client in self.clients:
             client.shares = kinds.BUSY if small else kinds.SHARES
         self._over = threading.Event()
+        site.while_waiting = self._end_what_is_over
 
     @property
     def site(self) -> Site:
@@ -150,12 +151,16 @@ class Laboratory:
         """Lets time pass, ends what is over, and starts again who died without a fault."""
         end = time.monotonic() + seconds
         while True:
-            for each in [each for each in self.going if each.until <= time.monotonic()]:
-                self._end(each)
+            self._end_what_is_over()
             self.site.look()
             if time.monotonic() >= end:
                 return
             time.sleep(0.02)
+
+    def _end_what_is_over(self) -> None:
+        for each in [each for each in self.going if each.until <= time.monotonic()]:
+            if each in self.going:
+                self._end(each)
 
     def _end(self, going: _Going) -> None:
         self.going.remove(going)

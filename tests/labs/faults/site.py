@@ -241,6 +241,8 @@ class Site:
         self.data = Path(tempfile.mkdtemp(prefix="faults-redis-", dir=memory_folder()))
         self.parts: dict[str, Part] = {}
         self.died: list[str] = []
+        self.while_waiting: Callable[[], object] = lambda: None
+        """Called while `tell` waits, so that a fault that is over ends and does not keep Redis from listening."""
         self._admin: Redis | None = None
 
     @cached_property
@@ -342,6 +344,7 @@ class Site:
                 act(self.admin)
                 return True
             except (RedisError, OSError):
+                self.while_waiting()
                 time.sleep(0.1)
         return False
 
