@@ -93,6 +93,6 @@ def _error(text: str) -> str:
     return f"{about.get('type')}: {about.get('message')}"
 
 
-def _batch(relations: Mapping[str, str]) -> EndedBatch:
-    numbers = {name: int(relations.get(name, 0)) for name in ("total", "completed", "failed", "cancelled", "expired")}
-    return EndedBatch(id=relations["id"], name=relations.get("name", ""), **numbers)
+def _batch(fields: Mapping[str, str]) -> EndedBatch:
+    numbers = {name: int(fields.get(name, 0)) for name in ("total", "completed", "failed", "cancelled", "expired")}
+    return EndedBatch(id=fields["id"], name=fields.get("name", ""), **numbers)

@@ -30,6 +30,8 @@ from tests.labs.faults.time_judges import (
 )
 
 ROUNDED = timedelta(milliseconds=1)
+ON_ITS_WAY = SECOND // 20
+"""Nanoseconds by which a record may be early: a worker learns Redis' time from an answer, which a relay may delay."""
 """The record of a lost attempt tells its times to a tenth of that."""
 UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
 """Outcomes that an attempt may have although no handler began."""
@@ -240,7 +242,8 @@ def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
 def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) -> bool:
     """What thaws may begin what it had in hand before it learns that its lease has ended."""
     hit = bool({one.pid, one.worker} & set(fault.pids))
-    return hit and fault.begin_ns <= case.monotonic(ended_at) and one.start_ns <= fault.end_ns + AFTER_THAW
+    ended = case.monotonic(ended_at) + ON_ITS_WAY
+    return hit and fault.begin_ns <= ended and one.start_ns <= fault.end_ns + AFTER_THAW
 
 
 # --- Keys, families, limits ----------------------------------------------------------------------------------------
