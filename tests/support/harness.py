@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,18 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -
     raise AssertionError(f"within {seconds:g} s it did not happen that {what}")
 
 
+_FIRST_PORT = 10_000 + os.getpid() % 110 * 200
+_PORTS = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 200))
+"""Below those that Linux gives to outgoing connections, and others for each process of the tests."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that no program takes by chance before it is used."""
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("unreachable: a cycle has no end")
 
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from shared.local.data_folder import write_secret
 from shared.local.embedded_redis import EmbeddedRedis, ServerBinary
+from tests.support.harness import free_port
 
 USER = "taskqueue"
 PASSWORD = "the product's own"
@@ -23,7 +24,8 @@ def rules() -> list[str]:
 def guarded_server(folder: Path, binary: ServerBinary | None = None) -> EmbeddedRedis:
     """A server with an administrator, whose address is `url`, and that user."""
     file = folder / "users.acl"
-    server = EmbeddedRedis(data_dir=folder, options={"aclfile": str(file)}, server=binary)
+    options = {"aclfile": str(file)}
+    server = EmbeddedRedis(data_dir=folder, port=free_port(), options=options, server=binary)
     server.folder.create()
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",

@@ -27,8 +27,8 @@ from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task
 from shared.stores.queues import CHUNK, Queues
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
-from tests.integration.gateway.test_server import Running, free_port, serves
-from tests.support.harness import System, wait_until
+from tests.integration.gateway.test_server import Running, serves
+from tests.support.harness import System, free_port, wait_until
 from tests.support.relay import SpanForwarder
 
 NEW = {"type": "process", "data": {"a": 1, "b": 2}}

@@ -29,18 +29,12 @@ from gateway.http.server import Server
 from shared.http import server as intake
 from shared.stores.api_keys import Scope, new_key
 from shared.stores.task_types import TaskType, TaskTypes
-from tests.support.harness import ROOT, System, alive, wait_until
+from tests.support.harness import ROOT, System, alive, free_port, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
 HEAD = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 OLD = HEAD.replace(b"1.1", b"1.0") + b"Connection: keep-alive\r\n"
 Answer = tuple[int, dict[str, str], bytes]
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Running:

@@ -14,9 +14,8 @@ import pytest
 
 from shared.domain.task import TaskState
 from shared.domain.traceparent import attempt_span, dead_letter_span
-from shared.http.bind import free_port
 from tests.support.collector import Collector, Span
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{CALLER}-01"}

@@ -17,11 +17,10 @@ from redis import Redis
 from shared.config.settings import load
 from shared.domain.task import TaskState
 from shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
-from shared.http.bind import free_port
 from shared.redis.client import connect, translated
 from tests.integration.redis.load import Callers, Told, get, start_gateway
 from tests.integration.redis.watched import SERVICE, Watched, watched_redis
-from tests.support.harness import System, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 
 HANGS = 5.0
 """Seconds from which a caller would say that the gateway hangs; it has 3 s by itself, and this machine other work."""

@@ -25,7 +25,7 @@ SLOW = 0.4
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     """As it is shipped."""
-    with EmbeddedRedis(data_dir=tmp_path / "data") as running:
+    with EmbeddedRedis(data_dir=tmp_path / "data", port=free_port()) as running:
         yield running
 
 

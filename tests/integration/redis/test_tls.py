@@ -9,11 +9,10 @@ import pytest
 from redis import Redis
 
 from shared.domain.task import TaskState
-from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.redis.load import get, start_gateway
 from tests.integration.redis.tls import Certificates, tls_in_front_of
-from tests.support.harness import System, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 
 

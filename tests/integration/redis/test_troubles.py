@@ -15,7 +15,6 @@ from redis import Redis
 
 from shared.domain.task import NewTask, TaskState, new_task_id
 from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
-from shared.http.bind import free_port
 from shared.local.embedded_redis import EmbeddedRedis
 from shared.redis import keys
 from shared.redis.client import connect, translated
@@ -27,7 +26,7 @@ from shared.stores.tasks import Records
 from tests.integration.redis.load import Callers, get, post, start_gateway
 from tests.labs.faults.faults import RUN_LONG
 from tests.labs.faults.site import fill_disk, make_room
-from tests.support.harness import System, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 
 PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
@@ -36,7 +35,7 @@ PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     """A server that this test may change."""
-    with EmbeddedRedis(data_dir=tmp_path / "redis") as server:
+    with EmbeddedRedis(data_dir=tmp_path / "redis", port=free_port()) as server:
         yield server
 
 

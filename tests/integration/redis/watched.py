@@ -12,11 +12,11 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from shared.http.bind import LOOPBACK, free_port
+from shared.http.bind import LOOPBACK
 from shared.local.data_folder import DataFolder, write_secret
 from shared.local.embedded_redis import EmbeddedRedis, choose_server
 from shared.local.supervisor import dies_with_us
-from tests.support.harness import wait_until
+from tests.support.harness import free_port, wait_until
 
 SERVICE = "main"
 PASSWORD = "the store's"

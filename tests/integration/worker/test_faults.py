@@ -94,7 +94,7 @@ def test_everything_killed_and_restarted_loses_no_task(system: System) -> None:
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     """A server that this test may kill, with its append-only file."""
-    with EmbeddedRedis(data_dir=tmp_path / "redis") as server:
+    with EmbeddedRedis(data_dir=tmp_path / "redis", port=free_port()) as server:
         yield server
 
 
