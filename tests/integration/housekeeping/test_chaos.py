@@ -142,14 +142,14 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
     assert {each: made[each] for each in wanted} == dict.fromkeys(wanted, 1)
 
 
-def slow_round(system: System) -> tuple[Cluster, list[str]]:
+def slow_round(system: System, **environment: str) -> tuple[Cluster, list[str]]:
     """Two housekeepers in the middle of a round that moves thousands of tasks; they stay there, far from Redis."""
     ids = [
         task
         for queue in WEIGHTS
         for task in system.submit_many([("noop", "null")] * 3000, queue, delay=timedelta(seconds=2.5))
     ]
-    cluster = Cluster(system, 2)
+    cluster = Cluster(system, 2, **environment)
     distance(cluster, 0.03)
     cluster.start()
     wait_until(lambda: 0 < system.redis.llen(keys.rq_queue("normal")) < 3000, "a round has begun")
@@ -174,7 +174,8 @@ def moved(system: System) -> list[str]:
 
 
 def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system: System) -> None:
-    cluster, ids = slow_round(system)
+    # With a long life the lock is not renewed meanwhile: its holder does not learn of its loss before it writes.
+    cluster, ids = slow_round(system, HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL="60")
     try:
         lock = LockAdmin(system.scripts).get("unlock")
         assert lock is not None
