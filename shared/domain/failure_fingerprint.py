@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -32,13 +32,15 @@ def pattern(message: str) -> str:
     return _ROW.sub("#", _WORD.sub(_without_number, text))
 
 
-def place(traceback: TracebackType | None, runner: str = "") -> str:
+def place(traceback: TracebackType | None, runners: Collection[str] = ()) -> str:
     """Returns where an error arose, as `module.function`: the innermost frame outside libraries, if there is one.
 
-    Has no line number, so that a fingerprint survives edits elsewhere in the file. Frames of the file `runner` are
+    Has no line number, so that a fingerprint survives edits elsewhere in the file. Frames of the files `runners` are
     ignored, and so is what a traced task has before a library.
     """
-    frames = [each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (runner, _INSTRUMENTATION)]
+    frames = [
+        each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (*runners, _INSTRUMENTATION)
+    ]
     own = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<"))]
     found = (own or frames)[-1:]
     return "".join(f"{each.tb_frame.f_globals.get('__name__', '?')}.{_function(each)}" for each in found)[:200]
@@ -49,9 +51,9 @@ def class_name(value: object) -> str:
     return str(_NAME.__get__(type(value)))
 
 
-def traits(error: BaseException, message: str, runner: str) -> Mapping[str, str]:
+def traits(error: BaseException, message: str, runners: Collection[str]) -> Mapping[str, str]:
     """Returns what the report of a final failure has besides the error's class and message."""
-    return {"place": place(error.__traceback__, runner), "pattern": pattern(message)}
+    return {"place": place(error.__traceback__, runners), "pattern": pattern(message)}
 
 
 def _function(frame: TracebackType) -> str:

@@ -143,6 +143,13 @@ class FrameReader:
         del buffer[:at]
 
 
+def write(fd: int, data: bytes) -> None:
+    """Writes all of it to a blocking file."""
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
 def read_frame(file: BinaryIO) -> Any:
     """Returns the next frame from a blocking file, or None at its end. Raises CorruptFrame."""
     head = file.read(_HEADER.size)

@@ -71,6 +71,7 @@ class Outcomes:
         self.redact = settings.dashboard_redact
         self.max_depth = settings.max_json_depth
         self.random = Random()
+        self._runners = tuple(runner_files)
         self._ours = (*runner_files, registry.__file__)
 
     def result(self, value: object) -> bytes:
@@ -163,7 +164,7 @@ class Outcomes:
 
     def _summary(self, error: BaseException, about: Mapping[str, str], may_be_dead: bool) -> dict[str, str]:
         """Returns the error for the record of the task; only a dead letter needs a failure fingerprint."""
-        traits = failure_fingerprint.traits(error, about["message"], self._ours[0]) if may_be_dead else {}
+        traits = failure_fingerprint.traits(error, about["message"], self._runners) if may_be_dead else {}
         return {"type": about["type"], "message": about["message"][:300], **traits}
 
     def _judge(

@@ -1,10 +1,33 @@
-"""Log lines and progress of a running attempt."""
+"""Log lines, progress and spans of a running attempt."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_KEPT = 32
+"""Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
+
+
+@dataclass(slots=True)
+class HandlerSpans:
+    """The spans that the handler of a traced attempt made: the first are kept with the attempt, all are counted."""
+
+    began_ns: int
+    count: int = 0
+    kept: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, about: dict[str, Any]) -> None:
+        self.count += 1
+        if len(self.kept) < MOST_KEPT:
+            self.kept.append(about)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the spans for the record of the attempt."""
+        return {"spans": self.kept, "spans_left_out": self.count - len(self.kept)} if self.kept else {}
 
 
 class Recorder:
@@ -14,7 +37,18 @@ class Recorder:
     attempt, so its lines reach no other task.
     """
 
-    __slots__ = ("_progress_at", "_size", "ended", "limit", "lines", "number", "on_line", "on_progress", "pause")
+    __slots__ = (
+        "_progress_at",
+        "_size",
+        "ended",
+        "limit",
+        "lines",
+        "number",
+        "on_line",
+        "on_progress",
+        "pause",
+        "spans",
+    )
 
     def __init__(
         self,
@@ -31,6 +65,7 @@ class Recorder:
         self.pause = pause
         self.lines: deque[str] = deque()
         self.ended = False
+        self.spans: HandlerSpans | None = None
         self._size = 0
         self._progress_at = 0.0
 

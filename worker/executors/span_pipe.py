@@ -18,14 +18,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from worker.executors.log_capture import of_current_task
+from worker.executors.recorder import HandlerSpans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from worker.executors.recorder import Recorder
 
-MOST_KEPT = 32
-"""Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
 MOST_SENT = 1000
 """Spans of a handler that are sent for one attempt: a flood of them would keep the worker from its tasks."""
 LARGEST = 1 << 20
@@ -39,36 +38,29 @@ class SpanWriter(SpanProcessor):
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self.send = send
-        self.start(None)
+        self._strays = 0
 
-    def start(self, recorder: Recorder | None) -> None:
-        """Begins another attempt; None after it."""
-        self.recorder = recorder
-        self.began_ns = time.time_ns()
-        self.kept: list[dict[str, Any]] = []
-        self.left_out = self.of_handlers = 0
+    def begin(self, recorder: Recorder) -> None:
+        """Begins another attempt."""
+        recorder.spans = HandlerSpans(time.time_ns())
+        self._strays = 0
 
     def on_end(self, span: ReadableSpan) -> None:
-        if span.instrumentation_scope is None or span.instrumentation_scope.name != _OURS:
-            self._keep(span)
-            self.of_handlers += 1
-            if self.of_handlers > MOST_SENT:
-                return
+        ours = span.instrumentation_scope is not None and span.instrumentation_scope.name == _OURS
+        if not ours and self._count(span) > MOST_SENT:
+            return
         with suppress(ValueError):  # an attribute with thousands of digits; the handler must not fail for it
             if len(data := pack(span)) <= LARGEST:
                 self.send(data)
 
-    def _keep(self, span: ReadableSpan) -> None:
-        if self.recorder is None or of_current_task() is not self.recorder:
-            return  # a thread that an earlier task left behind made it
-        if len(self.kept) < MOST_KEPT:
-            self.kept.append(_summary(span, self.began_ns))
-        else:
-            self.left_out += 1
-
-    def summary(self) -> dict[str, Any]:
-        """Returns the handler's spans for the record of the attempt."""
-        return {"spans": self.kept, "spans_left_out": self.left_out} if self.kept else {}
+    def _count(self, span: ReadableSpan) -> int:
+        """Returns how many spans the handler has made, with this one, which is kept with its attempt."""
+        recorder = of_current_task()
+        if recorder is None or recorder.spans is None or recorder.ended:
+            self._strays += 1  # a thread that an earlier task left behind made it
+            return self._strays
+        recorder.spans.add(_summary(span, recorder.spans.began_ns))
+        return recorder.spans.count
 
 
 def _summary(span: ReadableSpan, began_ns: int) -> dict[str, Any]:

@@ -26,15 +26,28 @@ if TYPE_CHECKING:
     from worker.executors.span_pipe import SpanWriter
 
 
+class AttemptSpan:
+    """The span of one attempt."""
+
+    __slots__ = ("span", "subject", "tracing")
+
+    def __init__(self, tracing: Tracing, span: Span, subject: Subject) -> None:
+        self.tracing = tracing
+        self.span = span
+        self.subject = subject
+
+    def end(self, ended: EndedAttempt) -> None:
+        error = json.loads(ended.record).get("error") if ended.error_type else None
+        self.tracing.end_attempt(self.span, self.subject, ended.outcome, ended.state, error)
+
+
 class AttemptSpans:
-    """The executor's side: one attempt at a time, and the spans that its handler makes."""
+    """The executor's side: the spans of attempts, and those that their handlers make."""
 
     def __init__(self, settings: Settings, worker: str, send: Callable[[bytes], None]) -> None:
         """`send` passes a span to the worker."""
         self.tracing = Tracing("worker", settings, worker, forwarded=True)
         self._writer: SpanWriter | None = None
-        self._span: Span | None = None
-        self._subject = Subject(id="", type="", queue="")
         if self.tracing.provider is None:
             return
         from worker.executors.span_pipe import SpanWriter
@@ -45,15 +58,17 @@ class AttemptSpans:
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             trace.set_tracer_provider(self.tracing.provider)
 
-    def begin(self, assignment: Assignment, meta: Mapping[str, Any], waited_us: int, recorder: Recorder) -> None:
-        """Begins the attempt's span in the current context; does nothing unless its trace is sampled."""
+    def begin(
+        self, assignment: Assignment, meta: Mapping[str, Any], waited_us: int, recorder: Recorder
+    ) -> AttemptSpan | None:
+        """Begins the attempt's span in the current context; returns None unless its trace is sampled."""
         if self._writer is None:
-            return
-        self._writer.start(recorder)
+            return None
+        self._writer.begin(recorder)
         traceparent = meta.get(TRACEPARENT)
         if not isinstance(traceparent, str) or not is_sampled(traceparent):
-            return
-        self._subject = subject = Subject(
+            return None
+        subject = Subject(
             id=assignment.id.decode(),
             type=assignment.type.decode(errors="replace"),
             queue=assignment.queue.decode(errors="replace"),
@@ -61,22 +76,9 @@ class AttemptSpans:
         )
         waited_ns = max(0, waited_us) * 1000 if assignment.enqueued_us else 0
         cause = _replay_link(meta, assignment.attempt)
-        self._span = self.tracing.attempt(subject, traceparent, time.time_ns(), waited_ns, cause)
-        context.attach(trace.set_span_in_context(self._span))
-
-    def summary(self) -> dict[str, Any]:
-        """Returns the handler's spans for the record of the attempt."""
-        return self._writer.summary() if self._writer else {}
-
-    def end(self, ended: EndedAttempt) -> None:
-        """Ends the attempt's span."""
-        if self._writer is None:
-            return
-        self._writer.start(None)
-        span, self._span = self._span, None
-        if span is not None:
-            error = json.loads(ended.record).get("error") if ended.error_type else None
-            self.tracing.end_attempt(span, self._subject, ended.outcome, ended.state, error)
+        span = self.tracing.attempt(subject, traceparent, time.time_ns(), waited_ns, cause)
+        context.attach(trace.set_span_in_context(span))
+        return AttemptSpan(self.tracing, span, subject)
 
     def mute(self) -> None:
         """Sends no more spans: this process was forked by a handler and has no pipes."""

@@ -10,7 +10,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from worker.executors.span_pipe import LARGEST, MOST_KEPT, MOST_SENT, SpanWriter, unpack
+from worker.executors.recorder import MOST_KEPT, Recorder
+from worker.executors.span_pipe import LARGEST, MOST_SENT, SpanWriter, unpack
 
 
 class Colour(StrEnum):
@@ -26,6 +27,10 @@ class Pipe:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.writer)
         self.ours, self.theirs = self.provider.get_tracer("taskqueue"), self.provider.get_tracer("shop", "2")
+
+
+def recorder() -> Recorder:
+    return Recorder(1, 1000, lambda *_: None, lambda *_: None)
 
 
 @pytest.fixture
@@ -58,22 +63,29 @@ def test_a_flood_of_a_handlers_spans_is_cut_off_but_never_the_span_of_its_attemp
 def test_only_the_first_spans_of_the_running_task_are_kept_with_its_attempt(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, other = object(), object()
-    pipe.writer.start(ours)  # type: ignore[arg-type]
-    for running in (other, ours):
+    ours, ended = recorder(), recorder()
+    for each in (ours, ended):
+        pipe.writer.begin(each)
+    ended.ended = True
+    for running in (ended, ours):
         monkeypatch.setattr("worker.executors.span_pipe.of_current_task", lambda running=running: running)
         for number in range(MOST_KEPT + 8):
             pipe.theirs.start_span(f"GET {number}", attributes={"url.full": "http://shop/x?key=secret"}).end()
-    summary = pipe.writer.summary()
+    assert ended.spans
+    assert ended.spans.summary() == {}
+    assert ours.spans
+    summary = ours.spans.summary()
     assert [each["name"] for each in summary["spans"]] == [f"GET {number} shop/x" for number in range(MOST_KEPT)]
     assert summary["spans_left_out"] == 8
 
 
 def test_a_span_with_an_invalid_address_does_not_fail_its_handler(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe.writer.start(object())  # type: ignore[arg-type]
-    monkeypatch.setattr("worker.executors.span_pipe.of_current_task", lambda: pipe.writer.recorder)
+    ours = recorder()
+    pipe.writer.begin(ours)
+    monkeypatch.setattr("worker.executors.span_pipe.of_current_task", lambda: ours)
     pipe.theirs.start_span("GET", attributes={"url.full": "http://[shop/x"}).end()
-    assert [each["name"] for each in pipe.writer.summary()["spans"]] == ["GET"]
+    assert ours.spans
+    assert [each["name"] for each in ours.spans.summary()["spans"]] == ["GET"]
     assert len(pipe.sent) == 1
 
 

@@ -1,0 +1,177 @@
+"""One attempt of a task in an executor, however many others run beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from shared.domain import task_data
+from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
+from shared.observability import tracing
+from shared.stores.task_types import version_of
+from worker.executors import ipc
+from worker.executors.attempt_record import attempt_record
+from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
+from worker.executors.recorder import Recorder
+from worker.executors.tracing import AttemptSpans
+from worker.handlers import locking
+from worker.handlers.context import CurrentTask, current
+from worker.handlers.parent_results import read_parent_results
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shared.config.settings import Settings
+    from worker.executors.ipc import Assignment, EndedAttempt
+    from worker.executors.tracing import AttemptSpan
+    from worker.handlers.registry import Handler
+
+
+class Attempts:
+    """What the attempts of one executor share: the handlers, and the way of events to the worker."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        settings: Settings,
+        worker: str,
+        runner_files: Sequence[str],
+        send: Callable[[tuple[Any, ...]], None],
+    ) -> None:
+        """`send` passes an event to the worker; `runner_files` are left out of the tracebacks of handlers."""
+        self.handlers = handlers
+        self.worker = worker
+        self.send = send
+        self.outcomes = Outcomes(settings, [__file__, *runner_files])
+        self.spans = AttemptSpans(settings, worker, lambda data: self.send((ipc.SPAN, data)))
+        self.max_log_bytes = settings.max_log_bytes
+
+    def on_line(self, number: int, line: str) -> None:
+        """Sends a line of an attempt's log at once, in case this process dies."""
+        self.send((ipc.LOG, number, line))
+
+    def on_progress(self, number: int, fraction: float, message: str) -> None:
+        self.send((ipc.PROGRESS, number, dump({"fraction": fraction, "message": message})))
+
+    def report_leftovers(self, handler: str, what: str, level: int, ends: bool) -> None:
+        """Reports what a handler left behind, and whether this executor ends for it."""
+        printable = what[:1000].encode("utf-8", "backslashreplace").decode()
+        self.send((ipc.LEFT, handler, printable, level, ends))
+
+
+class Attempt:
+    """One attempt, from its assignment to its outcome. `begin` is called in a context of its own."""
+
+    __slots__ = (
+        "assignment",
+        "attempts",
+        "cancelled",
+        "clock_offset_us",
+        "handler",
+        "name",
+        "recorder",
+        "span",
+        "started_us",
+        "task",
+    )
+
+    def __init__(self, attempts: Attempts, assignment: Assignment, clock_offset_us: int) -> None:
+        self.started_us = time.monotonic_ns() // 1000
+        self.attempts = attempts
+        self.assignment = assignment
+        self.clock_offset_us = clock_offset_us
+        self.name = assignment.type.decode(errors="replace")
+        self.handler = attempts.handlers.get(self.name)
+        self.recorder = Recorder(assignment.number, attempts.max_log_bytes, attempts.on_line, attempts.on_progress)
+        self.task: CurrentTask | None = None
+        self.span: AttemptSpan | None = None
+        self.cancelled = False
+
+    def begin(self) -> None:
+        """Sets the current task and begins the span. Raises CorruptRecord."""
+        assignment = self.assignment
+        meta = parsed(assignment.meta, "metadata")
+        traceparent = meta.get(TRACEPARENT)
+        waited_us = self.started_us + self.clock_offset_us - assignment.enqueued_us
+        self.span = self.attempts.spans.begin(assignment, meta, waited_us, self.recorder)
+        self.task = CurrentTask(
+            id=assignment.id.decode(),
+            type=self.name,
+            attempt=assignment.attempt,
+            failures=assignment.failures,
+            traceparent=traceparent if isinstance(traceparent, str) else None,
+            parent_results=read_parent_results(assignment.parent_results),
+            recorder=self.recorder,
+            open_locks=locking.in_redis,
+        )
+        current.set(self.task)
+
+    def call(self) -> Any:
+        """Returns what the handler returns: a coroutine function its coroutine.
+
+        Raises UnknownTaskType, InvalidData, CorruptRecord, and whatever the handler raises.
+        """
+        parsed(self.assignment.retry, "retry policy")
+        if self.handler is None:
+            known = ", ".join(sorted(self.attempts.handlers))
+            raise UnknownTaskType(
+                f"this worker has no handler for {self.name!r}: name the module that registers it in TASK_MODULES; "
+                f"it has: {known}"
+            )
+        data = task_data.decode(self.name, self.assignment.data)
+        try:
+            arguments = self.handler.read(data)
+        except ValidationError as error:
+            raise InvalidData(explain(error)) from error
+        return self.handler.call(arguments)
+
+    def result(self, value: object) -> bytes:
+        """Returns a handler's result for its report. Raises ResultNotSerializable or ResultTooLarge."""
+        return self.attempts.outcomes.result(value)
+
+    def ended(self, result: bytes | BaseException) -> EndedAttempt:
+        """Returns the outcome, and ends the span."""
+        self.recorder.ended = True
+        outcome = self._outcome(result)
+        if self.span is not None:
+            self.span.end(outcome)
+        return outcome
+
+    def _outcome(self, result: bytes | BaseException) -> EndedAttempt:
+        assignment, outcomes = self.assignment, self.attempts.outcomes
+        run_us = time.monotonic_ns() // 1000 - self.started_us
+        started_us = self.started_us + self.clock_offset_us
+        record = attempt_record(
+            self.attempts.worker,
+            assignment.enqueued_us,
+            started_us,
+            started_us + run_us,
+            self.task.traceparent if self.task else None,
+            self.recorder.lines,
+        )
+        record |= self.recorder.spans.summary() if self.recorder.spans else {}
+        if isinstance(result, bytes):
+            return outcomes.completed(assignment.number, record, result, run_us)
+        refuses = self.handler if isinstance(result, InvalidData) else None
+        version = version_of(refuses.published().entry) if refuses else ""
+        return outcomes.failed(
+            assignment, self.handler, result, record, run_us, cancelled=self.cancelled, version=version
+        )
+
+
+def traceparent_of_current_task() -> str | None:
+    """Returns the `traceparent` for a handler's calls without tracing: not sampled."""
+    task = current.get()
+    return (task.traceparent or unsampled()) if task else None
+
+
+def log_context() -> dict[str, Any]:
+    """Returns the fields of a log line of its task, also in a thread that outlives the attempt."""
+    task = current.get()
+    if task is None:
+        return {}
+    about = {"task_id": task.id, "attempt": task.attempt, "trace_id": trace_id(task.traceparent)}
+    return {**about, **tracing.log_fields()}

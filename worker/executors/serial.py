@@ -1,0 +1,165 @@
+"""An executor that runs one handler after another in its main thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextvars import copy_context
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from shared.failpoints import failpoint
+from worker.executors import ipc
+from worker.executors.attempt import Attempt, Attempts
+from worker.executors.coroutines import CoroutineRunner
+from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
+from worker.executors.leftovers import Leftovers
+from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+
+if TYPE_CHECKING:
+    from shared.config.settings import Settings
+    from worker.handlers.registry import Handler
+
+_CANCEL_WAIT = 1.0
+"""Seconds for which cancelled coroutines of an ended handler may still run."""
+
+
+class SerialExecutor:
+    """Runs assignments one by one; signals interrupt the running one."""
+
+    def __init__(self, handlers: Mapping[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
+        self.ends = ends
+        self.attempts = Attempts(handlers, settings, worker, [__file__], self._send)
+        self.coroutines = CoroutineRunner(min(_CANCEL_WAIT, settings.kill_grace / 2))
+        self.interrupted_by = ""
+        self.attempt: Attempt | None = None
+        self.interruptible = False
+        self.pid = os.getpid()
+        self.main_thread = threading.get_ident()
+        self.sending = threading.Lock()
+
+    # --- the loop ---
+
+    def run(self) -> None:
+        """Runs tasks until the worker closes the pipes, or one leaves this process unfit for another."""
+        os.register_at_fork(after_in_child=self._on_fork)
+        signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
+        signal.signal(CANCEL_SIGNAL, self._on_cancel)
+        self.leftovers = Leftovers(self.attempts.report_leftovers)
+        for clock_offset_us, assignment in self._assignments():
+            failpoint("executor.begin")
+            self.attempt = attempt = Attempt(self.attempts, assignment, clock_offset_us)
+            # A context of its own: context variables of a handler reach no other task.
+            outcome = copy_context().run(self._run, attempt)
+            failpoint("executor.done")
+            self._send((ipc.OUTCOME, *outcome))
+            failpoint("executor.sent")
+            if not self._fit(attempt.name, outcome.run_us):
+                return
+
+    def _fit(self, handler: str, run_us: int) -> bool:
+        """Returns whether this process can run another task; else the worker gets the reason and replaces it."""
+        if self.interrupted_by:
+            # Its work is half done: an import, a lock, a message on a pooled database connection.
+            what = f"work cut off by {self.interrupted_by}"
+            self.attempts.report_leftovers(handler, what, logging.INFO, ends=True)
+        elif self.coroutines.left:
+            what = f"coroutines that ignore being cancelled ({self.coroutines.left})"
+            self.attempts.report_leftovers(handler, what, logging.WARNING, ends=True)
+        else:
+            return self.leftovers.fit_after(handler, run_us)
+        return False
+
+    def _assignments(self) -> Iterator[tuple[int, Assignment]]:
+        """Yields the tasks with a start token; those whose token was revoked are skipped."""
+        waiting: deque[tuple[int, Assignment]] = deque()
+        with os.fdopen(self.ends.tasks, "rb", buffering=1 << 16) as file:
+            for number in ipc.read_start_tokens(self.ends.start_tokens, self.leftovers.fit_when_idle):
+                while True:
+                    while not waiting:
+                        frame = ipc.read_frame(file)
+                        if frame is None:
+                            return
+                        waiting.extend((frame[0], Assignment(*fields)) for fields in frame[1])
+                    item = waiting.popleft()
+                    if item[1].number == number:
+                        break
+                yield item
+
+    # --- one attempt ---
+
+    def _run(self, attempt: Attempt) -> EndedAttempt:
+        """Runs one task and returns its outcome; exceptions of the handler are caught."""
+        result: bytes | BaseException
+        try:
+            attempt.begin()
+            self.interruptible = True
+            value = attempt.call()
+            if attempt.handler and attempt.handler.is_async:
+                value = self.coroutines.run(value)
+            result = attempt.result(value)
+            self.interruptible = False
+        except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
+            result = caught
+        self.interruptible = False
+        if os.getpid() != self.pid:
+            _leave(result)
+        return attempt.ended(result)
+
+    # --- interruption ---
+
+    def _on_time_limit(self, signum: int, frame: FrameType | None) -> None:
+        # The signal may arrive after its task has ended: then the next one has not reached its limit.
+        if not self.interruptible or self.attempt is None:
+            return
+        limit = self.attempt.assignment.limit
+        if time.monotonic_ns() // 1000 - self.attempt.started_us >= int(limit * 1_000_000):
+            self.interruptible = False
+            self.interrupted_by = "its time limit"
+            raise TimeLimitExceeded(f"the task exceeded its time limit of {limit:g} s")
+
+    def _on_cancel(self, signum: int, frame: FrameType | None) -> None:
+        if self.interruptible and self.attempt is not None:
+            self.interruptible = False
+            self.attempt.cancelled = True
+            self.interrupted_by = "cancelling it"
+            raise TaskCancelled("the task was cancelled while it ran")
+
+    # --- events ---
+
+    def _send(self, value: tuple[Any, ...]) -> None:
+        """Writes one whole frame, without interruption by threads of the handler or signals."""
+        data = ipc.frame(value)
+        ours = threading.get_ident() == self.main_thread
+        interruptible = self.interruptible
+        if ours:
+            self.interruptible = False  # the worker sends its signal again
+        try:
+            with self.sending:
+                ipc.write(self.ends.events, data)
+        finally:
+            if ours:
+                self.interruptible = interruptible
+
+    def _on_fork(self) -> None:
+        """Closes the pipes of the executor in a process that a handler forked."""
+        if self.attempt is not None:
+            self.attempt.recorder.mute()
+        self.attempts.spans.mute()
+        self.interruptible = False
+        for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def _leave(result: bytes | BaseException) -> NoReturn:
+    """Ends a forked process that returned from the handler, as at the end of a program."""
+    if isinstance(result, SystemExit):
+        os._exit(result.code if isinstance(result.code, int) else 0 if result.code is None else 1)
+    os._exit(0 if isinstance(result, bytes) else 1)
