@@ -277,6 +277,12 @@ def leave(what: str) -> int:
     return os.getpid()
 
 
+@task("leave-a-process")
+def leave_a_process() -> int:
+    """Leaves a process of a session of its own, which the end of its parent's group does not reach."""
+    return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+
 @task("surroundings")
 def surroundings(seconds: float = 0.0) -> list[str]:
     """Everything in its process that another handler could have changed."""

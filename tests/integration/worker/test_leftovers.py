@@ -97,6 +97,14 @@ def test_process_state_is_restored_for_the_next_task(system: System) -> None:
     assert logs.count('"replaced": true') == 3
 
 
+def test_a_process_that_a_handler_left_behind_ends_and_its_executor_does_not(system: System) -> None:
+    worker = system.start_worker(WORKER_EXECUTORS="1")
+    [executor] = system.executors(worker)
+    left = system.ended(system.submit("leave-a-process", "{}")).result
+    wait_until(lambda: not alive(left), "it has ended")
+    assert system.executors(worker) == [executor]
+
+
 def test_what_a_thread_says_that_an_earlier_task_left_behind_is_on_no_other_task(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="1", LEASE_TIME="60")
     [executor] = system.executors(worker)

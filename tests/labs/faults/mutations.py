@@ -737,8 +737,10 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/leftovers.py",
         "        self._end_children(handlers)\n",
         "",
-        _UNTIDY,
-        ("nothing outlives its attempt",),
+        _tests(
+            "integration/worker/test_leftovers",
+            "test_a_process_that_a_handler_left_behind_ends_and_its_executor_does_not",
+        ),
     ),
     Mutation(
         "processes that outlive their executor",
@@ -754,8 +756,10 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/process_tree.py",
         "            end(overdue)\n",
         "",
-        _FROZEN,
-        ("no two attempts run together",),
+        _tests(
+            "integration/worker/test_process_trees",
+            "test_a_worker_that_hung_past_its_leases_works_on_without_charging_its_task",
+        ),
     ),
     Mutation(
         "lines of the log that go uncounted",
