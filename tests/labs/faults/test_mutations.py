@@ -30,8 +30,9 @@ def test_every_guarantee_has_a_planted_bug() -> None:
     assert [each for each in bugs if sum(guarantee.startswith(each) for guarantee in guarantees) != 1] == []
 
 
-def test_every_judge_but_two_finds_a_planted_bug() -> None:
-    # More tasks at once than their limit need a crowd, and an outage must be longer than a lease: neither is in a short
-    # run. Tests find these bugs.
+def test_every_judge_but_three_finds_a_planted_bug() -> None:
+    # More tasks at once than their limit need a crowd, an outage must be longer than a lease, and few tasks leave a
+    # process behind: none of this is in every short run. Tests find these bugs.
     finders = {judge for mutation in MUTATIONS for judge in mutation.judges}
-    assert {promise_of(judge) for judge in JUDGES} - finders == {"limits hold", "an outage is nobodys crash"}
+    left = {promise_of(judge) for judge in JUDGES} - finders
+    assert left == {"limits hold", "an outage is nobodys crash", "nothing outlives its attempt"}
