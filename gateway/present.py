@@ -118,6 +118,8 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
         version=info.version,
         queues=list(info.queues),
         executors=info.executors,
+        slots=info.slots or info.executors,
+        active=info.active,
         started_at=info.started_at,
         last_heartbeat_at=info.last_heartbeat_at,
         held=info.held,
@@ -132,6 +134,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
             schemas.RunningTaskView(task_id=each.id, type=each.type, seconds=each.seconds) for each in info.running
         ],
         queue_executors=[schemas.QueueExecutorsView(**asdict(each)) for each in info.queue_executors],
+        blocking_types=[schemas.BlockingTypeView(**asdict(each)) for each in info.blocking_types],
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
+from itertools import islice
 
 from redis.exceptions import RedisError
 
@@ -19,7 +20,15 @@ from shared.domain.task import WEBHOOK_TYPE, TaskState
 from shared.errors import TaskQueueError
 from shared.stores.limits import Limits
 from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.workers import BUSY_HEARTBEAT, HEARTBEAT, QueueExecutors, RunningTask, WorkerInfo, Workers
+from shared.stores.workers import (
+    BUSY_HEARTBEAT,
+    HEARTBEAT,
+    BlockingType,
+    QueueExecutors,
+    RunningTask,
+    WorkerInfo,
+    Workers,
+)
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.loop import Engine
 from worker.metrics import Holdings
@@ -28,6 +37,8 @@ log = logging.getLogger(__name__)
 
 RQ_VERSION = version("rq")
 """The version for RQ's tools. RQ itself is not imported, so that the worker starts sooner."""
+MOST_SHOWN = 20
+"""Tasks of a concurrent executor that a heartbeat names: those that have run longest."""
 MISSED_HEARTBEAT = 0.5
 """Seconds from a failed heartbeat to the next one."""
 
@@ -117,14 +128,18 @@ class Heartbeat:
         pool = list(self.engine.pool.members)
         return Holdings(
             executors=len(pool),
-            held=len(self.engine.ready) + sum(len(executor.assigned) for executor in pool),
+            held=len(self.engine.lanes.ready()) + sum(len(executor.assigned) for executor in pool),
             memory_bytes=sum(executor.memory_bytes() for executor in pool),
         )
 
     def info(self) -> WorkerInfo:
-        metrics, pool, slots = self.engine.metrics, list(self.engine.pool.members), self.engine.slots
+        metrics, pool, slots = self.engine.metrics, list(self.engine.pool.members), self.engine.lanes.serial.slots
         now = time.monotonic()
-        running = [(executor, held) for executor in pool if (held := _first(executor.assigned))]
+        running = [
+            (executor, held)
+            for executor in pool
+            for held in _first(executor.assigned, MOST_SHOWN if executor.concurrent else 1)
+        ]
         holdings = self.holdings()
         return WorkerInfo(
             name=self.name,
@@ -133,6 +148,8 @@ class Heartbeat:
             version=RQ_VERSION,
             queues=tuple(self.engine.settings.claimed_queues),
             executors=holdings.executors,
+            slots=sum(executor.slots for executor in pool),
+            active=sum(min(executor.slots, len(executor.assigned)) for executor in pool),
             started_at=self.started_at,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
             held=holdings.held,
@@ -144,19 +161,22 @@ class Heartbeat:
             busy_seconds=round(metrics.busy_seconds, 3),
             memory_bytes=holdings.memory_bytes,
             running=tuple(
-                RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at, 3))
+                RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at(held), 3))
                 for executor, held in running
             ),
             queue_executors=tuple(
                 QueueExecutors(queue=queue, in_use=in_use, limit=slots.limits[queue])
                 for queue, in_use in slots.in_use().items()
             ),
+            blocking_types=tuple(
+                BlockingType(type=name, where=where) for name, where in list(self.engine.pool.blocking.items())
+            ),
         )
 
 
-def _first(assigned: Mapping[int, ClaimedTask]) -> ClaimedTask | None:
+def _first(assigned: Mapping[int, ClaimedTask], most: int) -> list[ClaimedTask]:
     """Returns the first of a mapping that another thread may change."""
     try:
-        return next(iter(assigned.values()), None)
+        return list(islice(assigned.values(), most))
     except RuntimeError:
-        return None
+        return []

@@ -26,6 +26,8 @@ from shared.redis.startup_check import exit_if_unusable
 from shared.stores.limits import Limits
 from shared.stores.task_types import TaskTypes
 from shared.stores.workers import Workers
+from worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from worker.engine.lane_claims import LaneClaims
 from worker.engine.loop import Engine, forward_signals
 from worker.engine.notifications import Notifications
 from worker.engine.redis_session import RedisSession
@@ -103,16 +105,21 @@ def _build(
     # Only connecting blocks, and that takes less than the margin of leases.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
     selector = selectors.DefaultSelector()
-    session = RedisSession(Scripts(redis), name, settings.claimed_queues, settings.lease_time, answer_within)
+    session = RedisSession(Scripts(redis), name, settings.lease_time, answer_within)
     pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, session.margin))
+    queues = settings.claimed_queues
+    serial = SerialLane(
+        pool, LaneClaims(name, queues, SerialLane.suffix), settings.claimed_queue_executors, settings.max_crashes
+    )
+    lanes = Lanes(serial, ConcurrentLane(pool, LaneClaims(name, queues, ConcurrentLane.suffix)))
     crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool)
     return Engine(
         settings,
         session,
         pool,
-        ExecutorMonitor(settings, pool, session, crash_reports, metrics, spans),
+        ExecutorMonitor(settings, pool, lanes, session, crash_reports, metrics, spans),
         metrics,
-        Notifications(waiting, name, settings.claimed_queues, selector),
+        Notifications(waiting, name, queues, selector),
         selector,
         heartbeat_due,
     )

@@ -57,6 +57,13 @@ class QueueExecutorsView(View):
     limit: int
 
 
+class BlockingTypeView(View):
+    """A task type that blocked the event loop of a concurrent executor."""
+
+    type: str
+    where: str = Field(description="Where: file, line and function.")
+
+
 class WorkerView(View):
     """A worker as of its last heartbeat."""
 
@@ -70,6 +77,8 @@ class WorkerView(View):
     version: str
     queues: list[str]
     executors: int
+    slots: int = Field(description="How many tasks its executors can run at a time.")
+    active: int = Field(description="How many tasks they run.")
     started_at: datetime
     last_heartbeat_at: datetime | None
     held: int = Field(description="Tasks claimed and not yet ended.")
@@ -80,9 +89,12 @@ class WorkerView(View):
     lost: int
     busy_seconds: float
     memory_bytes: int
-    running: list[RunningTaskView]
+    running: list[RunningTaskView] = Field(description="Tasks that run; of one executor at most 20.")
     queue_executors: list[QueueExecutorsView] = Field(
         description="The queues that QUEUE_EXECUTORS limits, each with its executors in use."
+    )
+    blocking_types: list[BlockingTypeView] = Field(
+        description="Types that blocked an event loop, and run one at a time until the worker restarts."
     )
 
 

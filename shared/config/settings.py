@@ -204,6 +204,17 @@ class Settings(BaseModel):
     worker_executors: int = _at(
         "worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256
     )
+    concurrent_executors: int = _at(
+        "worker.concurrent_executors",
+        1,
+        "Executor processes of a worker for handlers that wait (`async def`, or `threads=True`); started if there are "
+        "such handlers.",
+        ge=0,
+        le=256,
+    )
+    executor_slots: int = _at(
+        "worker.executor_slots", 100, "Tasks that one of these processes runs at a time.", ge=1, le=10_000
+    )
     worker_queues: Names = _at("worker.queues", (), "Queues this worker takes from; empty: all.")
     queue_executors: Executors = _at(
         "worker.queue_executors",

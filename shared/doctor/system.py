@@ -131,16 +131,17 @@ def _types(redis: Redis) -> Finding:
 
 def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:
     """Returns whether a task submitted now is likely to start soon."""
-    executors = sum(each.executors for each in workers)
+    slots = sum(each.slots or each.executors for each in workers)
+    active = sum(each.active or len(each.running) for each in workers)
     running = [task.seconds for each in workers for task in each.running]
-    if not executors or len(running) < executors:
-        return fine("capacity", f"{len(running)} of {executors} executors are busy")
+    if not slots or active < slots:
+        return fine("capacity", f"{active} tasks run, {slots} can")
     since = [each.oldest_ready_at for each in queues if each.oldest_ready_at and each.paused is None]
     waited = max((now_us - instant_us(at) for at in since), default=0) / 1_000_000
     shortest = min(running)
     if max(waited, shortest) < BUSY:
-        return fine("capacity", f"all {executors} executors are busy")
-    seen = f"all {executors} executors are busy"
+        return fine("capacity", f"all {slots} slots of the executors are in use")
+    seen = f"all {slots} slots of the executors are in use"
     if shortest >= BUSY:
         seen += f", each with one task for {shortest:.0f} s or longer"
     if waited >= BUSY:

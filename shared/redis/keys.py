@@ -15,10 +15,10 @@ from __future__ import annotations
 def rq_job(task_id: str) -> str:
     """hash, owner: every script; permanent. The record of a task: RQ's fields, and ours beside them.
 
-    Ours: state, attempt, failures, crashes, losses, token, begun, due_at, expires_at, tags, retry, error, progress,
-    time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, wait_queue (which holds
-    it), refused (by which versions of the type), refusal (why), and one `attempt:N` per attempt (JSON). For a task
-    with links to others also relations (1), children (how many), one `child:N` for each of these, parents (JSON),
+    Ours: state, attempt, failures, crashes, losses, suspicions, token, begun, due_at, expires_at, tags, retry, error,
+    progress, time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key, wait_queue (which
+    holds it), refused (by which versions of the type), refusal (why), and one `attempt:N` per attempt (JSON). For a
+    task with links to others also relations (1), children (how many), one `child:N` for each of these, parents (JSON),
     on_parent_failure, open_parents (how many), batch, batch_index, after_batch; for one with a webhook also webhook
     (JSON), delivered_end (the end that was delivered) and deliveries (how many), and for each delivery delivery_of and
     receiver (its host).
@@ -32,13 +32,14 @@ RQ_QUEUES = "rq:queues"
 """set, owner: submit; permanent. The full key of every queue that ever held a task."""
 
 
-def rq_queue(queue: str) -> str:
+def rq_queue(lane: str) -> str:
     """list, owner: submit, claim, promote; permanent. Queue entries: ids that lead a worker to pending tasks.
 
     An entry is only a hint. `pending` decides whether the task may run, so a surplus entry is harmless and a missing
-    one is restored by recovery.
+    one is restored by recovery. A queue has two lanes: the one named as the queue is, for tasks that run one at a time
+    in a process, and one with a `+` after the name, for tasks of concurrent types.
     """
-    return f"rq:queue:{queue}"
+    return f"rq:queue:{lane}"
 
 
 def rq_started(queue: str) -> str:
@@ -294,9 +295,9 @@ WAKEUP = "taskqueue:wakeup"
 """list, owner: as `DEFERRED_WORK`; at most 64 long. Wake-up list: each entry wakes one idle worker of any queue."""
 
 
-def wakeup(queue: str) -> str:
-    """list, owner: submit, promote; at most 64 long. The wake-up list of a queue; a lost entry delays a task by 4 s."""
-    return f"taskqueue:wakeup:{queue}"
+def wakeup(lane: str) -> str:
+    """list, owner: submit, promote; at most 64 long. The wake-up list of a lane; a lost entry delays a task by 4 s."""
+    return f"taskqueue:wakeup:{lane}"
 
 
 def control(worker: str) -> str:
@@ -304,23 +305,26 @@ def control(worker: str) -> str:
     return f"taskqueue:control:{worker}"
 
 
-def claim(worker: str) -> str:
-    """string, owner: claim; a minute. The last claim, so that a repeated command gets the same answer."""
-    return f"taskqueue:claim:{worker}"
+def claim(claimant: str) -> str:
+    """string, owner: claim; a minute. The last claim, so that a repeated command gets the same answer.
+
+    A claimant is a worker, or, for its concurrent executors, its name with a `+`.
+    """
+    return f"taskqueue:claim:{claimant}"
 
 
-def dispatched(worker: str) -> str:
+def dispatched(claimant: str) -> str:
     """string, owner: submit_one, claim; a minute. The answer of a parked claim, as `claim` records it."""
-    return f"taskqueue:dispatched:{worker}"
+    return f"taskqueue:dispatched:{claimant}"
 
 
 PARKED_CLAIMS = "taskqueue:parked-claims"
 """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
 
-def parked_claim(worker: str) -> str:
+def parked_claim(claimant: str) -> str:
     """string, owner: claim, submit; a minute. A parked claim: the arguments of the worker's next claim, in JSON."""
-    return f"taskqueue:parked-claim:{worker}"
+    return f"taskqueue:parked-claim:{claimant}"
 
 
 def direct_dispatch(worker: str) -> str:
@@ -348,6 +352,9 @@ def type_set(digest: str) -> str:
 
 TYPE_VERSIONS = "taskqueue:types:versions"
 """hash, owner: as `TYPE_SETS`. Versions in these sets: digest to JSON with the name and the schema of the data."""
+
+CONCURRENT_TYPES = "taskqueue:types:concurrent"
+"""set, owner: announce; permanent. Types of which an executor runs many tasks at a time (lane `QUEUE+`)."""
 
 TYPES_OF = "taskqueue:types:of"
 """hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""

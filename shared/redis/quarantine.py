@@ -14,7 +14,9 @@ from shared.domain.task import TaskState
 from shared.redis import keys
 
 SINGLE: Mapping[str, str] = {
-    **dict.fromkeys((keys.RQ_QUEUES, keys.RQ_WORKERS, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"),
+    **dict.fromkeys(
+        (keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"
+    ),
     **dict.fromkeys(
         (
             keys.UNIQUE,

@@ -40,6 +40,8 @@ _PER_CALL = 500
 class TaskType:
     """A published type. `timeout` is in seconds; `retry` holds what differs from the general policy.
 
+    `concurrent` is whether an executor runs many of its tasks at a time.
+
     Its limit is not included: it is declared to `shared.stores.limits`, where it can be changed while workers run.
     """
 
@@ -49,17 +51,20 @@ class TaskType:
     timeout: float | None = None
     retry: Changes = field(default_factory=dict)
     limit: Limit | None = None
+    concurrent: bool = False
 
     @property
     def entry(self) -> str:
         """Returns the published entry, as JSON."""
-        fields = ("name", "schema", "description", "timeout", "retry")
-        return json.dumps({name: getattr(self, name) for name in fields}, sort_keys=True)
+        return json.dumps({name: getattr(self, name) for name in _PUBLISHED}, sort_keys=True)
 
 
-def version_of(entry: str) -> str:
-    """Returns the version of a type with this published entry."""
-    return hashlib.sha256(entry.encode()).hexdigest()[:16]
+_PUBLISHED = ("name", "schema", "description", "timeout", "retry")
+
+
+def version_of(entry: str, concurrent: bool = False) -> str:
+    """Returns the version of a type with this published entry; that of a concurrent type ends with `+`."""
+    return hashlib.sha256(entry.encode()).hexdigest()[:16] + ("+" if concurrent else "")
 
 
 class TypeSet(NamedTuple):
@@ -71,17 +76,18 @@ class TypeSet(NamedTuple):
 
 def pack(types: Iterable[TaskType]) -> TypeSet:
     """Returns the set of these types."""
-    rows = sorted((each.name, each.entry, each.limit and asdict(each.limit)) for each in types)
-    lines = "\n".join(f"{name} {version_of(entry)}" for name, entry, _ in rows)
+    rows = [(each.name, each.entry, each.concurrent, each.limit and asdict(each.limit)) for each in types]
+    rows.sort(key=lambda row: row[0])
+    lines = "\n".join(f"{name} {version_of(entry, concurrent)}" for name, entry, concurrent, _ in rows)
     packed = zlib.compress(json.dumps([row[1:] for row in rows]).encode(), 1)
     return TypeSet(hashlib.sha256(lines.encode()).hexdigest()[:20], packed)
 
 
 def unpack(packed: bytes) -> Iterator[tuple[TaskType, str]]:
     """Yields each type of a set, without its schema, and its entry."""
-    for entry, limit in json.loads(zlib.decompress(packed)):
+    for entry, concurrent, limit in json.loads(zlib.decompress(packed)):
         fields = {**json.loads(entry), "schema": {}, "limit": Limit(**limit) if limit else None}
-        yield TaskType(**fields), entry
+        yield TaskType(**fields, concurrent=concurrent), entry
 
 
 class KnownSet(NamedTuple):
@@ -148,7 +154,7 @@ class TaskTypes:
 
     def publish_set(self, given: TypeSet, host: str) -> None:
         """Stores a set, a part at a time; it takes effect with the last part."""
-        entries = ((each.name, version_of(entry), entry) for each, entry in unpack(given.packed))
+        entries = ((each.name, version_of(entry, each.concurrent), entry) for each, entry in unpack(given.packed))
         with translated():
             for part in _parts(entries):
                 types_publish(self.scripts, given.digest, host, False, part)
@@ -215,7 +221,7 @@ class TaskTypes:
         if version not in self._read:
             if version not in self._entries:
                 self._fetch([version])
-            self._read[version] = _read(self._entries.get(version, ""))
+            self._read[version] = _read(self._entries.get(version, ""), version)
         return self._read[version]
 
     def _fetch(self, versions: Sequence[str]) -> None:
@@ -241,9 +247,9 @@ class TaskTypes:
         return self.known()
 
 
-def _read(entry: str) -> TaskType | None:
+def _read(entry: str, version: str) -> TaskType | None:
     try:
-        found = replace(as_declared(TaskType(**json.loads(entry))), limit=None)
+        found = replace(as_declared(TaskType(**json.loads(entry))), limit=None, concurrent=version.endswith("+"))
         RetryPolicy().override(found.retry)
     except UNREADABLE:
         return None

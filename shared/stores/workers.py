@@ -53,8 +53,19 @@ class QueueExecutors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingType:
+    """A task type that blocked the event loop of a concurrent executor, and where: `file:line in function`."""
+
+    type: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker as of its last heartbeat."""
+    """A worker as of its last heartbeat.
+
+    `slots` is how many tasks its executors can run at a time, `active` how many they run; `running` names some of them.
+    """
 
     name: str
     host: str
@@ -62,6 +73,8 @@ class WorkerInfo:
     version: str
     queues: tuple[str, ...]
     executors: int
+    slots: int = 0
+    active: int = 0
     started_at: datetime
     state: str = "idle"
     held: int = 0
@@ -75,6 +88,8 @@ class WorkerInfo:
     running: tuple[RunningTask, ...] = field(default=())
     queue_executors: tuple[QueueExecutors, ...] = field(default=())
     """Slots of each queue for which QUEUE_EXECUTORS sets a limit."""
+    blocking_types: tuple[BlockingType, ...] = field(default=())
+    """Types that run one at a time here until the worker restarts."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost."""
@@ -120,6 +135,7 @@ class Workers:
             int(LOST_KEPT.total_seconds()),
             types,
             info.host,
+            json.dumps([each.type for each in info.blocking_types]),
         )
 
     def farewell(self, info: WorkerInfo) -> None:
@@ -271,6 +287,10 @@ def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
                         as_declared(QueueExecutors(**_known(QueueExecutors, each)))
                         for each in about.get("queue_executors", ())
                     ),
+                    "blocking_types": tuple(
+                        as_declared(BlockingType(**_known(BlockingType, each)))
+                        for each in about.get("blocking_types", ())
+                    ),
                     "started_at": moment(about["started_at"]),
                     "last_heartbeat_at": instant(beat),
                 }
@@ -291,9 +311,11 @@ def announce(
     kept: int,
     types: str,
     host: str,
+    blocking_types: str = "[]",
 ) -> bool:
     """Records a worker's heartbeat, as `announce.lua` takes it; False when Redis lacks its set of task types."""
-    return bool(scripts.call("announce", worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host))
+    about = (worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host, blocking_types)
+    return bool(scripts.call("announce", *about))
 
 
 def workers_lost(

@@ -18,7 +18,7 @@ from worker.main import main
 
 PARTS: dict[str, tuple[type, str]] = {
     "loop": (Engine, "_tick"),
-    "claiming": (Engine, "_claim_size"),
+    "claiming": (Engine, "_claim_sizes"),
     "heartbeat": (Heartbeat, "beat"),
 }
 
@@ -31,7 +31,7 @@ def _stop(*_: object) -> None:
 def break_at_signal(part: str) -> None:
     owner, name = PARTS[part]
     sound = getattr(owner, name)
-    stop = (lambda *_: None) if part == "claiming" else _stop
+    stop = (lambda *_: {}) if part == "claiming" else _stop
     broken: list[bool] = []
 
     def method(self: Any, *arguments: Any) -> Any:

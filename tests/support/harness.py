@@ -171,9 +171,9 @@ class System:
     def start_housekeeper(self, **environment: str) -> subprocess.Popen[bytes]:
         return self.start("worker.housekeeping", **environment)
 
-    def executors(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        """Process ids of a worker's executors; it has a watchdog too."""
-        return [pid for pid in children(worker.pid) if "process_tree" not in command_line(pid)]
+    def executors(self, worker: subprocess.Popen[bytes], kind: str = "serial") -> list[int]:
+        """Process ids of a worker's executors of this kind; it has a watchdog too."""
+        return [pid for pid in children(worker.pid) if f" {kind} " in command_line(pid)]
 
     def stop(self) -> None:
         """Ends what is left: first in order, then by force."""

@@ -12,6 +12,10 @@ from typing import Any, TypeAlias, cast
 from shared.domain.traceparent import read_traceparent, trace_id
 from worker.executors.ipc import Assignment
 
+SETTLED = 10.0
+"""Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other
+tasks must not wait for hours for a long one."""
+
 
 @dataclass(slots=True, eq=False)
 class ClaimedTask:
@@ -38,6 +42,7 @@ class ClaimedTask:
     lease_until: float
     number: int = 0
     limit: float = 0.0
+    began_at: float = 0.0
     noted: bool = False
     progress: bytes = b""
     cancelled: bool = False
@@ -45,6 +50,12 @@ class ClaimedTask:
     log_size: int = 0
     logs: deque[str] = field(default_factory=deque)
     parent_results: bytes = b""
+    lane: str = ""
+    """The suffix of the lane from which it was claimed."""
+    concurrent: bool = False
+    """Whether a concurrent executor runs it here."""
+    suspicions: int = 0
+    """How often an executor died that ran it beside others."""
 
     def lose(self) -> int:
         """Marks the lease as lost; returns 1 the first time, else 0, so that it is counted once."""
@@ -54,7 +65,18 @@ class ClaimedTask:
     @property
     def crashed_before(self) -> bool:
         """Returns whether a worker or executor died while it held this task, so it may be what crashes them."""
-        return self.losses > 0 or self.crashes > 0
+        return self.losses > 0 or self.crashes > 0 or self.suspicions > 0
+
+    def runs_isolated(self, now: float) -> bool:
+        """Returns the same, unless it has run for so long that it does not matter: such a crash comes soon, mostly."""
+        return self.crashed_before and now < self.began_at + SETTLED
+
+    def company(self, slots: int) -> int:
+        """Returns how many tasks may run in its executor, with it: half as many after each death, so that one task that
+        kills executors is found in few of them."""
+        if not self.crashed_before:
+            return slots
+        return 1 if self.crashes else max(1, slots >> (self.suspicions + self.losses))
 
     def assignment(self) -> Assignment:
         """Returns the assignment for the executor."""
@@ -130,6 +152,7 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
             offset,
             sent_at + lease,
             parent_results=row[12],
+            suspicions=row[13] if len(row) > 13 else 0,  # the gateway of the version before sends none
         )
         for row in reply[3]
     ]

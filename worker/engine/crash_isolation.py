@@ -5,12 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from worker.engine.claimed_task import ClaimedTask
+from worker.engine.claimed_task import SETTLED, ClaimedTask
 from worker.executors.process import ExecutorProcess
-
-SETTLED = 10.0
-"""Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other
-tasks must not wait for hours for a long one."""
 
 
 class CrashIsolation:
@@ -43,8 +39,12 @@ class CrashIsolation:
 
     def _running(self) -> list[ClaimedTask]:
         since = self.monotonic() - SETTLED
-        young = (executor for executor in self.executors if executor.began_at > since)
-        return [claimed for executor in young for claimed in executor.assigned.values() if claimed.crashed_before]
+        return [
+            claimed
+            for executor in self.executors
+            for claimed in executor.assigned.values()
+            if claimed.crashed_before and executor.began_at(claimed) > since
+        ]
 
     def _begins_alone(self, claimed: ClaimedTask) -> bool:
         return claimed.crashed_before and claimed.crashes >= self.max_crashes - 1

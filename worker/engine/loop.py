@@ -1,6 +1,6 @@
 """The worker's loop: claim tasks, assign them to executors, report how they ended.
 
-One thread does all of it, so a task is in one place at a time: `ready` (claimed, not assigned), an executor's
+One thread does all of it, so a task is in one place at a time: `ready` of a lane (claimed, not assigned), an executor's
 `assigned`, or the session's `reports` and `releases`. Every pass reads the executors' events, lets `ExecutorMonitor`
 check limits and leases now and then, calls Redis when there is a reason to, and assigns what is ready.
 """
@@ -22,16 +22,15 @@ from shared.config.settings import Settings
 from shared.domain.task import Outcome
 from shared.errors import StoreUnavailable
 from shared.failpoints import failpoint
+from shared.redis import keys
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.crash_isolation import CrashIsolation
 from worker.engine.failure_log import FailureLog
+from worker.engine.lane import Lane
 from worker.engine.liveness import Liveness
 from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, Notifications
-from worker.engine.queue_slots import QueueSlots
 from worker.engine.redis_session import RedisSession, Report, SyncResult
-from worker.executors.monitor import SLOW, ExecutorMonitor
+from worker.executors.monitor import ExecutorMonitor
 from worker.executors.pool import ExecutorPool
-from worker.executors.process import ExecutorProcess
 from worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -45,8 +44,6 @@ ENOUGH = 96
 """Number of outcomes that are reported at once, without collecting more."""
 SHORTEST_WAIT = 0.02
 """Seconds between claims of a worker that waits for a rate limit."""
-MOST_AT_ONCE = 500
-"""Tasks that one claim requests at most; more come with the next."""
 PAUSE = 0.25
 """Seconds until the next try after Redis did not answer, or failed."""
 REPORT_GRACE = 3.0
@@ -73,17 +70,13 @@ class Engine:
         self.session = session
         self.pool = pool
         self.monitor = monitor
-        self.ready = monitor.ready
-        self.slots = QueueSlots(settings.claimed_queue_executors, pool, self.ready)
-        self.crash_isolation = CrashIsolation(pool, settings.max_crashes, monotonic)
+        self.lanes = monitor.lanes
         self.metrics = metrics
         self.failure_log = FailureLog(monotonic)
         self.notifications = notifications
         self.selector = selector
         self.heartbeat_due = heartbeat_due
         self.monotonic = monotonic
-        self.work_likely = True
-        self.awaiting_work = False
         self.types_known = False
         self.draining_since = 0.0
         self.draining_until: float | None = None
@@ -93,7 +86,6 @@ class Engine:
         self._next_tick = 0.0
         self._next_extend = 0.0
         self._next_try = 0.0
-        self._next_token = float("inf")
         self._wake_read, self.wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
@@ -118,7 +110,8 @@ class Engine:
         self._sync()
         self._hand_out()
         if self.outage_since is None:
-            self.notifications.listen(self.awaiting_work, self.slots.full)
+            awaiting = [lane.suffix for lane in self.lanes if lane.awaiting_work]
+            self.notifications.listen(awaiting, self.lanes.serial.slots.full)
             self._handle_notifications()
 
     def wake(self) -> None:
@@ -143,9 +136,11 @@ class Engine:
 
     def finished(self) -> bool:
         """Returns whether a drain is complete, or Redis has been away for too long after it."""
-        if self.draining_until is None or self.ready or any(executor.assigned for executor in self.pool):
+        held = self.lanes.ready() or any(executor.assigned for executor in self.pool)
+        if self.draining_until is None or held:
             return False
-        if not self.session.reports and not self.session.releases and not self.session.claim_unanswered:
+        unanswered = any(lane.claims.unanswered for lane in self.lanes)
+        if not self.session.reports and not self.session.releases and not unanswered:
             return True
         # With Redis unreachable, unreported or unseen tasks run again when their leases end.
         all_reported = not self.session.reports and not self.session.releases
@@ -155,12 +150,13 @@ class Engine:
         """Waits until an event arrives or something is due."""
         now = self.monotonic()
         patience = self._next_due(now) - now
-        if self.session.reports or self.session.releases or self._claim_size() is not None:
+        if self.session.reports or self.session.releases or self._claim_sizes(now):
             due = self._next_try - now
-            if self.session.reports and self._all_busy():
+            busy = self._all_busy()
+            if self.session.reports and busy:
                 due = max(due, self.session.gathering_since + GATHER - now)
             patience = min(patience, due)
-            if patience > 0.0005 and self._all_busy():
+            if patience > 0.0005 and busy:
                 # Under load every outcome would wake the loop; sleeping on collects them.
                 time.sleep(min(patience, 0.001))
                 patience = 0.0
@@ -177,12 +173,15 @@ class Engine:
         if self.monitor.check_due:
             return now
         due = min(self._next_tick, self._next_extend)
-        waits = now < self._next_token < due and self._free_capacity()
-        return self._next_token if waits else due
+        for lane in self.lanes:
+            if now < lane.next_token < due and self.types_known and lane.free():
+                due = lane.next_token
+        return due
 
     def _tick(self) -> None:
         now = self.monotonic()
-        busy = bool(self.ready) or any(executor.assigned or not executor.ready for executor in self.pool)
+        ready = self.lanes.ready()
+        busy = bool(ready) or any(executor.assigned or not executor.ready for executor in self.pool)
         self._next_tick = now + (TICK if busy else IDLE_TICK)
         if self.pool.ready:
             self.liveness.manned_at = now
@@ -199,7 +198,7 @@ class Engine:
                 self.heartbeat_due.set()  # publishes that it drains
             self.monitor.drain(self.draining_since, now >= self.draining_until)
         if self.pool.watchdog:
-            self.pool.watchdog.beat(now, self.pool, self.ready)
+            self.pool.watchdog.beat(now, self.pool, self.lanes.ready())
 
     # --- notifications of Redis ---
 
@@ -213,26 +212,31 @@ class Engine:
             else:
                 self.on_wakeup(message)
 
-    def on_wakeup(self, queue_name: bytes | None) -> None:
-        """Handles a wake-up for a queue ("" for any), or the time-out of waiting for one."""
-        queue = (queue_name or b"").decode(errors="replace")
-        if queue in self.slots.full:
-            self.session.notify_workers(
-                queue
-            )  # for the next worker; this one skips that wake-up list until a slot is free
+    def on_wakeup(self, message: bytes | None) -> None:
+        """Handles a wake-up for a lane ("" for any), or the time-out of waiting for one."""
+        name = (message or b"").decode(errors="replace")
+        if name in self.lanes.serial.slots.full:
+            self._pass_on(name)  # this worker skips that wake-up list until a slot is free
             return
-        self.work_likely = True
-        if self.draining_until is not None or not self._free_capacity():
-            # The wake-up reached a busy worker. It is passed on, and this one stops listening until it has capacity,
-            # or it would receive its own wake-up.
-            self.awaiting_work = False
-            self.session.notify_workers(queue)
+        lanes = [lane for lane in self.lanes if not name or lane.serves(name)]
+        may_claim = self.types_known and self.draining_until is None
+        free = [lane for lane in lanes if may_claim and lane.free()]
+        for lane in lanes:
+            lane.work_likely = True
+            # A busy lane stops listening until it has capacity, or this worker would receive its own wake-up.
+            lane.awaiting_work = lane.awaiting_work and lane in free
+        if not free:
+            self._pass_on(name)
+
+    def _pass_on(self, name: str) -> None:
+        known = any(name in lane.claims.round_robin.share for lane in self.lanes)
+        self.session.notify_workers(name, keys.wakeup(name) if known else keys.WAKEUP)
 
     def on_direct_dispatch(self, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
         failpoint("worker.dispatched")
-        self._apply(self.session.accept(message))
-        self.slots.update()
+        self._apply(self.session.accept(message, [lane.claims for lane in self.lanes]))
+        self.lanes.serial.slots.update()
         self._hand_out()
 
     def on_command(self, order: bytes | None) -> None:
@@ -243,7 +247,8 @@ class Engine:
         elif verb == b"drain":
             self.drain(self.settings.drain_grace)
         elif verb == b"look":
-            self.work_likely = True  # there is work that only some workers can do
+            for lane in self.lanes:
+                lane.work_likely = True  # there is work that only some workers can do
 
     # --- Redis ---
 
@@ -253,15 +258,16 @@ class Engine:
         if now < self._next_try:
             return
         extending = self._to_extend() if now >= self._next_extend or self.monitor.progress_came else []
-        size = self._claim_size()
-        if size is None and not (extending or self.session.releases or self._report_due(now)):
+        sizes = self._claim_sizes(now)
+        if not sizes and not (extending or self.session.releases or self._report_due(now)):
             return
-        if size is None and self.awaiting_work and not self.session.claim_parked:
-            size = self._free_capacity() or None  # a new parked claim, which costs no round trip of its own
+        for lane in self.lanes:
+            if lane not in sizes and lane.awaiting_work and not lane.claims.parked and (free := lane.free()):
+                sizes[lane] = free  # a new parked claim, which costs no round trip of its own
         self.liveness.talked_at = now
         failpoint("worker.before-sync")
         try:
-            events = self.session.sync(size, extending, self.slots.free() if size is not None else {})
+            events = self.session.sync([lane.order(size) for lane, size in sizes.items()], extending)
             failpoint("worker.after-sync")
         except StoreUnavailable as error:
             self._on_outage(now, error)
@@ -271,21 +277,17 @@ class Engine:
             return
         self._on_answer(now)
         self._apply(events)
-        if size is not None:
-            self.slots.update()
-            self._next_token = _after(now, events.again_in) if size else self._next_token
-            self.work_likely = not self.session.claim_parked
-            self.awaiting_work = self.session.claim_parked
+        for lane, size in sizes.items():
+            lane.on_claimed(now, size, SHORTEST_WAIT)
 
     def _to_extend(self) -> list[ClaimedTask]:
         """Returns all held tasks; running ones are marked as begun, so that a crash is charged to them only."""
         self._next_extend = self.monotonic() + self.session.lease / 3
         self.monitor.progress_came = False
         for executor in self.pool:
-            running = executor.running()
-            if running is not None:
+            for running in executor.begun():
                 running.noted = True
-        return [*self.ready, *(claimed for executor in self.pool for claimed in executor.assigned.values())]
+        return [*self.lanes.ready(), *(claimed for executor in self.pool for claimed in executor.assigned.values())]
 
     def _report_due(self, now: float) -> bool:
         if not self.session.reports:
@@ -294,7 +296,7 @@ class Engine:
         return gathered or len(self.session.reports) >= ENOUGH or not self._all_busy()
 
     def _all_busy(self) -> bool:
-        return all(len(executor.assigned) > 1 for executor in self.pool if executor.ready)
+        return all(lane.all_busy() for lane in self.lanes if lane.executors)
 
     def _on_outage(self, now: float, error: Exception) -> None:
         self._next_try = now + PAUSE
@@ -357,7 +359,11 @@ class Engine:
         if claimed.enqueued_us:
             started_us = int(self.monotonic() * 1_000_000) + claimed.clock_offset_us
             self.metrics.waits.observe(max(0, started_us - claimed.enqueued_us) / 1_000_000)
-        self.ready.append(claimed)
+        alone = claimed.crashed_before and claimed.company(self.settings.executor_slots) == 1
+        claimed.concurrent = self.pool.is_concurrent(claimed.name) and not alone
+        self.pool.concurrent_wanted = self.pool.concurrent_wanted or claimed.concurrent
+        if not self.lanes.add(claimed):
+            self.session.releases.append(claimed)  # it returns to the lane of its type
 
     def _limit(self, claimed: ClaimedTask) -> float:
         """Returns the time limit in seconds: the task's own, else its type's, else the general one."""
@@ -372,72 +378,37 @@ class Engine:
 
     # --- how much to claim, and assigning it ---
 
-    def _claim_size(self) -> int | None:
-        """Returns how many tasks to claim now; None for no claim."""
-        if self.draining_until is not None:
-            return 0 if self.session.claim_unanswered else None  # its tasks are fetched and returned
-        if self.session.claim_parked and not self._free_capacity():
-            return 0  # withdraws the parked claim: other workers start its tasks sooner
-        self.work_likely = self.work_likely or self.slots.freed()
-        if not self.work_likely and self.monotonic() < self._next_token:
-            return None
-        capacity = min(self._free_capacity(), MOST_AT_ONCE)
-        # Under load a claim is worth its round trip only when it fills a good part of the capacity.
-        if capacity and self._all_busy() and capacity < self.monitor.prefetch.window() * len(self.pool.members) // 3:
-            return None
-        return capacity or None
-
-    def _free_capacity(self) -> int:
-        if not self.types_known:
-            return 0
-        window = self.monitor.prefetch.window()
-        free = sum(max(0, self._capacity(executor, window)) for executor in self.pool)
-        return max(0, free - len(self.ready))
-
-    def _capacity(self, executor: ExecutorProcess, window: int) -> int:
-        if executor.idle:
-            return window
-        if not executor.ready or executor.retiring or self.monotonic() - executor.began_at > SLOW:
-            return 0
-        return 0 if next(iter(executor.assigned.values())).crashed_before else window - len(executor.assigned)
+    def _claim_sizes(self, now: float) -> dict[Lane, int]:
+        """Returns how many tasks to claim now for each lane that has a reason to claim."""
+        draining = self.draining_until is not None
+        if not self.types_known and not draining:
+            return {}
+        sizes = {lane: lane.claim_size(draining, now) for lane in self.lanes}
+        return {lane: size for lane, size in sizes.items() if size is not None}
 
     def _hand_out(self) -> None:
-        """Assigns ready tasks to executors, the emptiest first."""
-        if not self.ready:
+        """Assigns ready tasks to executors."""
+        if not any(lane.ready for lane in self.lanes):
             return
         if self.draining_until is not None:
-            self.session.releases += self.ready
-            self.ready.clear()
+            self.session.releases += self.lanes.ready()
+            for lane in self.lanes:
+                lane.ready.clear()
             return
-        window = self.monitor.prefetch.window()
-        one_waits = self.crash_isolation.one_waits(self.ready)
-        for executor in sorted(self.pool, key=lambda each: len(each.assigned)):
-            share = self._share(executor, self._capacity(executor, window), one_waits)
-            if share:
-                executor.assign(share)
+        for lane in self.lanes:
+            if lane.ready:
+                lane.hand_out(self._note_begun)
         failpoint("worker.handed-out")
         self._next_tick = min(self._next_tick, self.monotonic() + TICK)
 
-    def _share(self, executor: ExecutorProcess, most: int, one_waits: bool) -> list[ClaimedTask]:
-        """Returns the tasks for one executor: a suspect alone and only if idle, other tasks together."""
-        share: list[ClaimedTask] = []
-        for _ in range(len(self.ready)):
-            if len(share) >= most:
-                break
-            claimed = self.ready.popleft()
-            if not claimed.crashed_before:
-                share.append(claimed)
-            elif share or not executor.idle or not self._may_start(claimed, one_waits):
-                self.ready.append(claimed)
-            elif self._note_begun(claimed):
-                return [claimed]
-        return share
-
-    def _may_start(self, claimed: ClaimedTask, one_waits: bool) -> bool:
-        """Returns whether a task may start; False without Redis, whose time-outs would delay the checks of leases."""
-        return self.monotonic() >= self._next_try and self.crash_isolation.may_start(claimed, one_waits)
-
     def _note_begun(self, claimed: ClaimedTask) -> bool:
+        """Records the start of a suspect; returns whether it may start.
+
+        Without Redis it waits: time-outs would delay the checks of leases.
+        """
+        if self.monotonic() < self._next_try:
+            self.lanes.of(claimed).ready.append(claimed)
+            return False
         try:
             may = self.session.note_begun(claimed)
             failpoint("worker.begun-noted")
@@ -449,10 +420,6 @@ class Engine:
             log.error("task %s: its start cannot be recorded: %s", claimed.id.decode(), error)
         self.session.releases.append(claimed)
         return False
-
-
-def _after(now: float, seconds: float | None) -> float:
-    return float("inf") if seconds is None else now + max(SHORTEST_WAIT, seconds)
 
 
 def forward_signals(engine: Engine, grace: float) -> None:

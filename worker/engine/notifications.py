@@ -165,9 +165,11 @@ class Notifications:
     def __init__(self, redis: Redis, worker: str, queues: Iterable[str], selector: selectors.BaseSelector) -> None:
         self.received: deque[tuple[str, bytes | None]] = deque()
         """What has arrived: a kind and its message, for a wake-up the queue; None after the time-out of waiting."""
-        self._wakeup_lists = (*map(keys.wakeup, queues), keys.WAKEUP)
+        self._queues = tuple(queues)
+        self._wakeup_lists = [keys.WAKEUP]
+        self._wanted: tuple[tuple[str, ...], Collection[str]] = ((), frozenset())
         self._commands = BlockingPopListener(redis, (keys.control(worker),), selector, self._taker(COMMAND), PATIENCE)
-        self._wakeups = BlockingPopListener(redis, self._wakeup_lists, selector, self._taker(WAKEUP), PATIENCE)
+        self._wakeups = BlockingPopListener(redis, (keys.WAKEUP,), selector, self._taker(WAKEUP), PATIENCE)
         self._direct_dispatches = PubSubListener(
             redis, keys.direct_dispatch(worker), selector, self._taker(DIRECT_DISPATCH)
         )
@@ -178,15 +180,20 @@ class Notifications:
     def _take(self, kind: str, message: bytes | None) -> None:
         self.received.append((kind, message))
 
-    def listen(self, for_work: bool, full: Collection[str]) -> None:
-        """Waits for commands and direct dispatches, and `for_work` for wake-ups of queues that are not `full`."""
+    def listen(self, suffixes: Sequence[str], full: Collection[str]) -> None:
+        """Waits for commands and direct dispatches, and for wake-ups of the lanes that wait for work.
+
+        These are the lanes with one of the suffixes that are not `full`.
+        """
         self._commands.listen()
         self._direct_dispatches.listen()
-        if for_work:
-            skipped = set(map(keys.wakeup, full))
-            self._wakeups.listen(
-                [each for each in self._wakeup_lists if each not in skipped] if full else self._wakeup_lists
-            )
+        if suffixes:
+            wanted = (tuple(suffixes), full)
+            if wanted != self._wanted:
+                self._wanted = wanted
+                lanes = [queue + suffix for suffix in suffixes for queue in self._queues]
+                self._wakeup_lists = [*(keys.wakeup(lane) for lane in lanes if lane not in full), keys.WAKEUP]
+            self._wakeups.listen(self._wakeup_lists)
 
     def close(self) -> None:
         for listener in (self._wakeups, self._commands, self._direct_dispatches):

@@ -26,7 +26,8 @@ class QueueSlots:
         """Returns how many slots of each bounded queue are taken; may be called from any thread."""
         if not self.limits:
             return {}
-        claimed = [*self.ready, *(each for executor in list(self.pool) for each in list(executor.assigned.values()))]
+        held = (each for executor in list(self.pool) for each in list(executor.assigned.values()))
+        claimed = [*self.ready, *(each for each in held if not each.concurrent)]
         counts = Counter(each.queue for each in claimed)
         return {queue: counts[queue.encode()] for queue in self.limits}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,11 @@ from shared.domain.clock import monotonic_us
 from shared.domain.decode import UNREADABLE
 from shared.domain.task import Outcome, TaskState
 from shared.errors import StoreUnavailable
-from shared.redis import keys
 from shared.redis.client import translated
 from shared.redis.quarantine import is_corruption
-from worker.engine.claimed_task import ClaimedTask, read_claim
-from worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
+from worker.engine.claimed_task import ClaimedTask
+from worker.engine.lane_claims import LaneClaims
+from worker.engine.queue_weights import NO_BOUNDS
 
 if TYPE_CHECKING:
     from shared.redis.scripts import Argument, ScriptCall, Scripts
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _PER_CALL = 128
 """Tasks that one script call writes: about 3 ms of Redis."""
-_CLAIM_BYTES = 4 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +57,6 @@ class SyncResult:
 
     claimed: list[ClaimedTask] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    ask_again: bool = False
-    again_in: float | None = None
-    """Seconds until a rate limit allows the next start."""
     lost: list[ClaimedTask] = field(default_factory=list)
     cancelled: list[ClaimedTask] = field(default_factory=list)
     written: list[Report] = field(default_factory=list)
@@ -69,12 +64,19 @@ class SyncResult:
     corrupt: list[ClaimedTask] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimOrder:
+    """How many tasks to claim for a lane. 0 only fetches the answer to a claim before; `slots` bounds some queues."""
+
+    claims: LaneClaims
+    size: int
+    slots: Mapping[str, int] = field(default_factory=lambda: NO_BOUNDS)
+
+
 class RedisSession:
     """Collects what to write to Redis until the next sync."""
 
-    def __init__(
-        self, scripts: Scripts, worker: str, weights: Mapping[str, int], lease: float, answer_within: float = 0.5
-    ) -> None:
+    def __init__(self, scripts: Scripts, worker: str, lease: float, answer_within: float = 0.5) -> None:
         """`answer_within` is the time-out of the client in seconds, during which leases are not checked.
 
         `margin` is how much of a lease must be left for it to be trusted, so that the last check precedes its end.
@@ -83,14 +85,9 @@ class RedisSession:
         self.worker = worker
         self.lease = lease
         self.margin = answer_within + 0.1 * lease
-        self.round_robin = WeightedRoundRobin(weights)
         self.reports: list[Report] = []
         self.releases: list[ClaimedTask] = []
         self.gathering_since = 0.0
-        self.claim_unanswered = False
-        self.claim_parked = False
-        self._token, self._next_token = _new_token(), _new_token()
-        self._asked = (0.0, 0)
 
     def report(self, report: Report) -> None:
         """Adds an outcome to the next sync."""
@@ -98,44 +95,32 @@ class RedisSession:
             self.gathering_since = time.monotonic()
         self.reports.append(report)
 
-    def sync(
-        self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int] = NO_BOUNDS
-    ) -> SyncResult:
-        """Syncs in one round trip. Raises StoreUnavailable; then everything is kept and sent again by the next call.
-
-        A claim keeps its token until it is answered, so a lost answer is repeated. With a `size` of 0 it only fetches
-        that answer; None claims nothing. `slots` is how many tasks it may take of some queues. A claim that finds too
-        few tasks leaves a parked claim, see `accept`.
-        """
+    def sync(self, orders: Sequence[ClaimOrder], extending: Sequence[ClaimedTask]) -> SyncResult:
+        """Syncs in one round trip. Raises StoreUnavailable; then everything is kept and sent again by the next call."""
         reports, releases = self.reports[:1024], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
-        if size is not None:
-            self.claim_unanswered = True
-            calls.append(("claim", self._claim_arguments(size, slots)))
+        calls += [("claim", each.claims.arguments(each.size, _us(self.lease), each.slots)) for each in orders]
         sent_at = time.monotonic()
         with translated():
             replies = self.scripts.call_many(calls)
-        result = SyncResult()
-        if size is not None:
-            claim = replies.pop()
-            self._asked = (sent_at, int(claim[0]))
-            self._read_claim(claim, sent_at, monotonic_us(), result)
-            self.claim_parked = self.claim_unanswered = len(result.claimed) < size and not result.ask_again
-            self._renew_token()
+        result, received_us = SyncResult(), monotonic_us()
+        for order, reply in zip(orders, replies[len(replies) - len(orders) :], strict=True):
+            result.claimed += order.claims.answer(reply, order.size, sent_at, received_us, self.lease)
+            result.unreadable += _texts(reply[1])
         self._read_answers(calls, replies, reports, extending, sent_at, result)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]
         return result
 
-    def accept(self, message: bytes) -> SyncResult:
-        """Returns the result of a parked claim; an empty one for a foreign message."""
+    def accept(self, message: bytes, lanes: Sequence[LaneClaims]) -> SyncResult:
+        """Returns the result of a parked claim of one of the lanes; an empty one for a foreign message."""
         try:
-            return self._accept(message)
+            return self._accept(message, lanes)
         except (*UNREADABLE, IndexError) as error:
             log.error("unreadable message on the worker's channel ignored: %s", error)
             return SyncResult()
 
-    def _accept(self, message: bytes) -> SyncResult:
+    def _accept(self, message: bytes, lanes: Sequence[LaneClaims]) -> SyncResult:
         """Returns the answer to the next claim, given by a submission.
 
         A repetition is ignored: the claim itself may have been sent meanwhile. The lease began when the answer was
@@ -145,24 +130,17 @@ class RedisSession:
         result = SyncResult()
         # Data that is not UTF-8 passes through unchanged.
         token, claim = json.loads(message.decode("utf-8", "surrogateescape"))
-        began = self._asked[0] + (int(claim[0]) - self._asked[1]) / 1_000_000
-        now = time.monotonic()
-        if token != self._token or now - began > self.lease / 4:
+        claims = next((each for each in lanes if each.token == token), None)
+        if claims is None:
             return result
-        self._read_claim(_as_sent(claim), min(began, now), monotonic_us(), result)
-        self.claim_parked = self.claim_unanswered = False
-        self._renew_token()
+        began = claims.asked_at + (int(claim[0]) - claims.answered_us) / 1_000_000
+        now = time.monotonic()
+        if now - began > self.lease / 4:
+            return result
+        reply = _as_sent(claim)
+        result.claimed = claims.answer(reply, None, min(began, now), monotonic_us(), self.lease)
+        result.unreadable = _texts(reply[1])
         return result
-
-    def _renew_token(self) -> None:
-        """Renews the token after its claim was answered. The one after next is kept as well until its answer."""
-        self._token, self._next_token = self._next_token, _new_token()
-
-    def _read_claim(self, claim: Sequence[Any], sent_at: float, received_us: int, result: SyncResult) -> None:
-        result.claimed = read_claim(claim, self._token, sent_at, received_us, self.lease)
-        result.unreadable = [each.decode(errors="replace") for each in claim[1]]
-        result.ask_again = bool(claim[2])
-        result.again_in = claim[4] / 1_000_000 if claim[4] >= 0 else None
 
     def report_one_by_one(self, result: SyncResult) -> None:
         """Sends each report by itself, after Redis refused them together; one for a corrupt record is dropped.
@@ -192,10 +170,10 @@ class RedisSession:
             raise StoreUnavailable(f"Redis failed: {error}") from error
         self._read_answers(calls, replies, (), extending, sent_at, result)
 
-    def notify_workers(self, queue: str) -> None:
-        """Wakes another worker of this queue, or of any; a failure is only logged at debug, as all workers poll."""
+    def notify_workers(self, lane: str, wakeup_list: str) -> None:
+        """Wakes another worker through this list; a failure is only logged at debug, as all workers poll."""
         try:
-            self.scripts.redis.rpush(keys.wakeup(queue) if queue in self.round_robin.share else keys.WAKEUP, queue)
+            self.scripts.redis.rpush(wakeup_list, lane)
         except (RedisError, OSError) as error:
             log.debug("wake-up failed: %s", error)
 
@@ -250,18 +228,6 @@ class RedisSession:
             calls.append(("extend", arguments))
         return calls
 
-    def _claim_arguments(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
-        order: tuple[Argument, ...] = ("", self._next_token) if size else ()
-        return [
-            self.worker,
-            self._token,
-            _us(self.lease),
-            size,
-            _CLAIM_BYTES,
-            *self.round_robin.quotas(size, slots),
-            *order,
-        ]
-
     def _read_answers(
         self,
         calls: Sequence[ScriptCall],
@@ -313,10 +279,9 @@ def _as_sent(value: Any) -> Any:
     return [_as_sent(each) for each in value] if isinstance(value, list | dict) else value
 
 
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [each.decode(errors="replace") for each in values]
+
+
 def _us(seconds: float) -> int:
     return int(seconds * 1_000_000)
-
-
-def _new_token() -> str:
-    """Returns a new token for a claim: a counter would repeat after a restore of Redis from an older file."""
-    return uuid.uuid4().hex

@@ -155,8 +155,8 @@ class Attempt:
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
         if isinstance(result, bytes):
             return outcomes.completed(assignment.number, record, result, run_us)
-        refuses = self.handler if isinstance(result, InvalidData) else None
-        version = version_of(refuses.published().entry) if refuses else ""
+        refuses = self.handler.published() if self.handler and isinstance(result, InvalidData) else None
+        version = version_of(refuses.entry, refuses.concurrent) if refuses else ""
         return outcomes.failed(
             assignment, self.handler, result, record, run_us, cancelled=self.cancelled, version=version
         )

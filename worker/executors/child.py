@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from dataclasses import replace
 
 from shared.config.settings import load
 from shared.observability import logs
@@ -16,6 +17,7 @@ from shared.observability.instrumentation import trace_calls, trace_redis
 from shared.stores.task_types import pack
 from worker.executors import ipc, standard_streams
 from worker.executors.attempt import log_context, traceparent_of_current_task
+from worker.executors.concurrent import ConcurrentExecutor
 from worker.executors.ipc import ExecutorEnds
 from worker.executors.log_capture import LogCapture
 from worker.executors.operating_system import die_with_parent
@@ -26,8 +28,8 @@ from worker.handlers.registry import HandlerError
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m worker.executors.child WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
-    worker, parent, ends = arguments[0], int(arguments[1]), ExecutorEnds.from_argument(arguments[2])
+    """`python -m worker.executors.child KIND WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
+    kind, worker, parent, ends = arguments[0], arguments[1], int(arguments[2]), ExecutorEnds.from_argument(arguments[3])
     die_with_parent(parent)
     # The terminal's Ctrl-C and a service manager's SIGTERM are handled by the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -40,13 +42,17 @@ def main(arguments: list[str]) -> int:
     except HandlerError as error:
         print(error, file=sys.stderr)
         return 2
-    executor = SerialExecutor(handlers, settings, worker, ends)
+    make = ConcurrentExecutor if kind == ipc.CONCURRENT else SerialExecutor
+    executor = make(handlers, settings, worker, ends)
     logging.getLogger().addHandler(LogCapture())
     inherit_context()
     tracing = executor.attempts.spans.tracing
     trace_redis(tracing)
     trace_calls(tracing, traceparent_of_current_task)
-    executor.attempts.send((ipc.HELLO, *pack(handler.published() for handler in handlers.values())))
+    types = [handler.published() for handler in handlers.values()]
+    if not settings.concurrent_executors:
+        types = [replace(each, concurrent=False) for each in types]
+    executor.attempts.send((ipc.HELLO, *pack(types)))
     executor.run()
     return 0
 

@@ -49,6 +49,13 @@ class CrashReports:
         delay = self._policy(claimed).override({"max_retries": crashes}).delay(crashes, self.random)
         return self._report(claimed, Outcome.CRASHED, TaskState.RETRYING, began_at, error, to_us(delay) if delay else 0)
 
+    def suspected(self, claimed: ClaimedTask, began_at: float, why: str, beside: int) -> Report:
+        """Reports the death of an executor that ran several tasks: each runs again, at no cost, beside fewer others."""
+        message = f"its executor, which ran {beside} tasks, died: {why}"
+        report = self.interrupted(claimed, began_at, message)
+        report.rq_result = b"suspicions:%d" % (claimed.suspicions + 1)
+        return report
+
     def timed_out(self, claimed: ClaimedTask, began_at: float) -> Report:
         """Reports a task that did not stop at its time limit and was killed."""
         error = {
@@ -77,14 +84,14 @@ class CrashReports:
         """
         report = self.interrupted(claimed, began_at, "its executor was stopped (the worker stops)")
         if drain_began_at - began_at > SOON:
-            report.rq_result = b"0"
+            report.rq_result = b"losses:0"
             return report
         times = claimed.losses + 1
         if times >= MAX_LOSSES:
             why = f"{times} workers in a row were stopped within {SOON:g} s of its start"
             error = {"type": "PoisonTask", "message": why}
             return self._report(claimed, Outcome.INTERRUPTED, TaskState.FAILED, began_at, error)
-        report.rq_result = b"%d" % times
+        report.rq_result = b"losses:%d" % times
         return report
 
     def cancelled(self, claimed: ClaimedTask, began_at: float) -> Report:

@@ -83,9 +83,27 @@ class EndedAttempt(NamedTuple):
 TIME_LIMIT_SIGNAL = signal.SIGUSR1
 CANCEL_SIGNAL = signal.SIGUSR2
 
+SERIAL, CONCURRENT = "serial", "concurrent"
+"""The kinds of executors: one attempt at a time, or many."""
+
 HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
 LEFT = "left"
 """After an outcome: what the handler left behind, and whether the executor therefore ends."""
+STOPPED = "stopped"
+"""In place of an outcome: the attempt was stopped because its executor has to end."""
+BLOCKED = "blocked"
+"""An attempt keeps the event loop from the others: its number and handler (0 and "": unknown), for how many seconds,
+where, and the stack."""
+FREED = "freed"
+"""In place of an outcome: the attempt was stopped because it blocked the event loop."""
+STUCK = "stuck"
+"""The attempt did not stop when asked, so only the end of this executor ends it."""
+
+CANCEL, ABANDON, STOP, PING = "cancel", "abandon", "stop", "ping"
+"""Commands to a concurrent executor: cancel the attempt of a number; stop the one whose lease was lost; stop all,
+because the worker stops; answer."""
+PONG = "pong"
+"""The answer to a ping: the event loop turns."""
 
 
 @dataclass(frozen=True, slots=True)

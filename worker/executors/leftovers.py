@@ -25,8 +25,10 @@ Report = Callable[[str, str, int, bool], None]
 class Leftovers:
     """Decides after each attempt whether this process can run another."""
 
-    def __init__(self, tell: Report) -> None:
+    def __init__(self, tell: Report, own_threads: str | None = None) -> None:
+        """Threads whose names begin with `own_threads` are the executor's own."""
         self._report = tell
+        self._own_threads = own_threads
         self._state = ProcessState()
         self._children = Children()
         self._threads = set(threading.enumerate())
@@ -80,12 +82,15 @@ class Leftovers:
         count = thread_count()
         if count > self._thread_count:
             now = set(threading.enumerate())
-            new = sorted(each.name for each in now - self._threads)
+            new = sorted(each.name for each in now - self._threads if not self._is_own(each))
             self._threads = now
             if new and self._is_new(handler, "threads"):
                 names = ", ".join(new[:_MOST_NAMES])
                 self._report(handler, f"threads that still run: {names}", logging.INFO, False)
         self._thread_count = count
+
+    def _is_own(self, thread: threading.Thread) -> bool:
+        return self._own_threads is not None and thread.name.startswith(self._own_threads)
 
     def _end_children(self, handlers: str) -> None:
         ended = self._children.end_new()

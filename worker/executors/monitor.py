@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from shared.domain.task import TaskState
 from shared.failpoints import failpoint
 from shared.stores.task_types import TypeSet
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.prefetch import PrefetchWindow
+from worker.engine.lane import SLOW, Lanes
 from worker.engine.redis_session import RedisSession, Report
 from worker.executors import ipc
 from worker.executors.crash_reports import CrashReports
@@ -25,22 +24,23 @@ from worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-_ITS_OWN_FAULT = ("memory: ", "pipes: ")
-"""Reasons for killing an executor that are charged to its running task."""
+_ITS_OWN_FAULT = ("memory: ", "pipes: ", "hung: ")
+"""Reasons for killing an executor that are charged to its running task, or make its running tasks suspects."""
 _WORKER_STOPS = "the worker stops"
 CLOSED_PIPE_GRACE = 0.5
 """Seconds for which an executor may live after its pipe was closed: a dying one needs less."""
-SLOW = 0.1
-"""Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""
+SILENT = 6.0
+"""Seconds without an event of a concurrent executor after which it counts as hung: its loop answers a ping at once."""
 
 
 class ExecutorMonitor:
-    """Moves tasks out of executors: to the session as reports or releases, or back to `ready`."""
+    """Moves tasks out of executors: to the session as reports or releases, or back to their lane."""
 
     def __init__(
         self,
         settings: Settings,
         pool: ExecutorPool,
+        lanes: Lanes,
         session: RedisSession,
         crash_reports: CrashReports,
         metrics: WorkerMetrics,
@@ -49,13 +49,12 @@ class ExecutorMonitor:
     ) -> None:
         self.settings = settings
         self.pool = pool
+        self.lanes = lanes
         self.session = session
         self.crash_reports = crash_reports
         self.metrics = metrics
         self.spans = spans
         self.monotonic = monotonic
-        self.ready: deque[ClaimedTask] = deque()
-        self.prefetch = PrefetchWindow()
         self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
         self.check_due = False
         """Whether the next pass of the loop has to check every executor."""
@@ -87,7 +86,8 @@ class ExecutorMonitor:
             executor.kill(f"pipes: the handler wrote into the executor's connection to its worker ({error})")
 
     def _on_outcome(self, executor: ExecutorProcess, ended: ipc.EndedAttempt) -> None:
-        began_at = executor.began_at
+        held = executor.assigned.get(ended.number)
+        began_at = executor.began_at(held) if held else 0.0
         claimed = executor.finished(ended.number)
         if claimed is None:
             return
@@ -96,31 +96,65 @@ class ExecutorMonitor:
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
             self.session.report(report)
             return
-        if claimed.queue not in self._not_claimed_ahead:
-            self.prefetch.learn(ended.run_us / 1_000_000)
+        if not executor.concurrent and claimed.queue not in self._not_claimed_ahead:
+            self.lanes.serial.prefetch.learn(ended.run_us / 1_000_000)
         self.session.report(Report(claimed, *ended[1:]))
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:
             self.spans.forward(fields[0])
-            return
-        if name == ipc.LEFT:
+        elif name == ipc.LEFT:
             self._on_leftovers(executor, *fields)
-            return
-        claimed = executor.assigned.get(fields[0])
-        if claimed is None:
-            return
-        if name == ipc.PROGRESS:
+        elif name == ipc.BLOCKED:
+            self._on_blocked(executor, *fields)
+        elif name == ipc.STUCK:
+            executor.culprits.add(fields[0])
+            executor.kill("stuck" if fields[0] else "hung: its event loop is blocked, and nothing says by which task")
+            self.check_soon()
+        elif name != ipc.PONG and (claimed := executor.assigned.get(fields[0])):
+            self._on_event_of_task(executor, claimed, name, fields)
+
+    def _on_event_of_task(self, executor: ExecutorProcess, claimed: ClaimedTask, name: str, fields: list[Any]) -> None:
+        if name in (ipc.STOPPED, ipc.FREED):
+            self._on_stopped(executor, claimed, blocked=name == ipc.FREED)
+        elif name == ipc.PROGRESS:
             claimed.progress = fields[1]
             self.progress_came = True
         else:
             claimed.log(fields[1], self.settings.max_log_bytes)
 
+    def _on_blocked(
+        self, executor: ExecutorProcess, number: int, handler: str, seconds: float, where: str, stack: str
+    ) -> None:
+        """Logs which task keeps the event loop from the others, and runs its type one at a time from now on."""
+        claimed = executor.assigned.get(number)
+        fields = claimed.log_fields if claimed else {}
+        what = (
+            f"task {claimed.id.decode()} ({handler})" if claimed else f"handler {handler}" if handler else "a callback"
+        )
+        text = "%s blocked the event loop of executor %d for %.1f s at %s:\n%s"
+        log.warning(text, what, executor.pid, seconds, where, stack.rstrip(), extra=fields)
+        self.metrics.errors["blocked_loop"] += 1
+        if handler and handler not in self.pool.blocking:
+            self.pool.blocking[handler] = where
+            self.pool.heartbeat_due.set()
+            log.warning("tasks of type %s run one at a time until this worker restarts", handler)
+
+    def _on_stopped(self, executor: ExecutorProcess, claimed: ClaimedTask, blocked: bool) -> None:
+        """Reports an attempt that its executor stopped; it runs again at no cost."""
+        began_at = executor.began_at(claimed)
+        executor.finished(claimed.number)
+        if blocked:
+            why = "it blocked the event loop of its executor, which ran other tasks too"
+            self.session.report(self.crash_reports.interrupted(claimed, began_at, why))
+        else:
+            self.session.report(self.crash_reports.stopped(claimed, began_at, self.drain_began_at))
+
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
         """Logs what a handler left behind, and replaces an executor that ends for it; no other task has begun there."""
         log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
         if ends:
-            executor.retire()
+            self.pool.replace(executor)
             for claimed in executor.take_back():
                 self._reassign(claimed)
             self.check_soon()
@@ -141,6 +175,7 @@ class ExecutorMonitor:
             executor.flush()
             if executor.assigned:
                 self._keep_to_limits(executor, now)
+                self._keep_memory(executor, now)
             elif executor.retiring:
                 executor.shutdown()
                 if executor.overdue(now):
@@ -151,19 +186,31 @@ class ExecutorMonitor:
         self._release_expiring(now)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
-        claimed = executor.running()
-        if claimed is None:
+        if executor.concurrent:
+            self._keep_alive(executor, now)
             return
-        ran = now - executor.began_at
-        if ran > SLOW:
-            for waiting in executor.take_back():
-                self._reassign(waiting)
-        if executor.stop_by is not None and now > executor.stop_by:
-            executor.kill("cancelled" if claimed.cancelled else "time limit")
-        elif ran > claimed.limit and not claimed.cancelled:
-            # Repeated: a signal before the limit on the executor's own clock is ignored there.
-            executor.stop_by = executor.stop_by or now + self.settings.kill_grace
-            executor.signal(TIME_LIMIT_SIGNAL)
+        for claimed in executor.begun():
+            ran = now - executor.turn_began_at
+            if ran > SLOW:
+                for waiting in executor.take_back():
+                    self._reassign(waiting)
+            if executor.stop_by is not None and now > executor.stop_by:
+                executor.kill("cancelled" if claimed.cancelled else "time limit")
+            elif ran > claimed.limit and not claimed.cancelled:
+                # Repeated: a signal before the limit on the executor's own clock is ignored there.
+                executor.stop_by = executor.stop_by or now + self.settings.kill_grace
+                executor.signal(TIME_LIMIT_SIGNAL)
+
+    def _keep_alive(self, executor: ExecutorProcess, now: float) -> None:
+        """Ends a concurrent executor whose loop does not turn. It keeps to the limits of its tasks by itself."""
+        if executor.pinged_at is not None:
+            if now > executor.pinged_at + SILENT:
+                executor.kill("hung: its event loop did not turn")
+        elif now > executor.last_event_at + 1.0:
+            executor.pinged_at = now
+            executor.command(ipc.PING)
+
+    def _keep_memory(self, executor: ExecutorProcess, now: float) -> None:
         limit = self.settings.executor_max_memory_bytes
         if limit and executor.exceeds(limit, now):
             executor.kill(
@@ -173,16 +220,18 @@ class ExecutorMonitor:
 
     def _reassign_waiting(self, now: float) -> None:
         """Reassigns waiting tasks when all executors are slow, so that other workers can run them."""
-        if all(executor.assigned and now - executor.began_at > SLOW for executor in self.pool):
-            waiting = list(self.ready)
-            self.ready.clear()
-            for claimed in waiting:
-                self._reassign(claimed)
+        for lane in self.lanes:
+            if lane.ready and lane.is_blocked(now):
+                # A suspect from the other lane waits here: that lane is not blocked, and would claim it again at once.
+                for claimed in [each for each in lane.ready if each.lane == lane.suffix]:
+                    lane.ready.remove(claimed)
+                    self._reassign(claimed)
 
     def _reassign(self, claimed: ClaimedTask) -> None:
         """Reassigns a task to an idle executor here, or returns it to its queue."""
-        if self.pool.spawning and any(executor.idle for executor in self.pool):
-            self.ready.append(claimed)
+        lane = self.lanes.of(claimed)
+        if self.pool.spawning and any(executor.idle for executor in lane.executors):
+            lane.ready.append(claimed)
         else:
             self.metrics.given_back += 1
             self.session.releases.append(claimed)
@@ -191,13 +240,13 @@ class ExecutorMonitor:
     def _release_expiring(self, now: float) -> None:
         """Stops tasks whose lease could not be extended, before it can end in Redis."""
         trusted = now + self.session.margin
-        for claimed in [each for each in self.ready if each.lease_until < trusted]:
-            self.ready.remove(claimed)
+        for claimed in [each for each in self.lanes.ready() if each.lease_until < trusted]:
+            self.lanes.remove(claimed)
             self.session.releases.append(claimed)
         for executor in self.pool:
             if any(claimed.lease_until < trusted for claimed in executor.assigned.values()):
                 self.session.releases += executor.take_back()
-                if executor.running() is not None:
+                if executor.assigned:
                     executor.kill("lease: it could not be extended in time")
 
     # --- the death of an executor ---
@@ -207,22 +256,26 @@ class ExecutorMonitor:
         self._read(executor)
         for claimed in executor.take_back():
             self._reassign(claimed)
+        many = len(executor.assigned) > 1
         for claimed in executor.assigned.values():
-            self._on_death(executor, claimed)
+            self._on_death(executor, claimed, many)
         failpoint("worker.reaped")
         self.pool.lost(executor)
         executor.assigned.clear()
 
-    def _on_death(self, executor: ExecutorProcess, claimed: ClaimedTask) -> None:
-        because = executor.killed_because or ""
-        report = self._crash_report(executor, claimed, because)
-        self.spans.crashed(claimed, executor.began_at, report)
+    def _on_death(self, executor: ExecutorProcess, claimed: ClaimedTask, many: bool) -> None:
+        began_at = executor.began_at(claimed)
+        report = self._crash_report(executor, claimed, executor.killed_because or "", began_at, many)
+        self.spans.crashed(claimed, began_at, report)
         self.session.report(report)
 
-    def _crash_report(self, executor: ExecutorProcess, claimed: ClaimedTask, because: str) -> Report:
-        began_at = executor.began_at
+    def _crash_report(
+        self, executor: ExecutorProcess, claimed: ClaimedTask, because: str, began_at: float, many: bool
+    ) -> Report:
         if not because and executor.was_ended_by_watchdog():
             because = "lease: its worker hung and did not extend it in time"
+        if because == "stuck" and claimed.number in executor.culprits:
+            because = "cancelled" if claimed.cancelled else "time limit"
         if because == "time limit" and self.monotonic() - began_at >= claimed.limit:
             return self.crash_reports.timed_out(claimed, began_at)
         if because == "cancelled" and claimed.cancelled:
@@ -231,9 +284,12 @@ class ExecutorMonitor:
             return self.crash_reports.stopped(claimed, began_at, self.drain_began_at)
         if because and not because.startswith(_ITS_OWN_FAULT):
             return self.crash_reports.interrupted(claimed, began_at, f"its executor was stopped ({because})")
+        why = because.partition(": ")[2] or executor.cause_of_death()
+        if many:
+            log.warning("task %s: %s; it ran beside others", claimed.id.decode(), why, extra=claimed.log_fields)
+            return self.crash_reports.suspected(claimed, began_at, why, len(executor.assigned))
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1
-        why = because.partition(": ")[2] or executor.cause_of_death()
         log.warning("task %s: %s", claimed.id.decode(), why, extra=claimed.log_fields)
         return self.crash_reports.crashed(claimed, began_at, why)
 
@@ -241,8 +297,8 @@ class ExecutorMonitor:
 
     def cancel(self, task_id: bytes) -> None:
         """Stops a cancelled task. One that has not begun is returned to Redis, which ends it."""
-        for claimed in [each for each in self.ready if each.id == task_id]:
-            self.ready.remove(claimed)
+        for claimed in [each for each in self.lanes.ready() if each.id == task_id]:
+            self.lanes.remove(claimed)
             self.session.releases.append(claimed)
         for executor in self.pool:
             if any(claimed.id == task_id for claimed in executor.assigned.values()):
@@ -253,23 +309,27 @@ class ExecutorMonitor:
             if claimed.id == task_id:
                 self.session.releases.append(claimed)
             else:
-                self.ready.appendleft(claimed)
-        running = executor.running()
-        if running is not None and running.id == task_id and not running.cancelled:
-            running.cancelled = True
-            executor.stop_by = self.monotonic() + self.settings.kill_grace
-            executor.signal(CANCEL_SIGNAL)
+                self.lanes.of(claimed).ready.appendleft(claimed)
+        for running in executor.begun():
+            if running.id == task_id and not running.cancelled:
+                running.cancelled = True
+                if executor.concurrent:
+                    executor.command(ipc.CANCEL, running.number)
+                else:
+                    executor.stop_by = self.monotonic() + self.settings.kill_grace
+                    executor.signal(CANCEL_SIGNAL)
 
     def abandon(self, claimed: ClaimedTask) -> None:
         """Stops a task whose lease was lost to another worker."""
         self.metrics.leases_lost += claimed.lose()
-        if claimed in self.ready:
-            self.ready.remove(claimed)
+        if self.lanes.remove(claimed):
             return
         for executor in self.pool:
             if executor.assigned.get(claimed.number) is claimed:
-                self.ready.extendleft(other for other in executor.take_back() if other is not claimed)
-                if executor.running() is claimed:
+                self.lanes.of(claimed).ready.extendleft(other for other in executor.take_back() if other is not claimed)
+                if executor.concurrent:
+                    executor.command(ipc.ABANDON, claimed.number)
+                elif claimed in executor.begun():
                     log.warning(
                         "task %s: lease lost, stopping it",
                         claimed.id.decode(),
@@ -282,5 +342,11 @@ class ExecutorMonitor:
         self.drain_began_at = began_at
         for executor in self.pool:
             self.session.releases += executor.take_back()
-            if executor.assigned and grace_over:
+            if not executor.assigned or not grace_over:
+                continue
+            now = self.monotonic()
+            if executor.concurrent and executor.stop_by is None:
+                executor.stop_by = now + self.settings.kill_grace
+                executor.command(ipc.STOP)
+            elif not executor.concurrent or now > (executor.stop_by or 0.0):
                 executor.kill(_WORKER_STOPS)

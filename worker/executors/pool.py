@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from shared.config.settings import Settings
+from shared.domain.task import WEBHOOK_TYPE
 from shared.stores.task_types import TaskType, TypeSet, unpack
 from worker.executors import ipc
 from worker.executors.process import ExecutorProcess
@@ -47,6 +48,12 @@ class ExecutorPool:
         self.types: Mapping[str, TaskType] = {}
         self.type_set: TypeSet | None = None
         self.spawning = True
+        self.concurrent_wanted = False
+        """Whether there are tasks that run in concurrent executors, or will be."""
+        self.isolating = False
+        """Whether tasks that may have crashed a concurrent executor wait for one without other tasks."""
+        self.blocking: dict[str, str] = {}
+        """Types that blocked the event loop of a concurrent executor, and where: they run one at a time."""
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
         self._longest_frame = ipc.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
         self._failed_starts = 0
@@ -64,21 +71,38 @@ class ExecutorPool:
         """Starts missing executors; retries a little later when the system has no resources."""
         if not self.spawning or time.monotonic() < self._not_before:
             return
+        try:
+            self._spawn(ipc.SERIAL, self.settings.executors, slots=1)
+            if self.concurrent_wanted:
+                wanted = self.settings.concurrent_executors + int(self.isolating)
+                self._spawn(ipc.CONCURRENT, wanted, self.settings.executor_slots)
+        except OSError as error:
+            self._not_before = time.monotonic() + _NO_ROOM
+            log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)
+
+    def _spawn(self, kind: str, wanted: int, slots: int) -> None:
+        """Starts missing executors of a kind. Raises OSError."""
+        members = [member for member in self.members if member.kind == kind]
         # When each task ends its executor, slowly ending ones must not accumulate.
-        leaving = [member for member in self.members if member.retiring and not member.assigned]
-        for member in leaving[: -self.settings.executors]:
+        leaving = [member for member in members if member.retiring and not member.assigned]
+        for member in leaving[: -wanted or None]:
             member.kill("it was replaced and did not end")
-        for _ in range(self.settings.executors - sum(not member.retiring for member in self.members)):
-            try:
-                member = ExecutorProcess(self.worker, self._longest_frame)
-            except OSError as error:
-                self._not_before = time.monotonic() + _NO_ROOM
-                log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)
-                return
+        staying = [member for member in members if not member.retiring]
+        for member in staying[wanted:]:
+            if member.idle:
+                member.retire()
+        for _ in range(wanted - len(staying)):
+            member = ExecutorProcess(self.worker, kind, slots, self._longest_frame)
             self.members.append(member)
             if self.watchdog:
                 self.watchdog.check_soon()
             self.selector.register(member.events, selectors.EVENT_READ)
+
+    def is_concurrent(self, task_type: str) -> bool:
+        """Returns whether tasks of this type run in concurrent executors here."""
+        known = self.types.get(task_type)
+        allowed = self.settings.concurrent_executors > 0 and task_type not in self.blocking
+        return bool(known and known.concurrent and allowed)
 
     def on_hello(self, member: ExecutorProcess, hello: TypeSet) -> None:
         """Handles an executor that is ready, with the types that it registered.
@@ -90,6 +114,9 @@ class ExecutorPool:
         if self.type_set and self.type_set.digest == hello.digest:
             return
         self.types = {each.name: each for each, _ in unpack(hello.packed)}
+        # For deliveries alone one is started when the first of them comes.
+        waiting = any(each.concurrent for each in self.types.values() if each.name != WEBHOOK_TYPE)
+        self.concurrent_wanted = self.concurrent_wanted or waiting
         if self.type_set:
             log.info("executor %d has other task types: replacing earlier executors", member.pid)
             for other in self.members:
@@ -119,8 +146,21 @@ class ExecutorPool:
             if member.retiring or not member.ready:
                 continue
             if (limit and member.done >= limit) or (memory and member.memory_bytes() > memory):
+                member.spent = True
+            if member.spent and self._may_retire(member):
                 log.info("replacing executor %d after %d tasks", member.pid, member.done)
                 member.retire()
+
+    def replace(self, member: ExecutorProcess) -> None:
+        """Retires an executor that should run no more tasks, at once if possible."""
+        member.spent = True
+        if self._may_retire(member):
+            member.retire()
+
+    def _may_retire(self, member: ExecutorProcess) -> bool:
+        """Returns whether a replacement may be started: few concurrent ones may be ending: it takes long."""
+        ending = [other for other in self.members if other.concurrent and other.retiring]
+        return not member.concurrent or len(ending) < max(1, self.settings.concurrent_executors)
 
     def shutdown(self, patience: float = 1.0) -> None:
         """Lets every executor end; kills those that do not within `patience` seconds."""

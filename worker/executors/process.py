@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -24,6 +25,7 @@ PATIENCE = 5.0
 """Seconds for which a retired executor may take to end by itself."""
 _DEATH_IS_KNOWN = 2.0
 """Seconds within which the worker notices that an executor was killed."""
+_FRAME_BYTES = 4 << 20
 _LOOK_SHARE = 50
 """Measuring the memory of all descendants takes a fiftieth of the time at most: many large ones take long."""
 
@@ -31,11 +33,16 @@ _LOOK_SHARE = 50
 class ExecutorProcess:
     """One executor.
 
-    `assigned` holds its tasks in the order in which it runs them; the first is running once its start token was read.
+    `assigned` holds its tasks in the order in which it begins them: a task has begun once its start token was read. A
+    serial executor runs the first of them; a concurrent one has `slots` and runs as many at a time.
     """
 
-    def __init__(self, worker: str, longest_frame: int = ipc.MOST_BYTES) -> None:
+    def __init__(
+        self, worker: str, kind: str = ipc.SERIAL, slots: int = 1, longest_frame: int = ipc.MOST_BYTES
+    ) -> None:
         """Raises OSError when the system has no more files or processes; none is left open then."""
+        self.kind = kind
+        self.slots = slots
         with contextlib.ExitStack() as opened:
             tasks_read, self._tasks = _unless_failed(opened, ipc.wide_pipe())
             self._start_tokens_read, self._start_tokens = _unless_failed(opened, os.pipe())
@@ -46,7 +53,7 @@ class ExecutorProcess:
             mark = secrets.token_hex(16)
             ends = ExecutorEnds(tasks_read, self._start_tokens_read, events_write)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker.executors.child", worker, str(os.getpid()), ends.as_argument()],
+                [sys.executable, "-m", "worker.executors.child", kind, worker, str(os.getpid()), ends.as_argument()],
                 env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(ends.tasks, ends.start_tokens, ends.events),
@@ -63,7 +70,13 @@ class ExecutorProcess:
         self.closed_pipe_at: float | None = None
         self.closed_to_input = False
         self.retiring = False
-        self.began_at = 0.0
+        self.spent = False
+        """Whether it is to be replaced."""
+        self.turn_began_at = 0.0
+        self.last_event_at = 0.0
+        self.pinged_at: float | None = None
+        self.culprits: set[int] = set()
+        """The numbers of the tasks for which it was killed."""
         self.done = 0
         self.killed_because: str | None = None
         self.stop_by: float | None = None
@@ -80,6 +93,15 @@ class ExecutorProcess:
         return self.ready and not self.retiring and not self.assigned
 
     @property
+    def concurrent(self) -> bool:
+        return self.kind == ipc.CONCURRENT
+
+    @property
+    def free_slots(self) -> int:
+        """Returns how many more tasks it can begin at once."""
+        return max(0, self.slots - len(self.assigned)) if self.ready and not self.retiring else 0
+
+    @property
     def pid(self) -> int:
         return self.process.pid
 
@@ -89,9 +111,12 @@ class ExecutorProcess:
         """Assigns tasks, to be run after its others."""
         if not self.assigned:
             self._next_begins()
+        now = time.monotonic()
         for task in tasks:
+            task.began_at = now
             self.assigned[task.number] = task
-        self._unsent += ipc.frame((tasks[0].clock_offset_us, [tuple(task.assignment()) for task in tasks]))
+        for part in _frames(tasks):
+            self._unsent += ipc.frame((part[0].clock_offset_us, [tuple(task.assignment()) for task in part]))
         self.flush()
         os.write(self._start_tokens, ipc.start_tokens([task.number for task in tasks]))
 
@@ -104,11 +129,18 @@ class ExecutorProcess:
         """Returns how many of its tasks it has not begun."""
         return ipc.unread_bytes(self._start_tokens_read) // ipc.START_TOKEN_BYTES
 
-    def running(self) -> ClaimedTask | None:
-        """Returns the task that it has begun."""
-        if len(self.assigned) <= self.waiting():
-            return None
-        return next(iter(self.assigned.values()))
+    def begun(self) -> list[ClaimedTask]:
+        """Returns the tasks that it has begun."""
+        return list(itertools.islice(self.assigned.values(), max(0, len(self.assigned) - self.waiting())))
+
+    def began_at(self, claimed: ClaimedTask) -> float:
+        """Returns when it began a task, on the monotonic clock: a serial executor when the one before had ended."""
+        return claimed.began_at if self.concurrent else self.turn_began_at
+
+    def command(self, name: str, number: int = 0) -> None:
+        """Sends a command to a concurrent executor."""
+        self._unsent += ipc.frame((name, number))
+        self.flush()
 
     def flush(self) -> bool:
         """Writes what the pipe takes; returns whether all is written."""
@@ -135,6 +167,7 @@ class ExecutorProcess:
             if not data:
                 self.closed_pipe_at = self.closed_pipe_at or time.monotonic()
                 return
+            self.last_event_at, self.pinged_at = time.monotonic(), None
             yield from self._reader.feed(data)
             if len(data) < 1 << 16:
                 return
@@ -142,11 +175,12 @@ class ExecutorProcess:
     def finished(self, number: int) -> ClaimedTask | None:
         """Removes an ended task from its tasks; the next one has begun."""
         self.done += 1
-        self._next_begins()
+        if not self.concurrent:
+            self._next_begins()
         return self.assigned.pop(number, None)
 
     def _next_begins(self) -> None:
-        self.began_at = time.monotonic()
+        self.turn_began_at = time.monotonic()
         self.stop_by = None
 
     def memory_bytes(self) -> int:
@@ -230,6 +264,18 @@ class ExecutorProcess:
         except ValueError:
             return f"the process was killed by signal {-code}"
         return f"the process was killed by signal {-code} ({number.name}){_HINTS.get(number, '')}"
+
+
+def _frames(tasks: Sequence[ClaimedTask]) -> Iterator[Sequence[ClaimedTask]]:
+    """Yields tasks in parts for one frame each, because a frame has a greatest size."""
+    size = start = 0
+    for at, task in enumerate(tasks):
+        own = len(task.data) + len(task.parent_results)
+        if size + own > _FRAME_BYTES and at > start:
+            yield tasks[start:at]
+            size, start = 0, at
+        size += own
+    yield tasks[start:]
 
 
 def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple[int, int]:

@@ -44,12 +44,18 @@ class Handler:
     read: Callable[[bytes], Any]
     whole: bool
     is_async: bool
+    threads: bool
     schema: Mapping[str, Any]
     timeout: timedelta | None = None
     retry: Changes = field(default_factory=dict)
     rules: RetryRules = field(default_factory=lambda: RetryRules({}))
     give_up_on: tuple[type[BaseException], ...] = ()
     limit: Limit | None = None
+
+    @property
+    def concurrent(self) -> bool:
+        """Returns whether it mostly waits, so that an executor runs many of its attempts at a time."""
+        return self.is_async or self.threads
 
     def call(self, data: Any) -> Any:
         """Runs the function; a coroutine function returns its coroutine."""
@@ -64,6 +70,7 @@ class Handler:
             timeout=self.timeout.total_seconds() if self.timeout else None,
             retry=self.retry,
             limit=self.limit,
+            concurrent=self.concurrent,
         )
 
 
@@ -101,6 +108,7 @@ def task(
     concurrency: int | None = None,
     rate: str | None = None,
     burst: float | None = None,
+    threads: bool = False,
     registry: Registry = REGISTRY,
 ) -> Callable[[F], F]:
     """Registers a function as the handler of a task type.
@@ -112,6 +120,10 @@ def task(
     pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
     `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
     `burst` of them at once after a pause.
+
+    `async def` functions run concurrently on the event loop of an executor; with `threads` other functions run
+    concurrently in threads: for those that wait, for example for a partner's API. The rest runs one at a time in a
+    process.
 
     Raises HandlerError at import time when the name, the signature or a limit cannot be used.
     """
@@ -136,6 +148,7 @@ def task(
                 rules=rules,
                 give_up_on=tuple(give_up_on),
                 limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
+                threads=threads,
             )
         )
         return function
@@ -167,12 +180,15 @@ def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler
         schema = adapter.json_schema()
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
         raise HandlerError(f"{_where(function)}: its parameters have no JSON form: {error}") from error
+    is_async = inspect.iscoroutinefunction(function)
+    if is_async and options["threads"]:
+        raise HandlerError(f"{_where(function)}: threads=True is for plain functions; async def needs no threads")
     return Handler(
         name=name,
         function=function,
         read=adapter.validate_json if whole else _keywords(adapter),
         whole=whole,
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=is_async,
         schema=schema,
         **options,
     )

@@ -55,7 +55,7 @@ class Notification(BaseModel):
     reason: str | None = None
 
 
-@task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
+@task(WEBHOOK_TYPE, threads=True, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
 def webhook(data: Notification) -> dict[str, Any]:
     """Reports the end of a task to its receiver. Created by Task Queue itself, see `webhook` of POST /tasks."""
     return deliver(data, *_settings())

@@ -1,7 +1,7 @@
-"""Keeps webhook deliveries from taking every executor: slow receivers would delay all other tasks.
+"""Keeps webhook deliveries from taking every slot: slow receivers would delay all other tasks that wait.
 
-Sets a limit on their type: half of the executors of all workers, at least one. The limit exists only while deliveries
-are on record; a limit that is set or declared takes precedence.
+Sets a limit on their type: half of the slots of all workers, at least one. The limit exists only while deliveries are
+on record; a limit that is set or declared takes precedence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from shared.stores.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"
 EVERY = 10.0
-"""Seconds between checks of the number of executors."""
+"""Seconds between checks of the number of slots."""
 
 
 class DeliveryShare:
-    """The part of the executors that deliveries may occupy."""
+    """The part of the slots that deliveries may occupy."""
 
     def __init__(self, limits: Limits, workers: Workers, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -38,5 +38,5 @@ class DeliveryShare:
     def _limit(self) -> Limit | None:
         if not self.workers.redis.exists(keys.tasks_of_type(WEBHOOK_TYPE)):
             return None
-        executors = sum(each.executors for each in self.workers.all() if each.state != "draining")
-        return Limit(concurrency=max(1, executors // 2))
+        slots = sum(each.slots or each.executors for each in self.workers.all() if each.state != "draining")
+        return Limit(concurrency=max(1, slots // 2))

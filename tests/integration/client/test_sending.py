@@ -30,6 +30,7 @@ from shared.client.transport import Answer, Transport
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
 from tests.support.harness import free_port, wait_until
+from worker.executors.process_tree import children
 from worker.local import LocalClient
 
 
@@ -258,7 +259,7 @@ def test_a_gateway_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_not
         for item in feed:
             items.append(item)
             if len(items) == 2000:
-                [serving] = running.system.executors(gateway)
+                [serving] = children(gateway.pid)
                 os.kill(serving, signal.SIGKILL)
         assert [each.index for each in items] == list(range(8000))
         assert feed.batch_id

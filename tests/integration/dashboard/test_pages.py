@@ -16,7 +16,7 @@ from shared.redis import keys
 from shared.stores import maintenance
 from shared.stores.locks import lock_acquire
 from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.workers import QueueExecutors, RunningTask, WorkerInfo
+from shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 
@@ -208,6 +208,14 @@ def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: B
     system.workers.announce(replace(about, queue_executors=(QueueExecutors(queue="normal", in_use=1, limit=2),)))
     browser.post("/queues/high/resume")  # which forgets what was seen
     assert "QUEUE_EXECUTORS" not in _why(other.text(f"/tasks/{task}"))
+
+
+def test_a_type_that_blocked_an_event_loop_is_shown_with_its_place(browser: Browser, system: System) -> None:
+    blocking = (BlockingType(type="scrape", where="shop.py:7 in fetch"),)
+    system.workers.announce(replace(_worker("w1"), blocking_types=blocking, slots=102, active=7))
+    page = _plain_text(browser.text("/workers"))
+    assert "Blocked the event loop scrape at shop.py:7 in fetch" in page
+    assert "Running 7 of at most 102" in page
 
 
 def _plain_text(page: str) -> str:

@@ -23,7 +23,7 @@ from gateway.metrics import MOST_TYPES, Metrics
 from shared.redis import keys
 from shared.redis.client import raw
 from shared.stores.queues import Queues
-from shared.stores.workers import QueueExecutors, RunningTask, WorkerInfo, Workers
+from shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -42,12 +42,17 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
             started_at=datetime(2026, 1, 1, tzinfo=UTC),
             running=(RunningTask(id="t1", type="process", seconds=1.5),),
             queue_executors=(QueueExecutors(queue="high", in_use=1, limit=2),),
+            slots=102,
+            active=1,
+            blocking_types=(BlockingType(type="scrape", where="shop.py:7 in fetch"),),
         )
     )
     [shown] = gateway.http.get("/workers").get_json()["items"]
     assert (shown["name"], shown["queues"], shown["started_at"]) == ("w1", ["high"], "2026-01-01T00:00:00Z")
     assert shown["running"] == [{"task_id": "t1", "type": "process", "seconds": 1.5}]
     assert shown["queue_executors"] == [{"queue": "high", "in_use": 1, "limit": 2}]
+    assert (shown["slots"], shown["active"]) == (102, 1)
+    assert shown["blocking_types"] == [{"type": "scrape", "where": "shop.py:7 in fetch"}]
     assert (shown["state"], shown["reason"]) == ("idle", None)
     record = json.loads(raw(gateway.redis.get(keys.worker("w1"))))
     record["running"][0]["added_later"] = record["added_later"] = 1  # as a newer version announces itself
@@ -150,8 +155,8 @@ def _worker(*seconds: float) -> WorkerInfo:
 @pytest.mark.parametrize(
     ("running", "waits", "words"),
     [
-        ((300, 90), 0, "all 2 executors are busy, each with one task for 90 s or longer"),
-        ((3, 2), 61, "all 2 executors are busy, and a task has been waiting for one for 61 s"),
+        ((300, 90), 0, "all 2 slots of the executors are in use, each with one task for 90 s or longer"),
+        ((3, 2), 61, "all 2 slots of the executors are in use, and a task has been waiting for one for 61 s"),
         ((300, 2), 59, ""),
         ((300,), 300, ""),
     ],

@@ -1,4 +1,4 @@
-"""Webhooks' deliveries occupy half of the executors at most, also where nobody has set a limit."""
+"""Webhooks' deliveries occupy half of the slots at most, also where no limit is set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Share:
         found = self.limits.get(NAME)
         return found.limit if found else None
 
-    def work(self, name: str, executors: int, state: str = "idle") -> None:
+    def work(self, name: str, slots: int, state: str = "idle") -> None:
         self.workers.announce(
             WorkerInfo(
                 name=name,
@@ -42,7 +42,8 @@ class Share:
                 pid=1,
                 version="2",
                 queues=("normal",),
-                executors=executors,
+                executors=2,
+                slots=slots,
                 started_at=datetime.now(UTC),
                 state=state,
             )
@@ -59,7 +60,7 @@ def share(machine: Machine) -> Share:
     return Share(machine)
 
 
-def test_while_there_are_deliveries_half_of_the_executors_are_theirs(share: Share) -> None:
+def test_while_there_are_deliveries_half_of_the_slots_are_theirs(share: Share) -> None:
     share.work("a", 4)
     assert share.after_a_look() is None
     share.submit(WEBHOOK_TYPE)
@@ -82,7 +83,7 @@ def test_receivers_that_do_not_answer_leave_room_for_other_tasks(share: Share) -
     assert (other, "noop") in claimed
 
 
-def test_one_executor_alone_delivers_too_and_looks_are_few(share: Share) -> None:
+def test_one_slot_alone_delivers_too_and_looks_are_few(share: Share) -> None:
     share.work("a", 1)
     share.submit(WEBHOOK_TYPE)
     assert share.after_a_look() == Limit(concurrency=1)

@@ -51,7 +51,7 @@ BUGS = {
     "a started task is still watched for its expiry": Bug("claim", "if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end"),
     "a started task has no lease": Bug("claim", "if #leases > 0 then redis.call('ZADD', keys.LEASES, unpack(leases)) end"),
     "a started task stays pending": Bug(
-        "claim", "if #gone > 0 then redis.call('ZREM', keys.pending(queue), unpack(gone)) end"
+        "claim", "if #gone > 0 then redis.call('ZREM', keys.pending(queue_of_lane[lane]), unpack(gone)) end"
     ),
     "what is too old is started": Bug(
         "claim",
@@ -78,7 +78,7 @@ BUGS = {
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
     "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),
     "anything can be purged": Bug("purge", "(state == wanted or not t or not t.state)", "true"),
-    "a lost ticket is not put back": Bug("recover", "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end"),
+    "a lost ticket is not put back": Bug("recover", "restore_entries(queue, lost)"),
     "a full queue takes more": Bug("submit_one", "if limit > 0 and", "if false and"),
     "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', keys.rq_job(id), 'failures',", "redis.call('HDEL', keys.rq_job(id), 'nothing',"),
     "a child waits for success although any end would do": Bug("_relations", "or on == 'end' or", "or"),

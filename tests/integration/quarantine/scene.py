@@ -41,7 +41,8 @@ from shared.stores.task_types import TaskType, TaskTypes
 from shared.stores.tasks import Records
 from shared.stores.workers import RunningTask, WorkerInfo, Workers
 from tests.support.attempt_ends import ENDS
-from worker.engine.redis_session import RedisSession, Report
+from worker.engine.lane_claims import LaneClaims
+from worker.engine.redis_session import ClaimOrder, RedisSession, Report
 from worker.housekeeping.main import build
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -216,16 +217,16 @@ class Scene:
 
     def work(self) -> None:
         """A worker takes what it can get and completes all of it."""
-        session = RedisSession(self.scripts, WORKER, WEIGHTS, 30.0)
+        session, claims = RedisSession(self.scripts, WORKER, 30.0), LaneClaims(WORKER, WEIGHTS)
         for _ in range(20):
-            result = session.sync(100, [])
+            result = session.sync([ClaimOrder(claims, 100)], [])
             for claimed in result.claimed:
                 session.report(
                     Report(claimed, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", RESULT, 100_000, "")
                 )
             if result.claimed:
-                session.sync(None, [])
-            elif not result.ask_again:
+                session.sync([], [])
+            elif claims.parked:
                 return
 
     def keep(self) -> None:

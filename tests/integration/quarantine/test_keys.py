@@ -79,7 +79,9 @@ def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     del single[keys.FORMAT]
     ended = dict.fromkeys(map(keys.ended, ("completed", "failed", "cancelled", "expired")), "zset")
     assert single | ended == quarantine.SINGLE
-    of_queue = {getattr(keys, each.name)(""): each.type for each in KINDS.values() if each.parameter == "queue"}
+    of_queue = {
+        getattr(keys, each.name)(""): each.type for each in KINDS.values() if each.parameter in ("queue", "lane")
+    }
     assert of_queue == quarantine.OF_QUEUE
 
 

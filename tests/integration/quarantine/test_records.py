@@ -49,6 +49,7 @@ FIELDS = (
         "failures",
         "crashes",
         "losses",
+        "suspicions",
         "token",
         "begun",
         "due_at",

@@ -21,7 +21,8 @@ from shared.stores.tasks import Records
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.redis_session import RedisSession, Report, SyncResult
+from worker.engine.lane_claims import LaneClaims
+from worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0
@@ -33,11 +34,15 @@ class Idle:
     def __init__(self, redis: Redis, name: str, queue: str = "normal") -> None:
         self.redis = redis
         self.scripts = Scripts(redis)
-        self.session = RedisSession(self.scripts, name, {queue: 1}, LEASE)
+        self.session = RedisSession(self.scripts, name, LEASE)
+        self.claims = LaneClaims(name, {queue: 1})
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.direct_dispatch(name))
         self.channel.get_message(timeout=1)
-        self.session.sync(4, [])
+        self.claim(4)
+
+    def claim(self, size: int) -> list[ClaimedTask]:
+        return self.session.sync([ClaimOrder(self.claims, size)], []).claimed
 
     def message(self) -> bytes | None:
         found = self.channel.get_message(timeout=0.2)
@@ -46,7 +51,7 @@ class Idle:
     def received(self) -> list[ClaimedTask]:
         message = self.message()
         assert message is not None
-        return self.session.accept(message).claimed
+        return self.session.accept(message, [self.claims]).claimed
 
 
 @pytest.fixture
@@ -92,8 +97,8 @@ def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redi
     [dispatched] = idle.received()
     fields = ("queue", "type", "data", "attempt", "failures", "crashes", "losses", "timeout", "retry", "meta")
     idle.session.releases.append(dispatched)
-    idle.session.sync(None, [])
-    [claimed] = idle.session.sync(1, []).claimed
+    idle.session.sync([], [])
+    [claimed] = idle.claim(1)
     assert dispatched.id == claimed.id == task_id.encode()
     assert [getattr(dispatched, each) for each in fields if each != "attempt"] == [
         getattr(claimed, each) for each in fields if each != "attempt"
@@ -107,7 +112,7 @@ def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, r
     [dispatched] = idle.received()
     report = Report(dispatched, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 100_000, "")
     idle.session.report(report)
-    assert not idle.session.sync(None, []).refused
+    assert not idle.session.sync([], []).refused
     assert state(redis_client, task_id) is TaskState.COMPLETED
 
 
@@ -115,8 +120,8 @@ def test_a_worker_that_misses_the_handover_gets_the_same_task_when_it_asks(idle:
     [task_id] = submit(redis_client)
     missed = idle.message()
     assert missed is not None
-    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [task_id]
-    assert idle.session.accept(missed).claimed == [], "what came late counts no second time"
+    assert [held.id.decode() for held in idle.claim(4)] == [task_id]
+    assert idle.session.accept(missed, [idle.claims]).claimed == [], "what came late counts no second time"
 
 
 def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_meanwhile(
@@ -124,13 +129,13 @@ def test_what_a_lost_answer_brought_is_not_forgotten_for_what_is_handed_over_mea
 ) -> None:
     redis_client.zrem(keys.PARKED_CLAIMS, "idle")
     [first] = submit(redis_client)
-    idle.scripts.call("claim", *idle.session._claim_arguments(4))  # the answer is lost
+    idle.scripts.call("claim", *idle.claims.arguments(4, int(LEASE * 1_000_000)))  # the answer is lost
     [second] = submit(redis_client)
     message = idle.message()
     assert message is not None
-    assert idle.session.accept(message).claimed == [], "it answers a claim that is not next yet"
-    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [first]
-    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [second]
+    assert idle.session.accept(message, [idle.claims]).claimed == [], "it answers a claim that is not next yet"
+    assert [held.id.decode() for held in idle.claim(4)] == [first]
+    assert [held.id.decode() for held in idle.claim(4)] == [second]
 
 
 def test_a_full_redis_takes_no_task_for_an_idle_worker_either(idle: Idle, redis_client: Redis) -> None:
@@ -156,21 +161,20 @@ def test_a_worker_that_slept_does_not_trust_a_lease_that_began_long_ago(idle: Id
     [task_id] = submit(redis_client)
     message = idle.message()
     assert message is not None
-    asked_at, redis_then = idle.session._asked
-    idle.session._asked = (asked_at - LEASE / 2, redis_then)
-    assert idle.session.accept(message).claimed == []
-    assert [held.id.decode() for held in idle.session.sync(4, []).claimed] == [task_id]
+    idle.claims.asked_at -= LEASE / 2
+    assert idle.session.accept(message, [idle.claims]).claimed == []
+    assert [held.id.decode() for held in idle.claim(4)] == [task_id]
 
 
 def test_a_draining_worker_asks_for_what_was_handed_over_and_takes_nothing_new(idle: Idle, redis_client: Redis) -> None:
     [dispatched] = submit(redis_client)
     [waiting] = submit(redis_client)
-    assert [held.id.decode() for held in idle.session.sync(0, []).claimed] == [dispatched]
+    assert [held.id.decode() for held in idle.claim(0)] == [dispatched]
     assert state(redis_client, waiting) is TaskState.PENDING
 
 
 def test_a_drained_worker_has_no_standing_order_left(idle: Idle, redis_client: Redis) -> None:
-    idle.session.sync(0, [])
+    idle.claim(0)
     [task_id] = submit(redis_client)
     assert state(redis_client, task_id) is TaskState.PENDING
     assert redis_client.llen(keys.wakeup("normal")) == 1
@@ -229,7 +233,7 @@ def test_limits_of_other_types_are_not_in_the_way_of_a_handover(
     task_id = submit_with_key(redis_client, "1")[0] if with_key else submit(redis_client)[0]
     assert state(redis_client, task_id) is TaskState.RUNNING
     idle.received()
-    idle.session.sync(4, [])
+    idle.claim(4)
     limits.put("type:noop", Limit(concurrency=1))
     for key in ("2", "3"):
         task_id = submit_with_key(redis_client, key)[0] if with_key else submit(redis_client)[0]
@@ -245,7 +249,7 @@ def test_many_at_once_wake_everybody_instead(idle: Idle, redis_client: Redis) ->
 def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
     for _ in range(20):
-        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "the worker is idle")
+        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 2, "both lanes of the worker are idle")
         task_id = system.submit("noop")
         assert system.records.state(task_id) is not TaskState.PENDING
         system.ended(task_id)
@@ -253,7 +257,7 @@ def test_an_idle_worker_runs_one_task_after_the_other_without_asking(system: Sys
 
 def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
-    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "the worker is idle")
+    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 2, "both lanes of the worker are idle")
     for kind in ("pubsub", "normal"):
         system.redis.client_kill_filter(_type=kind, skipme=True)
     system.ended(system.submit("noop"))
@@ -269,6 +273,6 @@ def test_a_worker_whose_connections_were_cut_is_handed_tasks_again(system: Syste
 
 @pytest.mark.parametrize("said", [b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000])
 def test_foreign_messages_are_ignored(idle: Idle, said: bytes) -> None:
-    assert idle.session.accept(said) == SyncResult()
+    assert idle.session.accept(said, [idle.claims]) == SyncResult()
     [task_id] = submit(idle.redis)
     assert [held.id.decode() for held in idle.received()] == [task_id]

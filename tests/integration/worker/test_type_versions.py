@@ -14,9 +14,10 @@ from redis import Redis
 from shared.domain.task import TaskDetail, TaskState
 from shared.redis import keys
 from shared.redis.client import text
-from shared.stores import maintenance, workers
-from shared.stores.task_types import TaskType, TaskTypes, pack, types_publish, types_waiting, unpack, version_of
+from shared.stores import maintenance
+from shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting, version_of
 from shared.stores.workers import WorkerInfo
+from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from tests.support.limiting import submit
@@ -49,7 +50,7 @@ def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
         system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
     slowest = 0.0
     for _ in range(20):
-        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 3, "all are idle")
+        wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 6, "both lanes of all are idle")
         began = time.monotonic()
         # Two at once: the first goes straight to an idle worker, the second through the queue.
         details(system, system.submit_many([("coming", OLD), ("coming", OLD)]))
@@ -113,21 +114,21 @@ def test_a_dead_letter_that_is_retried_is_asked_of_all_versions_again(system: Sy
     assert system.ended(found.summary.id).result == ["before", 1]
 
 
+@pytest.mark.parametrize("modules", [(BEFORE, AFTER), (AFTER, BEFORE)])
+def test_a_type_that_is_concurrent_in_one_version_only_runs_on_both(system: System, modules: tuple[str, str]) -> None:
+    for module in modules:
+        system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
+    ids = system.submit_many([("waits", OLD)] * 300)
+    ended = details(system, ids)
+    assert {(each.summary.attempt, each.summary.failures, len(each.attempts)) for each in ended} == {(1, 0, 1)}
+    assert {each.result[0] for each in ended} == {"before", "after"}
+
+
 # --- step by step ---
 
 _CLAIMS = itertools.count()
 SHIP = {name: TaskType(name="ship", schema={}, description=name) for name in ("before", "after")}
 VERSION = {name: version_of(each.entry) for name, each in SHIP.items()}
-
-
-def announce(store: Store, worker: str, *types: TaskType) -> None:
-    """A worker that lives and has these types."""
-    given = pack(types)
-    entries = [(each.name, version_of(entry), entry) for each, entry in unpack(given.packed)]
-    types_publish(store.scripts, given.digest, "host", True, entries)
-    assert workers.announce(
-        store.scripts, worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, given.digest, "host"
-    )
 
 
 def claim(store: Store, worker: str) -> list[str]:

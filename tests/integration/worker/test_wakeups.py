@@ -126,12 +126,12 @@ def a_queue_resumed(store: Store) -> None:
 )
 def test_only_workers_of_the_queue_are_woken(store: Store, happens: Callable[[Store], None]) -> None:
     happens(store)
-    assert set(rings(store)) == {":normal"}
+    assert {each.rstrip("+") for each in rings(store)} == {":normal"}
 
 
 def test_a_worker_of_other_queues_leaves_the_bell_to_those_who_serve_it(system: System) -> None:
     system.start_worker(WORKER_QUEUES="low", WORKER_EXECUTORS="1")
-    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 1, "it is idle")
+    wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 2, "both of its lanes are idle")
     system.submit_many([("noop", "null")] * 2)
     for own in system.submit_many([("noop", "null")] * 2, queue="low"):
         system.ended(own)

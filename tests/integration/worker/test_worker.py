@@ -16,7 +16,7 @@ from shared.http.bind import FILES
 from shared.redis import keys
 from shared.stores.task_types import TaskTypes
 from tests.support.harness import System, alive, wait_until
-from worker.executors.monitor import SLOW
+from worker.engine.lane import SLOW
 
 
 def test_a_result_that_is_too_large_is_final_names_the_setting_and_keeps_its_beginning(system: System) -> None:

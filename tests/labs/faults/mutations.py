@@ -149,8 +149,8 @@ MUTATIONS: Sequence[Mutation] = (
         "recovery that drops",
         KEPT,
         "shared/redis/lua/housekeeping/recover.lua",
-        "for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end",
-        "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end",
+        "restore_entries(queue, lost)\n",
+        "for at = #lost, 1, -1 do redis.call('ZREM', pend, lost[at]) end\n",
         _scripts("test_recovery_puts_back_exactly_the_tickets_that_are_missing"),
     ),
     Mutation(
@@ -377,7 +377,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a queue that may use more executors than its own",
         QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
-        "n = math.min(n, queue.most, want - before)",
+        "n = math.min(n, lane.most, want - before)",
         "n = math.min(n, want - before)",
         _tests(
             "integration/worker/test_queue_executors",
@@ -406,7 +406,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a parked claim for a queue whose executors are all in use",
         QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
-        "    if queue.most > 0 then\n",
+        "    if lane.most > 0 then\n",
         "    if true then\n",
         _tests(
             "integration/worker/test_queue_executors",
@@ -674,7 +674,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a foreign job that is dropped",
         FOREIGN,
         "shared/redis/lua/work/claim.lua",
-        "  spend(park_foreign(queue, strange))\n",
+        "  spend(park_foreign(queue_of_lane[lane], strange))\n",
         "",
         _RQ_PROGRAMS,
         ("jobs of rq programs are kept",),
@@ -693,7 +693,59 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/coroutines.py",
         '        self.left = ", ".join(sorted(',
         '        _ = ", ".join(sorted(',
+        _tests("unit/worker/executors/test_coroutines", "test_a_coroutine_that_ignores_being_cancelled_is_named"),
+    ),
+    Mutation(
+        "a loop that is not watched while left tasks are cancelled",
+        LEFTOVERS,
+        "worker/executors/concurrent.py",
+        "        self._left.add(running)\n",
+        "",
         _tests("integration/worker/test_leftovers", "test_a_coroutine_that_swallows_its_cancellation_holds_up_nothing"),
+    ),
+    Mutation(
+        "a limit that a coroutine may ignore",
+        LEFTOVERS,
+        "worker/executors/concurrent.py",
+        "        self.loop.call_later(self.kill_grace, self._force, running)\n",
+        "",
+        _tests(
+            "integration/worker/test_concurrent_executors",
+            "test_one_that_ignores_its_limit_ends_and_the_others_lose_no_attempt_that_counts",
+        ),
+    ),
+    Mutation(
+        "suspects that run beside as many as before",
+        LEFTOVERS,
+        "worker/engine/claimed_task.py",
+        "max(1, slots >> (self.suspicions + self.losses))",
+        "slots",
+        _tests(
+            "integration/worker/test_concurrent_executors",
+            "test_one_that_kills_its_executor_is_found_and_costs_no_other_its_life",
+        ),
+    ),
+    Mutation(
+        "a death that is charged to every task beside it",
+        LEFTOVERS,
+        "worker/executors/monitor.py",
+        "        if many:\n",
+        "        if False:\n",
+        _tests(
+            "integration/worker/test_concurrent_executors",
+            "test_after_the_death_of_an_executor_each_of_its_tasks_runs_again",
+        ),
+    ),
+    Mutation(
+        "a blocked loop that is not interrupted",
+        LEFTOVERS,
+        "worker/executors/loop_watch.py",
+        "                signal.pthread_kill(self._main, TIME_LIMIT_SIGNAL)\n",
+        "                pass\n",
+        _tests(
+            "integration/worker/test_concurrent_executors",
+            "test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_seconds",
+        ),
     ),
     Mutation(
         "async handlers on the loop that any handler can close",
@@ -703,7 +755,7 @@ MUTATIONS: Sequence[Mutation] = (
         "        if self._loop is None:\n"
         "            self._loop = asyncio.new_event_loop()\n"
         "            asyncio.set_event_loop(self._loop)\n",
-        _tests("integration/worker/test_leftovers", "test_an_event_loop_that_a_handler_closed_breaks_no_task_after_it"),
+        _tests("unit/worker/executors/test_coroutines", "test_a_loop_that_was_closed_breaks_nothing_after_it"),
     ),
     Mutation(
         "a process that is not put right after an attempt",

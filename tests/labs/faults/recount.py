@@ -29,7 +29,7 @@ STAYS = (
     keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.PARKED_CLAIMS,
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
-    keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF,
+    keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF, keys.CONCURRENT_TYPES,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (

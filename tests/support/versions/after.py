@@ -15,3 +15,9 @@ def ship(order: int, name: str) -> list[object]:
 def coming(order: int) -> list[object]:
     """Exists after the update only."""
     return ["coming", order]
+
+
+@task("waits")
+async def waits(order: int) -> list[object]:
+    """Runs beside others since the update."""
+    return ["after", order]

@@ -15,3 +15,9 @@ def ship(order: int) -> list[object]:
 def going(order: int) -> list[object]:
     """Exists before the update only."""
     return ["going", order]
+
+
+@task("waits")
+def waits(order: int) -> list[object]:
+    """Runs one at a time."""
+    return ["before", order]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from shared.stores.task_types import TaskType
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.redis_session import Report, SyncResult
+from worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from worker.engine.lane_claims import LaneClaims
+from worker.engine.redis_session import ClaimOrder, Report, SyncResult
+from worker.executors import ipc
 
 
 class FakeTime:
@@ -42,17 +48,24 @@ class FakeSelector:
 class FakeExecutor:
     """An executor that begins a task when the test says so."""
 
-    def __init__(self, time: FakeTime, pid: int = 1) -> None:
+    def __init__(self, time: FakeTime, pid: int = 1, slots: int = 0) -> None:
+        """A concurrent one with `slots`."""
         self.time = time
         self.pid = pid
+        self.kind, self.slots = (ipc.CONCURRENT, slots) if slots else (ipc.SERIAL, 1)
+        self.concurrent = bool(slots)
         self.assigned: dict[int, ClaimedTask] = {}
         self.ready, self.retiring, self.dead = True, False, False
         self.closed_to_input = False
         self.closed_pipe_at: float | None = None
         self.killed_because: str | None = None
         self.stop_by: float | None = None
-        self.began_at = 0.0
-        self.begun = False
+        self.turn_began_at = 0.0
+        self.has_begun = False
+        self.spent, self.done = False, 0
+        self.last_event_at, self.culprits = time(), set[int]()
+        self.pinged_at: float | None = None
+        self.commands: list[tuple[str, int]] = []
         self.bytes_used = 0
         self.late = False
         self.events: list[Any] = []
@@ -64,30 +77,46 @@ class FakeExecutor:
     def idle(self) -> bool:
         return self.ready and not self.retiring and not self.assigned
 
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.slots - len(self.assigned)) if self.ready and not self.retiring else 0
+
     def assign(self, tasks: Sequence[ClaimedTask]) -> None:
-        self.began_at = self.began_at if self.assigned else self.time()
+        self.turn_began_at = self.turn_began_at if self.assigned else self.time()
+        for task in tasks:
+            task.began_at = self.time()
         self.assigned |= {task.number: task for task in tasks}
 
     def begin(self) -> ClaimedTask:
-        """The executor reads the start token of its first task."""
-        self.begun, self.began_at = True, self.time()
+        """The executor reads the start token of its first task, a concurrent one those of all."""
+        self.has_begun, self.turn_began_at = True, self.time()
         return next(iter(self.assigned.values()))
 
-    def running(self) -> ClaimedTask | None:
-        return next(iter(self.assigned.values()), None) if self.begun else None
+    def begun(self) -> list[ClaimedTask]:
+        return list(self.assigned.values())[: self._running()]
+
+    def began_at(self, claimed: ClaimedTask) -> float:
+        return claimed.began_at if self.concurrent else self.turn_began_at
 
     def take_back(self) -> list[ClaimedTask]:
-        return [self.assigned.pop(number) for number in list(self.assigned)[int(self.begun) :]]
+        return [self.assigned.pop(number) for number in list(self.assigned)[self._running() :]]
+
+    def _running(self) -> int:
+        return int(self.has_begun) * self.slots
 
     def finished(self, number: int) -> ClaimedTask | None:
-        self.begun = False
+        self.has_begun = self.has_begun and self.concurrent
         return self.assigned.pop(number, None)
+
+    def command(self, name: str, number: int = 0) -> None:
+        self.commands.append((name, number))
 
     def read(self) -> Iterator[tuple[Any, ...]]:
         while self.events:
             event = self.events.pop(0)
             if isinstance(event, Exception):
                 raise event
+            self.last_event_at, self.pinged_at = self.time(), None
             yield event
 
     def flush(self) -> bool:
@@ -98,6 +127,9 @@ class FakeExecutor:
 
     def signal(self, number: int) -> None:
         self.signals.append(number)
+
+    def memory_bytes(self) -> int:
+        return self.bytes_used
 
     def exceeds(self, limit: int, now: float) -> bool:
         return self.bytes_used > limit
@@ -131,6 +163,10 @@ class FakePool:
         self.members = list(members)
         self.types: Mapping[str, TaskType] = {}
         self.spawning = True
+        self.settings = SimpleNamespace(concurrent_executors=1, executor_slots=0)
+        self.blocking: dict[str, str] = {}
+        self.isolating = self.concurrent_wanted = False
+        self.heartbeat_due = threading.Event()
         self.lost_members: list[FakeExecutor] = []
 
     def __iter__(self) -> Iterator[FakeExecutor]:
@@ -140,6 +176,10 @@ class FakePool:
     def ready(self) -> bool:
         return any(member.ready for member in self.members)
 
+    def is_concurrent(self, task_type: str) -> bool:
+        known = self.types.get(task_type)
+        return bool(known and known.concurrent and task_type not in self.blocking)
+
     def lost(self, member: FakeExecutor) -> None:
         self.members.remove(member)
         self.lost_members.append(member)
@@ -147,6 +187,18 @@ class FakePool:
     def spawn_missing(self) -> None: ...
 
     def retire_spent(self) -> None: ...
+
+    def replace(self, member: FakeExecutor) -> None:
+        member.retire()
+
+
+@dataclass
+class Found:
+    """What a sync brings."""
+
+    result: SyncResult
+    again_in: float | None = None
+    ask_again: bool = False
 
 
 class FakeSession:
@@ -158,8 +210,7 @@ class FakeSession:
         self.reports: list[Report] = []
         self.releases: list[ClaimedTask] = []
         self.gathering_since = 0.0
-        self.claim_unanswered = self.claim_parked = False
-        self.answers: deque[SyncResult | Exception] = deque()
+        self.answers: deque[Found | Exception] = deque()
         self.dispatched: dict[bytes, SyncResult] = {}
         self.sizes: list[int | None] = []
         self.extended: list[list[ClaimedTask]] = []
@@ -174,15 +225,22 @@ class FakeSession:
         self.gathering_since = self.gathering_since if self.reports else self.time()
         self.reports.append(report)
 
-    def sync(self, size: int | None, extending: Sequence[ClaimedTask], slots: Mapping[str, int]) -> SyncResult:
+    def sync(self, orders: Sequence[ClaimOrder], extending: Sequence[ClaimedTask]) -> SyncResult:
         """Writes everything and claims; a claim without an answer in `answers` finds nothing and is parked."""
-        self.sizes.append(size)
-        answer = self.answers.popleft() if self.answers else SyncResult()
-        if isinstance(answer, Exception):
-            self.claim_unanswered = self.claim_unanswered or size is not None
-            raise answer
-        if size is not None:
-            self.claim_parked = self.claim_unanswered = bool(size) and len(answer.claimed) < size
+        serial = next((each for each in orders if not each.claims.round_robin.order[0].endswith("+")), None)
+        self.sizes.append(serial.size if serial else None)
+        found = self.answers.popleft() if self.answers else Found(SyncResult())
+        if isinstance(found, Exception):
+            for each in orders:
+                each.claims.unanswered = True
+            raise found
+        answer = found.result
+        for each in orders:
+            each.claims.parked = each.claims.unanswered = each.size > 0
+        if serial:
+            parked = len(answer.claimed) < serial.size and not found.ask_again
+            serial.claims.parked = serial.claims.unanswered = parked
+            serial.claims.again_in = found.again_in
         self.extended.append(list(extending))
         answer.written += self.reports
         self.sent += self.reports
@@ -190,7 +248,7 @@ class FakeSession:
         self.reports, self.releases = [], []
         return answer
 
-    def accept(self, message: bytes) -> SyncResult:
+    def accept(self, message: bytes, lanes: Sequence[LaneClaims]) -> SyncResult:
         return self.dispatched[message]
 
     def report_one_by_one(self, result: SyncResult) -> None:
@@ -205,8 +263,8 @@ class FakeSession:
         self.noted.append(claimed)
         return self.lease_holds
 
-    def notify_workers(self, queue: str) -> None:
-        self.notified.append(queue)
+    def notify_workers(self, lane: str, wakeup_list: str) -> None:
+        self.notified.append(lane)
 
 
 class FakeNotifications:
@@ -216,8 +274,8 @@ class FakeNotifications:
         self.received: deque[tuple[str, bytes | None]] = deque()
         self.listening: list[bool] = []
 
-    def listen(self, for_work: bool, full: Collection[str]) -> None:
-        self.listening.append(for_work)
+    def listen(self, suffixes: Sequence[str], full: Collection[str]) -> None:
+        self.listening.append("" in suffixes)
 
 
 class FakeSpans:
@@ -267,3 +325,11 @@ def numbered(tasks: Iterable[ClaimedTask]) -> list[ClaimedTask]:
 def close(*fds: int) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def lanes_of(pool: FakePool, time: FakeTime, limits: Mapping[str, int] | None = None, max_crashes: int = 3) -> Lanes:
+    """The lanes of a worker with these executors and one queue."""
+    members: Any = pool
+    weights = {"critical": 1, "high": 1, "normal": 1, "low": 1}
+    serial = SerialLane(members, LaneClaims("w", weights), dict(limits or {}), max_crashes, time)
+    return Lanes(serial, ConcurrentLane(members, LaneClaims("w", weights, "+"), time))

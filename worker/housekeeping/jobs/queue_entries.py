@@ -21,15 +21,21 @@ def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[lis
     front of one holds the entries of the front of the other. Workers take from them meanwhile, and clients add: a task
     found wrongly gets a second entry, which is ignored later.
     """
-    index, entries = keys.pending(queue), keys.rq_queue(queue)
+    index, lists = keys.pending(queue), (keys.rq_queue(queue), keys.rq_queue(f"{queue}+"))
     with redis.pipeline(transaction=False) as pipeline:
         pipeline.zcard(index)
-        pipeline.llen(entries)
-        waiting, length = pipeline.execute()
-    if length >= waiting and not whole:
+        for entries in lists:
+            pipeline.llen(entries)
+        waiting, *lengths = pipeline.execute()
+    if sum(lengths) >= waiting and not whole:
         return
-    reach = waiting if length <= MOST else MOST // 2  # stale entries may have moved the others back
-    listed = {each for start in _from_the_back(min(length, MOST)) for each in _entries(redis, entries, start)}
+    reach = waiting if max(lengths) <= MOST else MOST // 2  # stale entries may have moved the others back
+    listed = {
+        each
+        for entries, length in zip(lists, lengths, strict=True)
+        for start in _from_the_back(min(length, MOST))
+        for each in _entries(redis, entries, start)
+    }
     for start in _from_the_back(min(waiting, reach, MOST)):
         page = list(map(text, redis.zrange(index, start, start + PAGE - 1)))
         if lost := [each for each in page if each not in listed]:

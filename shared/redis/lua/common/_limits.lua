@@ -10,8 +10,8 @@ local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 
 local known_limits = {}
 local served = 0
 
-local function tenants_key(queue, group) return keys.wait_queues(queue .. '|' .. group) end
-local function wait_queue_name(queue, group, tenant) return queue .. '|' .. group .. '|' .. tenant end
+local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. group) end
+local function wait_queue_name(lane, group, tenant) return lane .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
   local ok, spec = pcall(cjson.decode, text)
@@ -76,17 +76,17 @@ local function take_part(id, names)
   return sent
 end
 
--- Wakes a worker of each queue in which tasks wait for this limit.
-local queues_of = {}
+-- Wakes a worker of each lane in which tasks wait for this limit.
+local lanes_of = {}
 local function wake_for_limit(name)
-  if not queues_of[name] then
-    queues_of[name] = {}
+  if not lanes_of[name] then
+    lanes_of[name] = {}
     for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
-      local queue = queue_of(key)
-      if redis.call('EXISTS', tenants_key(queue, name)) == 1 then table.insert(queues_of[name], queue) end
+      local lane = lane_of_key(key)
+      if redis.call('EXISTS', tenants_key(lane, name)) == 1 then table.insert(lanes_of[name], lane) end
     end
   end
-  for _, queue in ipairs(queues_of[name]) do notify_workers(1, queue) end
+  for _, lane in ipairs(lanes_of[name]) do notify_workers(1, lane) end
 end
 
 -- Frees the slot of an ended or returned attempt, and wakes the workers that wait for it.
@@ -114,23 +114,23 @@ local function give_tokens_back(id)
   end
 end
 
--- Moves a pending task into a wait queue. A new tenant comes after the waiting ones.
-local function enter_wait_queue(id, queue, group, tenant, score)
-  local wait_queue = wait_queue_name(queue, group, tenant)
+-- Moves a pending task into a wait queue of a lane. A new tenant comes after the waiting ones.
+local function enter_wait_queue(id, lane, group, tenant, score)
+  local wait_queue, queue = wait_queue_name(lane, group, tenant), queue_of(lane)
   redis.call('ZADD', keys.throttled(queue), score, id)
   redis.call('ZADD', keys.wait_queue(wait_queue), score, id)
   limited, served = true, served + 1
-  redis.call('ZADD', tenants_key(queue, group), 'NX', num(now + served), tenant)
+  redis.call('ZADD', tenants_key(lane, group), 'NX', num(now + served), tenant)
   redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
   redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
-  if group == '' then redis.call('SADD', keys.FAIR, queue)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+  if group == '' then redis.call('SADD', keys.FAIR, lane)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end
 
-local function turn_taken(queue, group, tenant)
+local function turn_taken(lane, group, tenant)
   served = served + 1
-  redis.call('ZADD', tenants_key(queue, group), num(now + served), tenant)
+  redis.call('ZADD', tenants_key(lane, group), num(now + served), tenant)
 end
 
 -- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed.

@@ -61,8 +61,19 @@ end
 local NOW = num(now)
 
 
--- Returns the queue of a key in `keys.RQ_QUEUES`.
-local function queue_of(key) return string.sub(key, #keys.rq_queue('') + 1) end
+-- A queue has two lanes, each with a list of queue entries, wake-ups and wait queues of its own: `QUEUE` for tasks that
+-- run one at a time in a process, `QUEUE+` for those of concurrent types. A backlog of the one kind must not keep the
+-- executors of the other kind idle. All other structures are by queue.
+
+-- Returns the lane of a key in `keys.RQ_QUEUES`.
+local function lane_of_key(key) return string.sub(key, #keys.rq_queue('') + 1) end
+
+local function queue_of(lane) return (string.gsub(lane, '%+$', '')) end
+
+-- Returns the lane for tasks of this type.
+local function lane_for(queue, task_type)
+  return redis.call('SISMEMBER', keys.CONCURRENT_TYPES, task_type) == 1 and queue .. '+' or queue
+end
 
 -- Returns the index of our own for tasks of this state.
 local function index_key(state, queue)
@@ -236,12 +247,12 @@ local function watch_deadline(id, expires_at)
   if number_of(expires_at) then redis.call('ZADD', keys.DEADLINES, expires_at, id) end
 end
 
--- Wakes idle workers of a queue; without one any worker, for tasks that all can run. The bound keeps a burst from leaving
+-- Wakes idle workers of a lane; without one any worker, for tasks that all can run. The bound keeps a burst from leaving
 -- thousands of stale wake-ups; a woken worker that finds more than it can take wakes the next one.
-local function notify_workers(tasks, queue)
-  local wakeup_list = queue and keys.wakeup(queue) or keys.WAKEUP
+local function notify_workers(tasks, lane)
+  local wakeup_list = lane and keys.wakeup(lane) or keys.WAKEUP
   local wakeups = math.min(tasks, 64 - redis.call('LLEN', wakeup_list))
-  for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, queue or '') end
+  for _ = 1, wakeups do redis.call('RPUSH', wakeup_list, lane or '') end
 end
 
 -- --- transitions: all changes of a task's state but the first, which submit.lua writes ---
@@ -272,12 +283,13 @@ end
 -- Adds a pending task to the end of its queue; in front with the place that it had when it was claimed.
 local entered = {}
 local function enter_queue(id, queue, place)
+  local lane = lane_for(queue, redis.call('HGET', keys.rq_job(id), 'description') or '')
   local before = entered[queue] or 0
   entered[queue] = before + 1
-  redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(queue), id)
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(lane), id)
+  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
   redis.call('ZADD', keys.pending(queue), place or before == 0 and NOW or num(now + before), id)
-  if before < 64 then notify_workers(1, queue) end
+  if before < 64 then notify_workers(1, lane) end
 end
 
 -- Adds a task to the structures of a state. `at` is its due time, or its place (see `enter_queue`).

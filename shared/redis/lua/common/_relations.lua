@@ -313,7 +313,7 @@ local function requeue_one(id, data, cause, nonce)
   local queue = t and t.origin
   if not (state == 'failed' and queue and (t.data or data) and t.description) then return {state, 0} end
   if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
-  redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'ended_at', 'begun', 'cancel', 'progress',
+  redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'suspicions', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at', 'refused', 'refusal')
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   note_replay(id, t.meta, cause or '', t.attempt)

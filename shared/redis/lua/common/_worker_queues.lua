@@ -6,8 +6,9 @@ local called = {}
 local function wake_for_type(group)
   if called[group] then return 0 end
   called[group] = true
-  local idle = redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 15)
-  for _, worker in ipairs(idle) do
+  local idle = redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 31)
+  for _, claimant in ipairs(idle) do
+    local worker = queue_of(claimant) -- a claimant has the suffix of its lane
     local set = redis.call('HGET', keys.TYPES_OF, worker)
     if set and set ~= '' and set_serves(set, group) then
       local control = keys.control(worker)
@@ -18,8 +19,8 @@ local function wake_for_type(group)
   return 1 + 4 * #idle
 end
 
-local function wait_for_worker(id, queue, task_type, refused, tenant, score)
+local function wait_for_worker(id, lane, task_type, refused, tenant, score)
   local group = worker_queue(task_type, refused)
-  enter_wait_queue(id, queue, group, tenant, score)
+  enter_wait_queue(id, lane, group, tenant, score)
   return wake_for_type(group)
 end

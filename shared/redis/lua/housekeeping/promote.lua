@@ -11,11 +11,11 @@ local promoted, latest = 0, 0
 local function promote(state, most)
   local key = index_key(state, queue)
   local due = redis.call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, most)
-  local ids, scores = {}, {}
+  local ids, scores, lanes = {}, {}, {}
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - (number_of(due[at + 1]) or now))
-    local relations = record_values(id, 'relations')
+    local relations, task_type = record_values(id, 'relations', 'description')
     if relations == nil then -- the key is not a hash
       enter_ended(id, 'failed', queue)
       redis.call('ZREM', key, id)
@@ -25,6 +25,9 @@ local function promote(state, most)
       set_state(id, state, 'pending', 'enqueued_at', stamp)
       if relations then moved(id, state, 'pending') end
       ids[#ids + 1] = id
+      local lane = lane_for(queue, task_type or '')
+      lanes[lane] = lanes[lane] or {}
+      table.insert(lanes[lane], id)
       scores[#scores + 1] = num(now + #ids)
       scores[#scores + 1] = id
     end
@@ -33,14 +36,16 @@ local function promote(state, most)
   redis.call('ZREM', key, unpack(ids))
   redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))
   redis.call('ZADD', keys.pending(queue), unpack(scores))
-  redis.call('RPUSH', keys.rq_queue(queue), unpack(ids))
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  for lane, entries in pairs(lanes) do
+    redis.call('RPUSH', keys.rq_queue(lane), unpack(entries))
+    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+    notify_workers(#entries, lane)
+  end
   promoted = promoted + #ids
 end
 
 promote('retrying', limit)
 if promoted < limit then promote('scheduled', limit - promoted) end
-notify_workers(promoted, queue)
 
 local next_due = ''
 for _, state in ipairs({'retrying', 'scheduled'}) do

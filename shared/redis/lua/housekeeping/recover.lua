@@ -1,4 +1,4 @@
--- @include _prelude
+-- @include _prelude _restore
 -- Restores lost queue entries of pending tasks: a list deleted by hand, an entry popped by a foreign program.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
 -- front of the list. Only one that is not there is searched for in the whole list, and few of those.
@@ -7,7 +7,7 @@
 local queue, most = ARGV[2], tonumber(ARGV[4])
 if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
-local list, pend = keys.rq_queue(queue), keys.pending(queue)
+local lists, pend = {keys.rq_queue(queue), keys.rq_queue(queue .. '+')}, keys.pending(queue)
 
 -- Parked foreign jobs that RQ has removed, cancelled or run since are forgotten; a hundred are checked.
 local foreign = keys.foreign(queue)
@@ -20,35 +20,38 @@ end
 -- Stale entries in front would hide valid ones, and would never leave a queue without workers. Foreign jobs among
 -- them are parked.
 local sent = 0
-for _ = 1, 20 do
-  local front = redis.call('LRANGE', list, 0, most - 1)
-  if #front == 0 then break end
-  local scores, stale = redis.call('ZMSCORE', pend, unpack(front)), 0
-  while stale < #front and not scores[stale + 1] do stale = stale + 1 end
-  sent = sent + park_foreign(queue, {unpack(front, 1, stale)})
-  if stale > 0 then redis.call('LTRIM', list, stale, -1) end
-  if stale < #front then break end
-  if sent > 1000 then return 0 end -- the next run continues
+for _, list in ipairs(lists) do
+  for _ = 1, 20 do
+    local front = redis.call('LRANGE', list, 0, most - 1)
+    if #front == 0 then break end
+    local scores, stale = redis.call('ZMSCORE', pend, unpack(front)), 0
+    while stale < #front and not scores[stale + 1] do stale = stale + 1 end
+    sent = sent + park_foreign(queue, {unpack(front, 1, stale)})
+    if stale > 0 then redis.call('LTRIM', list, stale, -1) end
+    if stale < #front then break end
+    if sent > 1000 then return 0 end -- the next run continues
+  end
 end
 
 local old = redis.call('ZRANGEBYSCORE', pend, '-inf', num(now - tonumber(ARGV[3])), 'LIMIT', 0, most)
 if #old == 0 then return 0 end
 
 local window = most * 2
-local length, near, lost, searched = redis.call('LLEN', list), {}, {}, 0
-for _, id in ipairs(redis.call('LRANGE', list, 0, window - 1)) do near[id] = true end
+local near, long, lost, searched = {}, {}, {}, 0
+for _, list in ipairs(lists) do
+  if redis.call('LLEN', list) > window then long[#long + 1] = list end
+  for _, id in ipairs(redis.call('LRANGE', list, 0, window - 1)) do near[id] = true end
+end
 for _, id in ipairs(old) do
   if not near[id] then
     local found = false
-    if length > window then
+    if #long > 0 then
       searched = searched + 1
       if searched > 2 then return -1 end
-      found = redis.call('LPOS', list, id)
+      for _, list in ipairs(long) do found = found or redis.call('LPOS', list, id) end
     end
     if not found then lost[#lost + 1] = id end
   end
 end
-for at = #lost, 1, -1 do redis.call('LPUSH', list, lost[at]) end
-if #lost > 0 then redis.call('SADD', keys.RQ_QUEUES, list) end
-notify_workers(#lost, queue)
+restore_entries(queue, lost)
 return #lost

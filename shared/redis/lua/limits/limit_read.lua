@@ -9,9 +9,9 @@ table.sort(names)
 local function waiting(name)
   local sum = 0
   for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
-    local queue = queue_of(key)
-    for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, name), 0, 999)) do
-      sum = sum + redis.call('ZCARD', keys.wait_queue(wait_queue_name(queue, name, tenant)))
+    local lane = lane_of_key(key)
+    for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(lane, name), 0, 999)) do
+      sum = sum + redis.call('ZCARD', keys.wait_queue(wait_queue_name(lane, name, tenant)))
     end
   end
   return sum

@@ -6,5 +6,6 @@ if ARGV[3] ~= '' then
 else
   redis.call('HDEL', keys.PAUSED, ARGV[2])
   notify_workers(1, ARGV[2])
+  notify_workers(1, ARGV[2] .. '+')
 end
 return 1

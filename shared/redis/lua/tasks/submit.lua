@@ -17,7 +17,7 @@
 -- one stored before "=" and its state, "=removed" when its record is removed, "differs" when its data is not the same.
 local limit = tonumber(ARGV[2])
 local stamp = iso(now)
-local by_queue, listed, room, answer, created = {}, {}, {}, {}, 0
+local by_lane, listed, room, answer, created = {}, {}, {}, {}, 0
 
 local function moment(text)
   if text == '' then return nil end
@@ -49,11 +49,18 @@ local function list_later(key, score, id)
   list[#list + 1] = id
 end
 
-local function enqueue_later(queue, id, score)
-  local ids = by_queue[queue]
+local lanes = {}
+local function lane_of(queue, task_type)
+  local place = queue .. '|' .. task_type
+  lanes[place] = lanes[place] or lane_for(queue, task_type)
+  return lanes[place]
+end
+
+local function enqueue_later(queue, lane, id, score)
+  local ids = by_lane[lane]
   if not ids then
     ids = {}
-    by_queue[queue] = ids
+    by_lane[lane] = ids
   end
   ids[#ids + 1] = id
   list_later(keys.pending(queue), score, id)
@@ -73,15 +80,15 @@ end
 
 -- Enqueues the tasks that may run now, and adds all of them to their indexes.
 local function enqueue_all()
-  for queue, ids in pairs(by_queue) do
-    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+  for lane, ids in pairs(by_lane) do
+    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
     for at = 1, #ids, 1000 do
-      redis.call('RPUSH', keys.rq_queue(queue), unpack(ids, at, math.min(at + 999, #ids)))
+      redis.call('RPUSH', keys.rq_queue(lane), unpack(ids, at, math.min(at + 999, #ids)))
     end
-    notify_workers(#ids, queue)
+    notify_workers(#ids, lane)
   end
   for key, list in pairs(listed) do attempt(write_list, key, list) end
-  by_queue, listed = {}, {}
+  by_lane, listed = {}, {}
 end
 
 local function index(id, task_type, tags, score)
@@ -200,11 +207,11 @@ local function group_for(task_type, terms)
 end
 
 local function enqueue_or_throttle(id, queue, task_type, terms, score)
-  local group = group_for(task_type, terms)
-  if not group then return enqueue_later(queue, id, score) end
-  enter_wait_queue(id, queue, group, terms and terms.fair or '', num(now + created))
+  local group, lane = group_for(task_type, terms), lane_of(queue, task_type)
+  if not group then return enqueue_later(queue, lane, id, score) end
+  enter_wait_queue(id, lane, group, terms and terms.fair or '', num(now + created))
   if worker_queue_parts(group) then wake_for_type(group)
-  elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, queue) end
+  elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, lane) end
 end
 
 -- Returns alternating names and values of the fields that not every record has.

@@ -6,9 +6,9 @@
 -- Returns its state or "full"; nothing where a limit of its type or tenants apply: then nothing was stored, and
 --   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
-local own_limit = 'type:' .. task_type
+local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
 if redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0 and (redis.call('HEXISTS', keys.LIMITS, own_limit) == 1 or
-  redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', keys.FAIR, queue) == 1) then return false end
+  redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', keys.FAIR, lane) == 1) then return false end
 local known = redis.call('HGET', keys.rq_job(id), 'state')
 -- Run again with quarantine (see `_quarantine.lua`), it finds the task that it had stored before. That is not enqueued
 -- yet, so it starts again.
@@ -43,23 +43,23 @@ end
 
 local function serves(order)
   for at = 6, #order, 2 do
-    if order[at] == queue then return tonumber(order[5]) >= #data end
+    if order[at] == lane then return tonumber(order[5]) >= #data end
   end
 end
 
--- Returns the parked claim of the worker that has been idle longest, if no task waits before this one. A worker that no
--- longer listens, or whose claim is corrupt, is skipped. The claim carries the token of that worker's next claim, and is
--- answered as if that had arrived: a worker that misses the answer gets the same task when it claims, and recognizes a
--- repetition.
+-- Returns the parked claim of the worker that has been idle longest, if no task waits before this one, and its claimant. A
+-- worker that no longer listens, or whose claim is corrupt, is skipped. The claim carries the token of that worker's next
+-- claim, and is answered as if that had arrived: a worker that misses the answer gets the same task when it claims, and
+-- recognizes a repetition.
 local function parked_claim_for_it()
-  if redis.call('EXISTS', keys.PAUSED, keys.DEFERRED_WORK, keys.rq_queue(queue)) > 0 then return nil end
-  for _, worker in ipairs(redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 15)) do
-    local order = readable(redis.pcall('GET', keys.parked_claim(worker)))
-    if not order or redis.call('PUBSUB', 'NUMSUB', keys.direct_dispatch(worker))[2] == 0 then
-      redis.call('ZREM', keys.PARKED_CLAIMS, worker)
-    elseif serves(order) and has_type(worker) then
-      redis.call('ZREM', keys.PARKED_CLAIMS, worker)
-      return order
+  if redis.call('EXISTS', keys.PAUSED, keys.DEFERRED_WORK, keys.rq_queue(lane)) > 0 then return nil end
+  for _, claimant in ipairs(redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 31)) do
+    local order = readable(redis.pcall('GET', keys.parked_claim(claimant)))
+    if not order or redis.call('PUBSUB', 'NUMSUB', keys.direct_dispatch(order[1]))[2] == 0 then
+      redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
+    elseif serves(order) and has_type(order[1]) then
+      redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
+      return order, claimant
     end
   end
 end
@@ -70,7 +70,8 @@ local state = (due and due > now) and 'scheduled' or 'pending'
 -- The record comes first: a full Redis refuses the first write of a script, and none after it.
 redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
   'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
-local order = state == 'pending' and not expires and parked_claim_for_it()
+local order, claimant
+if state == 'pending' and not expires then order, claimant = parked_claim_for_it() end
 local more = extra ~= '' and cjson.decode(extra) or {}
 if #more > 0 then redis.call('HSET', keys.rq_job(id), unpack(more)) end
 if due and due > now then redis.call('HSET', keys.rq_job(id), 'due_at', num(due)) end
@@ -98,12 +99,12 @@ end
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(queue))
+redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
 set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)
-redis.call('SET', keys.dispatched(worker), token .. ' ' .. id, 'EX', 60)
-redis.call('DEL', keys.parked_claim(worker))
-local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, ''}
+redis.call('SET', keys.dispatched(claimant), token .. ' ' .. id, 'EX', 60)
+redis.call('DEL', keys.parked_claim(claimant))
+local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, '', 0}
 redis.call('PUBLISH', keys.direct_dispatch(worker), cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
 return 'pending'

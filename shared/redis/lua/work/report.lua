@@ -8,8 +8,9 @@
 --   failed: to the dead letters (rq_result: the traceback for RQ);
 --   cancelled;
 --   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
---   it brings the time when the task was enqueued; rq_result: "" or the new losses of the task, because its workers
---   were stopped soon after it began: from the fourth time in a row on it is delayed. A refused one (the data does not
+--   it brings the time when the task was enqueued; rq_result: "" or a new number for the record, such as losses:4. With
+--   losses the workers of the task were stopped soon after it began: from the fourth time in a row on it is delayed.
+--   With suspicions its executor died, which ran others too. A refused one (the data does not
 --   fit the version of the type that ran it, or there is none) brings that version in place of a delay, "" for none.
 --   While another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has
 --   failed.
@@ -65,8 +66,9 @@ local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
 function become.interrupted(id, queue, attempt, about, rq_result, error, delay, expires_at)
-  local losses = tonumber(rq_result)
-  if losses then redis.call('HSET', keys.rq_job(id), 'losses', num(losses)) end
+  local field, times = string.match(rq_result, '^(%l+):(%d+)$')
+  if field then redis.call('HSET', keys.rq_job(id), field, times) end
+  local losses = field == 'losses' and tonumber(times)
   if losses and losses > AT_ONCE then
     local pause = math.min(LONGEST_PAUSE, 1000000 * 2 ^ (losses - AT_ONCE))
     become.retrying(id, queue, attempt, about, '', error, pause, expires_at)
@@ -105,7 +107,7 @@ function become.refused(id, queue, attempt, _, _, _, _, expires_at)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
   watch_deadline(id, expires_at)
-  wait_for_worker(id, queue, t.description or '', t.refused, t.fair_key or '', num(microseconds(t.enqueued_at) or now))
+  wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '', num(microseconds(t.enqueued_at) or now))
 end
 
 local FAILURES = {failed = true, timed_out = true}

@@ -3,7 +3,8 @@
 -- workers have died.
 -- ARGV: now, worker, for how many seconds RQ's tools show it, its current work (JSON), the task that it runs ("" for none), its
 --   queues (a JSON array), its fields for RQ (a JSON array of names and values in turns), for how many seconds its record is kept,
---   the digest of its set of task types ("-" while it takes no tasks), its host.
+--   the digest of its set of task types ("-" while it takes no tasks), its host, its types that blocked an event loop (a JSON
+--   array): they are serial ones until the next worker starts.
 -- Returns 1, or 0 when that set has to be published first (see `_types.lua`).
 local worker, life = ARGV[2], ARGV[3]
 local rq = keys.rq_worker(worker)
@@ -19,8 +20,28 @@ redis.call('SADD', keys.RQ_WORKERS, rq)
 for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', keys.rq_workers(queue), rq) end
 local lost = ARGV[9] ~= '-' and (not is_published(ARGV[9]) or redis.call('EXISTS', keys.TYPE_VERSIONS) == 0)
 if lost then return 0 end
+
+-- Records which types are concurrent. The last worker that comes with other types than before decides: it is the newest
+-- in an update, and the oldest in its rollback. Any worker runs the tasks of both lanes.
+local function note_kinds(versions)
+  local of_kind = {SADD = {}, SREM = {}}
+  for at = 1, #versions, 2 do
+    local names = of_kind[string.sub(versions[at + 1], -1) == '+' and 'SADD' or 'SREM']
+    names[#names + 1] = versions[at]
+  end
+  for command, names in pairs(of_kind) do
+    for at = 1, #names, 1000 do
+      redis.call(command, keys.CONCURRENT_TYPES, unpack(names, at, math.min(at + 999, #names)))
+    end
+  end
+end
+
+local before = redis.call('HGET', keys.TYPES_OF, worker)
 redis.call('HSET', keys.TYPES_OF, worker, ARGV[9])
 if ARGV[9] == '-' then return 1 end
+if before ~= ARGV[9] then note_kinds(redis.call('HGETALL', keys.type_set(ARGV[9]))) end
+local blocking = cjson.decode(ARGV[11])
+if #blocking > 0 then redis.call('SREM', keys.CONCURRENT_TYPES, unpack(blocking)) end
 redis.call('ZADD', keys.TYPE_SETS, NOW, ARGV[9])
 redis.call('HSET', keys.type_set(ARGV[9]), '@host', ARGV[10])
 return 1

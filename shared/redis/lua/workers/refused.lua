@@ -30,31 +30,32 @@ local function fail(id, queue)
 end
 
 -- Returns the first task of a wait queue and that queue's tenant; nil when it is empty.
-local function first_of(queue, group)
-  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, group), 0, 9)) do
-    local id = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(queue, group, tenant)), 0, 0)[1]
+local function first_of(lane, group)
+  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(lane, group), 0, 9)) do
+    local id = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(lane, group, tenant)), 0, 0)[1]
     if id then return id, tenant end
-    redis.call('ZREM', tenants_key(queue, group), tenant)
+    redis.call('ZREM', tenants_key(lane, group), tenant)
   end
 end
 
-local function end_wait_queue(queue, group)
+local function end_wait_queue(lane, group)
+  local queue = queue_of(lane)
   for _ = ended, most - 1 do
-    local id, tenant = first_of(queue, group)
+    local id, tenant = first_of(lane, group)
     if not id then return end
-    redis.call('ZREM', keys.wait_queue(wait_queue_name(queue, group, tenant)), id)
+    redis.call('ZREM', keys.wait_queue(wait_queue_name(lane, group, tenant)), id)
     if redis.call('ZSCORE', keys.throttled(queue), id) then fail(id, queue) end
   end
 end
 
-local queues = redis.call('SMEMBERS', keys.RQ_QUEUES)
+local lanes = redis.call('SMEMBERS', keys.RQ_QUEUES)
 
 local function look_at(group)
   local hopeless, waits = is_hopeless(group), false
-  for _, key in ipairs(queues) do
-    local queue = queue_of(key)
-    if hopeless then end_wait_queue(queue, group) end
-    waits = waits or first_of(queue, group) or redis.call('EXISTS', tenants_key(queue, group)) == 1
+  for _, key in ipairs(lanes) do
+    local lane = lane_of_key(key)
+    if hopeless then end_wait_queue(lane, group) end
+    waits = waits or first_of(lane, group) or redis.call('EXISTS', tenants_key(lane, group)) == 1
   end
   if not waits then redis.call('ZREM', keys.LIMITS_DUE, group) end
 end

@@ -4,10 +4,10 @@
 -- and since when the first of them does.
 local sets, by_type, answer = live_sets(), {}, {}
 
-local function look(task_type, queue, group)
+local function look(task_type, lane, group)
   local found = by_type[task_type]
-  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(queue, group), 0, 99)) do
-    local wait_queue = keys.wait_queue(wait_queue_name(queue, group, tenant))
+  for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(lane, group), 0, 99)) do
+    local wait_queue = keys.wait_queue(wait_queue_name(lane, group, tenant))
     local first = redis.call('ZRANGE', wait_queue, 0, 0, 'WITHSCORES')
     if first[2] and not found then
       if #answer == 100 then return end
@@ -26,7 +26,7 @@ learn_versions(sets, groups)
 for _, group in ipairs(groups) do
   local task_type = worker_queue_parts(group)
   if task_type and not is_served(group, sets) then
-    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do look(task_type, queue_of(key), group) end
+    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do look(task_type, lane_of_key(key), group) end
   end
 end
 return answer

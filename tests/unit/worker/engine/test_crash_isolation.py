@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.crash_isolation import SETTLED, CrashIsolation
+from worker.engine.claimed_task import SETTLED, ClaimedTask
+from worker.engine.crash_isolation import CrashIsolation
 from worker.executors.process import ExecutorProcess
 
 MAX_CRASHES = 3
@@ -21,7 +21,7 @@ HONEST, SUSPECT, LAST = claimed(0, 0), claimed(1), claimed(MAX_CRASHES - 1)
 
 
 def beside(*running: ClaimedTask, for_seconds: float = 0.1) -> CrashIsolation:
-    executors = [SimpleNamespace(began_at=100 - for_seconds, assigned={1: each}) for each in running]
+    executors = [SimpleNamespace(began_at=lambda _: 100 - for_seconds, assigned={1: each}) for each in running]
     return CrashIsolation(cast("list[ExecutorProcess]", executors), MAX_CRASHES, lambda: 100.0)
 
 

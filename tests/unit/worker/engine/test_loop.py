@@ -21,11 +21,14 @@ from tests.unit.worker.fakes import (
     FakeSession,
     FakeSpans,
     FakeTime,
+    Found,
     claimed,
     close,
+    lanes_of,
 )
 from worker.engine.claimed_task import ClaimedTask
-from worker.engine.loop import GATHER, IDLE_TICK, MOST_AT_ONCE, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
+from worker.engine.lane import MOST_AT_ONCE
+from worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
 from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, WAKEUP
 from worker.engine.redis_session import Report, SyncResult
 from worker.executors.crash_reports import CrashReports
@@ -47,9 +50,11 @@ class Scene:
         about, self.metrics = Settings(max_crashes=MAX_CRASHES, **settings), WorkerMetrics("w")
         pool: Any = self.pool
         reports = CrashReports("w", RetryPolicy(), MAX_CRASHES, pool)
-        parts: tuple[Any, Any, Any, Any, Any, Any] = (about, pool, self.session, reports, self.metrics, FakeSpans())
+        lanes = lanes_of(self.pool, self.time, about.claimed_queue_executors, MAX_CRASHES)
+        self.lane, self.claims = lanes.serial, lanes.serial.claims
+        make: Any = ExecutorMonitor
         surroundings: tuple[Any, Any, Any] = (self.notifications, self.selector, self.heartbeat_due)
-        monitor = ExecutorMonitor(*parts, monotonic=self.time)
+        monitor = make(about, pool, lanes, self.session, reports, self.metrics, FakeSpans(), monotonic=self.time)
         self.engine = Engine(
             about, cast("Any", self.session), pool, monitor, self.metrics, *surroundings, monotonic=self.time
         )
@@ -57,12 +62,13 @@ class Scene:
 
     def finds(self, *tasks: ClaimedTask, **about: Any) -> None:
         """The next sync claims these tasks."""
-        self.session.answers.append(SyncResult(claimed=list(tasks), **about))
+        found = {name: about.pop(name) for name in ("again_in", "ask_again") if name in about}
+        self.session.answers.append(Found(SyncResult(claimed=list(tasks), **about), **found))
 
     def starts(self, *tasks: ClaimedTask) -> None:
         """The worker claims these tasks, and executors begin the first of theirs."""
         self.finds(*tasks)
-        self.engine.work_likely = True
+        self.lane.work_likely = True
         self.engine.step()
         for executor in self.executors:
             if executor.assigned:
@@ -119,7 +125,7 @@ def test_claimed_tasks_go_to_the_emptiest_executors(scene: Scene) -> None:
 def test_no_more_than_a_bounded_number_is_claimed_at_once(scene: Scene) -> None:
     for executor in range(3, 20):
         scene.pool.members.append(FakeExecutor(scene.time, executor))
-    scene.engine.monitor.prefetch.learn(0.00001)
+    scene.lane.prefetch.learn(0.00001)
     scene.engine.step()
     assert scene.session.sizes == [MOST_AT_ONCE]
 
@@ -164,7 +170,7 @@ def test_a_wake_up_for_a_queue_without_a_free_slot_is_passed_on(make_scene: Any)
 
 def test_a_worker_without_capacity_withdraws_its_parked_claim(scene: Scene) -> None:
     scene.engine.step()
-    assert scene.session.claim_parked
+    assert scene.claims.parked
     for executor in scene.executors:
         executor.assign([claimed(str(executor.pid))])
         executor.begin()
@@ -179,7 +185,7 @@ def test_a_limit_that_allows_a_start_later_is_asked_again_then(scene: Scene) -> 
         scene.engine.step()
     assert scene.time() - began == pytest.approx(0.3)
     scene.finds(again_in=0.0)
-    scene.engine.work_likely = True
+    scene.lane.work_likely = True
     scene.engine.step()
     began = scene.time()
     scene.engine.step()
@@ -197,7 +203,7 @@ def test_a_direct_dispatch_starts_in_the_pass_in_which_it_arrives(scene: Scene) 
 
 
 def test_a_suspect_starts_alone_in_an_idle_executor_after_its_start_is_recorded(scene: Scene) -> None:
-    scene.engine.monitor.prefetch.learn(0.00001)
+    scene.lane.prefetch.learn(0.00001)
     suspect = claimed("suspect", losses=1)
     scene.starts(suspect, claimed("a"), claimed("b"))
     assert scene.session.noted == [suspect]
@@ -214,9 +220,9 @@ def test_a_suspect_whose_lease_was_lost_meanwhile_does_not_start(scene: Scene) -
 def test_while_a_last_try_waits_no_other_suspect_starts(scene: Scene) -> None:
     scene.starts(claimed("suspect", losses=1))
     scene.finds(claimed("last", crashes=MAX_CRASHES - 1))
-    scene.engine.work_likely = True
+    scene.lane.work_likely = True
     scene.engine.step()
-    assert [task.id for task in scene.engine.ready] == [b"last"]
+    assert [task.id for task in scene.lane.ready] == [b"last"]
 
 
 # --- reporting ---
@@ -231,7 +237,7 @@ def test_an_outcome_is_reported_at_once_while_the_worker_has_time(scene: Scene) 
 
 
 def test_outcomes_are_collected_for_a_moment_while_all_executors_have_more(scene: Scene) -> None:
-    scene.engine.monitor.prefetch.seconds = 0.01
+    scene.lane.prefetch.seconds = 0.01
     scene.starts(*map(claimed, "abcd"))
     assert [len(each) for each in scene.given()] == [2, 2]
     scene.report(claimed("e"))
@@ -244,7 +250,7 @@ def test_leases_are_extended_three_times_within_each(scene: Scene) -> None:
     scene.starts(claimed("a"))
     while len(scene.session.extended) < 3:
         scene.engine.step()
-        scene.engine.work_likely = False
+        scene.lane.work_likely = False
     [running] = scene.session.extended[-1]
     assert running.id == b"a"
     assert running.noted, "a crash is charged to it"
@@ -262,9 +268,9 @@ def test_a_task_that_no_version_here_can_run_asks_for_a_heartbeat(scene: Scene) 
 
 def test_refused_outcomes_and_lost_leases_are_counted_once_for_each_task(scene: Scene) -> None:
     task = claimed("a")
-    scene.session.answers += [SyncResult(refused=[task]), SyncResult(lost=[task])]
+    scene.session.answers += [Found(SyncResult(refused=[task])), Found(SyncResult(lost=[task]))]
     for _ in range(2):
-        scene.engine.work_likely = True
+        scene.lane.work_likely = True
         scene.engine.step()
     assert scene.metrics.leases_lost == 1
 
@@ -311,14 +317,14 @@ def test_a_command_cancels_a_task_or_looks_for_work(scene: Scene) -> None:
 
 def test_a_drain_returns_what_has_not_begun_and_ends_when_the_rest_is_reported(scene: Scene) -> None:
     scene.starts(claimed("a"))
-    scene.engine.ready.append(claimed("waiting"))
+    scene.lane.ready.append(claimed("waiting"))
     scene.hears(COMMAND, b"drain")
     scene.engine.step()
     assert [task.id for task in scene.session.returned] == [b"waiting"]
     assert scene.heartbeat_due.is_set(), "that it drains is published"
     assert not scene.engine.finished()
     scene.executors[0].assigned.clear()
-    scene.session.claim_unanswered = False
+    scene.claims.unanswered = False
     assert scene.engine.finished()
 
 

@@ -52,7 +52,11 @@ def test_a_policy_of_its_own_holds() -> None:
 
 @pytest.mark.parametrize(
     ("losses", "ran", "kind", "then"),
-    [(0, 1.0, "interrupted", b"1"), (7, 59.0, "interrupted", b"8"), (19, 61.0, "interrupted", b"0")],
+    [
+        (0, 1.0, "interrupted", b"losses:1"),
+        (7, 59.0, "interrupted", b"losses:8"),
+        (19, 61.0, "interrupted", b"losses:0"),
+    ],
 )
 def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_begins_anew(
     losses: int, ran: float, kind: str, then: bytes

@@ -8,31 +8,48 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.domain.retry import RetryPolicy
-from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeSession, FakeSpans, FakeTime, claimed, numbered
+from tests.unit.worker.fakes import (
+    FakeExecutor,
+    FakePool,
+    FakeSession,
+    FakeSpans,
+    FakeTime,
+    claimed,
+    lanes_of,
+    numbered,
+)
 from worker.engine.claimed_task import ClaimedTask
+from worker.engine.lane import SLOW
 from worker.executors import ipc
 from worker.executors.crash_reports import CrashReports
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.monitor import CLOSED_PIPE_GRACE, SLOW, ExecutorMonitor
+from worker.executors.monitor import CLOSED_PIPE_GRACE, SILENT, ExecutorMonitor
 from worker.metrics import WorkerMetrics
 
 GRACE = 2.0
 
 
 class Scene:
-    """A monitor over one executor with tasks `a`, `b` and `c`, of which `a` has begun, and an idle one."""
+    """A monitor over one executor with tasks `a`, `b` and `c`, of which `a` has begun, and an idle one.
 
-    def __init__(self, **settings: Any) -> None:
+    With `slots` the one is concurrent, and has begun all three.
+    """
+
+    def __init__(self, slots: int = 0, **settings: Any) -> None:
         self.time = FakeTime()
-        self.executor, self.other = FakeExecutor(self.time), FakeExecutor(self.time, pid=2)
+        self.executor, self.other = FakeExecutor(self.time, slots=slots), FakeExecutor(self.time, pid=2)
         self.executors = [self.executor, self.other]
         self.pool, self.session, self.spans = FakePool(self.executor, self.other), FakeSession(self.time), FakeSpans()
         self.metrics = WorkerMetrics("w")
         about = Settings(kill_grace=GRACE, **settings)
         reports = CrashReports("w", RetryPolicy(initial_delay=7), 3, cast("Any", self.pool))
-        parts: tuple[Any, Any, Any, Any, Any, Any] = (about, self.pool, self.session, reports, self.metrics, self.spans)
-        self.monitor = ExecutorMonitor(*parts, monotonic=self.time)
-        self.a, self.b, self.c = numbered(claimed(name, self.time) for name in "abc")
+        lanes = lanes_of(self.pool, self.time)
+        self.lane = lanes.serial
+        make: Any = ExecutorMonitor
+        self.monitor = make(
+            about, self.pool, lanes, self.session, reports, self.metrics, self.spans, monotonic=self.time
+        )
+        self.a, self.b, self.c = numbered(claimed(name, self.time, concurrent=slots > 0) for name in "abc")
         self.executor.assign([self.a, self.b, self.c])
         self.executor.begin()
 
@@ -40,6 +57,14 @@ class Scene:
         ended = ipc.EndedAttempt(task.number, outcome, state, 0, b"{}", b"", b"", 50_000, "")
         self.executor.events.append((ipc.OUTCOME, *ended))
         self.monitor.read_events()
+
+    def is_stuck(self, number: int) -> None:
+        self.executor.events.append((ipc.STUCK, number))
+        self.monitor.read_events()
+
+    def dies(self) -> None:
+        self.executor.dead = True
+        self.monitor.check(self.time())
 
     def after(self, seconds: float) -> None:
         self.time.now += seconds
@@ -63,13 +88,13 @@ def test_an_outcome_is_reported_and_tells_how_long_tasks_take(scene: Scene) -> N
     scene.ends(scene.a)
     [report] = scene.session.reports
     assert (report.claimed, report.outcome, report.state) == (scene.a, "completed", "completed")
-    assert (report.run_us, scene.monitor.prefetch.seconds) == (50_000, 0.05)
+    assert (report.run_us, scene.lane.prefetch.seconds) == (50_000, 0.05)
 
 
 def test_tasks_of_a_bounded_queue_tell_nothing_about_others() -> None:
     scene = Scene(queue_executors={"normal": 1})
     scene.ends(scene.a)
-    assert scene.monitor.prefetch.seconds is None
+    assert scene.lane.prefetch.seconds is None
 
 
 def test_a_task_that_was_stopped_for_another_is_returned(scene: Scene) -> None:
@@ -95,7 +120,7 @@ def test_an_executor_that_ends_for_what_a_handler_left_behind_loses_the_tasks_it
     scene.executor.events.append((ipc.LEFT, "mail", "a thread", 30, True))
     scene.monitor.read_events()
     assert scene.executor.retiring
-    assert list(scene.monitor.ready) == [scene.b, scene.c]
+    assert list(scene.lane.ready) == [scene.b, scene.c]
     assert scene.monitor.check_due
 
 
@@ -121,7 +146,7 @@ def test_an_executor_over_its_memory_limit_is_killed() -> None:
 
 def test_tasks_behind_a_slow_one_go_to_an_idle_executor(scene: Scene) -> None:
     scene.after(SLOW + 0.01)
-    assert list(scene.monitor.ready) == [scene.b, scene.c]
+    assert list(scene.lane.ready) == [scene.b, scene.c]
     assert scene.session.releases == []
 
 
@@ -134,14 +159,14 @@ def test_tasks_behind_a_slow_one_go_back_to_their_queue_while_no_executor_is_idl
 
 def test_ready_tasks_go_back_when_every_executor_is_slow(scene: Scene) -> None:
     scene.occupy_the_other()
-    scene.monitor.ready.append(claimed("d", scene.time))
+    scene.lane.ready.append(claimed("d", scene.time))
     scene.after(SLOW + 0.01)
-    assert not scene.monitor.ready
+    assert not scene.lane.ready
     assert len(scene.session.releases) == 3
 
 
 def test_a_task_whose_lease_cannot_be_kept_is_stopped_before_its_end(scene: Scene) -> None:
-    scene.monitor.ready.append(waiting := claimed("d", scene.time))
+    scene.lane.ready.append(waiting := claimed("d", scene.time))
     scene.time.now = scene.a.lease_until - scene.session.margin + 0.01
     scene.monitor._release_expiring(scene.time())
     assert scene.session.releases == [waiting, scene.b, scene.c]
@@ -168,6 +193,49 @@ def test_a_retired_executor_is_told_to_end_and_killed_if_it_does_not(scene: Scen
     assert scene.other.killed_because
 
 
+# --- a concurrent executor ---
+
+
+def test_a_concurrent_executor_that_answers_nothing_is_killed_as_hung() -> None:
+    scene = Scene(slots=3)
+    scene.after(1.1)
+    assert scene.executor.commands == [(ipc.PING, 0)]
+    scene.after(SILENT - 0.1)
+    assert scene.executor.killed_because is None
+    scene.after(0.2)
+    assert str(scene.executor.killed_because).startswith("hung: ")
+
+
+def test_a_concurrent_executor_whose_tasks_end_is_not_hung() -> None:
+    scene = Scene(slots=3)
+    for task in (scene.a, scene.b):
+        scene.after(SILENT - 0.1)
+        scene.ends(task)
+    assert scene.executor.killed_because is None
+    assert scene.executor.commands == [(ipc.PING, 0)] * 2
+
+
+def test_when_tasks_are_stuck_they_alone_pay_for_the_end_of_their_executor() -> None:
+    scene = Scene(slots=3)
+    scene.time.now += 61
+    scene.is_stuck(scene.a.number)
+    scene.is_stuck(scene.b.number)
+    assert scene.executor.killed_because == "stuck"
+    scene.dies()
+    assert [report.outcome for report in scene.session.reports] == ["timed_out", "timed_out", "interrupted"]
+    assert (scene.session.reports[2].state, scene.session.reports[2].rq_result) == ("pending", b"")
+
+
+def test_when_nothing_says_which_task_is_stuck_each_is_run_again_beside_fewer() -> None:
+    scene = Scene(slots=3)
+    scene.time.now += 61
+    scene.is_stuck(0)
+    assert str(scene.executor.killed_because).startswith("hung: ")
+    scene.dies()
+    assert [report.outcome for report in scene.session.reports] == ["interrupted"] * 3
+    assert {report.rq_result for report in scene.session.reports} == {b"suspicions:1"}
+
+
 # --- the death of an executor ---
 
 
@@ -177,7 +245,7 @@ def test_a_dead_executor_costs_the_running_task_a_crash_and_the_others_nothing(s
     [report] = scene.session.reports
     assert (report.claimed, report.outcome, report.state) == (scene.a, "crashed", "retrying")
     assert scene.spans.crashes == [b"a"]
-    assert list(scene.monitor.ready) == [scene.b, scene.c]
+    assert list(scene.lane.ready) == [scene.b, scene.c]
     assert scene.pool.lost_members == [scene.executor]
     assert (scene.metrics.crashes, scene.metrics.errors["executor_crash"]) == (1, 1)
 
@@ -220,10 +288,10 @@ def test_why_an_executor_was_killed_decides_the_outcome(
 def test_cancelling_a_task_that_has_not_begun_returns_it(scene: Scene) -> None:
     scene.monitor.cancel(b"b")
     assert scene.session.releases == [scene.b]
-    assert list(scene.monitor.ready) == [scene.c]
+    assert list(scene.lane.ready) == [scene.c]
     scene.monitor.cancel(b"c")
     assert scene.session.releases == [scene.b, scene.c]
-    assert not scene.monitor.ready
+    assert not scene.lane.ready
 
 
 def test_cancelling_a_running_task_signals_it_once_and_kills_it_after_the_grace(scene: Scene) -> None:
@@ -243,9 +311,9 @@ def test_a_running_task_whose_lease_was_lost_is_killed_and_counted_once(scene: S
 
 def test_a_waiting_task_whose_lease_was_lost_is_dropped(scene: Scene) -> None:
     scene.monitor.abandon(scene.b)
-    assert list(scene.monitor.ready) == [scene.c]
+    assert list(scene.lane.ready) == [scene.c]
     scene.monitor.abandon(scene.c)
-    assert not scene.monitor.ready
+    assert not scene.lane.ready
     assert scene.executor.killed_because is None
 
 

@@ -1,4 +1,4 @@
-"""What a worker does when the system has no room for another executor."""
+"""When executors are started and replaced, and what happens when the system has no room for another one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import worker.executors.pool as crew_module
 from shared.config.settings import Settings
+from tests.unit.worker.fakes import FakeExecutor, FakeTime
 from worker.executors.pool import ExecutorPool
 
 
@@ -43,6 +45,32 @@ def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_aga
     clock.monotonic = lambda: 1003.0
     pool.spawn_missing()
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_as_many_concurrent_executors_retire_at_a_time_as_there_should_be(wanted: int) -> None:
+    pool = pool_of(*(FakeExecutor(FakeTime(), pid, slots=10) for pid in range(4)), concurrent_executors=wanted)
+    for member in pool:
+        pool.replace(member)
+    assert [member.retiring for member in pool] == [True] * wanted + [False] * (4 - wanted)
+    pool.retire_spent()
+    assert sum(member.retiring for member in pool) == wanted
+    del pool.members[0]
+    pool.retire_spent()
+    assert [member.retiring for member in pool] == [True] * wanted + [False] * (3 - wanted)
+
+
+def test_serial_executors_wait_for_none_to_retire() -> None:
+    pool = pool_of(FakeExecutor(FakeTime(), slots=10), *(FakeExecutor(FakeTime(), pid) for pid in range(2, 5)))
+    for member in pool:
+        pool.replace(member)
+    assert all(member.retiring for member in pool)
+
+
+def pool_of(*members: FakeExecutor, **settings: Any) -> ExecutorPool:
+    pool = ExecutorPool("w", Settings(**settings), selectors.DefaultSelector(), threading.Event())
+    pool.members = cast("Any", list(members))
+    return pool
 
 
 def open_files() -> int:

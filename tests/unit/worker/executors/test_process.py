@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.unit.worker.fakes import claimed
+from worker.executors import process
 from worker.executors.process import ExecutorProcess
 
 
@@ -15,3 +19,14 @@ def test_nothing_is_written_to_an_executor_that_is_gone_or_was_told_to_end() -> 
     member.shutdown()
     assert member.flush(), "the number of the pipe may be another file's now"
     member.reap()
+
+
+def test_tasks_are_sent_in_frames_of_a_bounded_size_and_one_that_exceeds_it_in_a_frame_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_FRAME_BYTES", 100)
+    tasks = [
+        claimed(str(size), data=b"d" * (size // 2), parent_results=b"p" * (size // 2))
+        for size in (60, 30, 500, 50, 50, 20)
+    ]
+    assert [[int(task.id) for task in part] for part in process._frames(tasks)] == [[60, 30], [500], [50, 50], [20]]

@@ -1,0 +1,185 @@
+"""Handlers that mostly wait, and some that do not behave as such a handler should."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from contextvars import ContextVar
+
+from worker import current_task, report_progress, task
+from worker.executors.attempt import Attempt
+from worker.executors.ipc import EndedAttempt
+
+log = logging.getLogger(__name__)
+seen: ContextVar[str] = ContextVar("seen", default="")
+
+
+@task("nap", timeout=60)
+async def nap(seconds: float) -> str:
+    """Waits, and tells its own id, as it is before and after the wait."""
+    before = current_task().id
+    await asyncio.sleep(seconds)
+    assert current_task().id == before
+    return before
+
+
+@task("marked")
+async def marked(name: str, seconds: float) -> str:
+    """Marks itself by a context variable, logs, and shows its progress."""
+    seen.set(name)
+    log.info("begin %s", name)
+    report_progress(0.5, name)
+    await asyncio.sleep(seconds)
+    await asyncio.gather(*(_line(name) for _ in range(2)))
+    await asyncio.to_thread(log.info, "thread %s", name)
+    return seen.get()
+
+
+async def _line(name: str) -> None:
+    await asyncio.sleep(0)
+    log.info("child %s", name)
+
+
+@task("limited", timeout=1, max_retries=0)
+async def limited(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@task("swallows", timeout=1, max_retries=0)
+async def swallows() -> None:
+    """Ignores that it is cancelled."""
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            continue
+
+
+@task("wedged", timeout=1, max_retries=0)
+async def wedged() -> None:
+    """Ignores whatever is raised in it."""
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except BaseException:  # the point of this handler
+            continue
+
+
+@task("blocker")
+async def blocker(seconds: float) -> str:
+    """Waits as only a plain function may."""
+    time.sleep(seconds)  # noqa: ASYNC251  # the point of this handler
+    return "slept"
+
+
+@task("group-blocker")
+async def group_blocker(seconds: float) -> None:
+    """Blocks the loop in a task of a group, which wraps what is raised there."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_block(seconds))
+
+
+async def _block(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251  # the point of this handler
+
+
+@task("turns-cancel-into-error")
+async def turns_cancel_into_error() -> None:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        raise ValueError("cannot go on") from None
+
+
+@task("chatty")
+async def chatty(events: int) -> None:
+    """Sends more than the pipe to the worker holds."""
+    _send_progress(events)
+
+
+@task("thread-chatty", threads=True)
+def thread_chatty(events: int) -> None:
+    _send_progress(events)
+
+
+def _send_progress(events: int) -> None:
+    for _ in range(events):
+        report_progress(1, "x" * 500)
+
+
+@task("spoils-outcomes", timeout=1)
+async def spoils_outcomes(wedged: bool) -> None:
+    """Makes its executor unable to send an outcome, and ends by itself or never."""
+
+    def fail(self: Attempt, result: bytes | BaseException) -> EndedAttempt:
+        raise RuntimeError("a bug")
+
+    Attempt.ended = fail  # type: ignore[method-assign]
+    while wedged:
+        try:
+            await asyncio.sleep(3600)
+        except BaseException:  # the point of this handler
+            continue
+
+
+@task("slows-outcomes")
+async def slows_outcomes(seconds: float) -> None:
+    """Makes its executor take long to send an outcome."""
+    ended = Attempt.ended
+
+    def end_late(self: Attempt, result: bytes | BaseException) -> EndedAttempt:
+        time.sleep(seconds)
+        return ended(self, result)
+
+    Attempt.ended = end_late  # type: ignore[method-assign]
+
+
+@task("dies")
+async def dies(after: float) -> None:
+    """Ends its process each time it runs."""
+    await asyncio.sleep(after)
+    os._exit(3)
+
+
+@task("leaver")
+async def leaver(seconds: float) -> str:
+    """Leaves a task running when it returns."""
+    asyncio.create_task(asyncio.sleep(seconds))  # noqa: RUF006  # the point of this handler
+    return "left"
+
+
+@task("tidy")
+async def tidy(seconds: float, begun: str, cleaned: str) -> None:
+    """Adds its id to a file when it begins, and to another one when it is stopped."""
+    _add_id(begun)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        _add_id(cleaned)
+
+
+def _add_id(path: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{current_task().id}\n")
+
+
+@task("thread-nap", threads=True, timeout=60)
+def thread_nap(seconds: float) -> list[str]:
+    time.sleep(seconds)
+    return [current_task().id, threading.current_thread().name]
+
+
+@task("thread-limited", threads=True, timeout=1, max_retries=0)
+def thread_limited(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@task("thread-stuck", threads=True, timeout=1, max_retries=0)
+def thread_stuck() -> None:
+    """Waits where Python cannot interrupt it."""
+    time.sleep(3600)

@@ -1,0 +1,162 @@
+"""How a worker fills its concurrent executors, and keeps tasks that may have killed one apart from the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeTime, claimed, lanes_of, numbered
+from worker.engine.claimed_task import SETTLED, ClaimedTask
+from worker.engine.lane import AHEAD
+
+SLOTS = 64
+
+
+class Scene:
+    """A lane with this many concurrent executors, all idle."""
+
+    def __init__(self, executors: int = 1) -> None:
+        self.time = FakeTime()
+        self.executors = [FakeExecutor(self.time, pid, SLOTS) for pid in range(1, executors + 1)]
+        self.pool = FakePool(*self.executors)
+        self.lane = lanes_of(self.pool, self.time).concurrent
+        self.noted: list[ClaimedTask] = []
+
+    def gets(self, count: int, **about: Any) -> list[ClaimedTask]:
+        tasks = [claimed(str(number), self.time, concurrent=True, **about) for number in range(count)]
+        self.lane.ready += tasks
+        taken = [task for executor in self.executors for task in executor.assigned.values()]
+        numbered([*taken, *tasks])
+        self.lane.hand_out(self._note)
+        return tasks
+
+    def _note(self, task: ClaimedTask) -> bool:
+        self.noted.append(task)
+        return True
+
+    def held(self) -> list[int]:
+        return [len(executor.assigned) for executor in self.executors]
+
+
+def test_tasks_are_spread_evenly() -> None:
+    scene = Scene(executors=2)
+    scene.gets(50)
+    assert scene.held() == [25, 25]
+
+
+def test_no_executor_gets_more_than_it_has_slots_and_some_are_kept_in_reserve() -> None:
+    scene = Scene()
+    assert scene.lane.free() == SLOTS + SLOTS // AHEAD
+    scene.gets(SLOTS + 5)
+    assert (scene.held(), len(scene.lane.ready)) == ([SLOTS], 5)
+    assert scene.lane.free() == SLOTS // AHEAD - 5
+
+
+def test_a_lane_without_executors_claims_one_at_a_time() -> None:
+    assert Scene(executors=0).lane.free() == 1
+
+
+@pytest.mark.parametrize(("suspicions", "together"), [(1, SLOTS // 2), (2, SLOTS // 4), (6, 1), (9, 1)])
+def test_after_each_death_half_as_many_suspects_run_together(suspicions: int, together: int) -> None:
+    scene = Scene()
+    tasks = scene.gets(SLOTS, suspicions=suspicions)
+    assert scene.held() == [together]
+    assert scene.noted == tasks[:together], "their start is recorded before it happens"
+
+
+def test_slots_of_a_retiring_executor_are_not_claimed_for() -> None:
+    scene = Scene(executors=2)
+    scene.gets(2 * SLOTS)
+    scene.executors[0].retire()
+    assert scene.lane.free() == SLOTS // AHEAD
+    scene.executors[0].assigned.clear()
+    assert scene.lane.free() == SLOTS // AHEAD
+
+
+def test_one_that_has_crashed_by_itself_runs_alone() -> None:
+    scene = Scene(executors=2)
+    scene.gets(3, crashes=1)
+    assert scene.held() == [1, 1]
+
+
+def test_suspects_and_others_do_not_run_together() -> None:
+    scene = Scene(executors=2)
+    scene.gets(1, suspicions=1)
+    others = scene.gets(SLOTS)
+    first, second = (list(executor.assigned.values()) for executor in scene.executors)
+    assert [len(first), len(second)] in ([1, SLOTS], [SLOTS, 1])
+    apart = first if len(first) == 1 else second
+    assert not set(others) & set(apart)
+
+
+def test_a_suspect_that_finds_no_executor_of_its_own_asks_for_one_more() -> None:
+    scene = Scene()
+    scene.gets(1)
+    [suspect] = scene.gets(1, suspicions=1)
+    assert (scene.held(), list(scene.lane.ready), scene.pool.isolating) == ([1], [suspect], True)
+    scene.executors[0].assigned.clear()
+    scene.gets(0)
+    assert (scene.held(), scene.pool.isolating) == ([1], False)
+
+
+def test_what_may_have_crashed_an_executor_gets_an_empty_one_before_others_that_waited_longer() -> None:
+    scene = Scene()
+    others = scene.gets(SLOTS + 5)[SLOTS:]
+    [apart] = scene.gets(1, suspicions=1)
+    scene.executors[0].assigned.clear()
+    scene.gets(0)
+    assert list(scene.executors[0].assigned.values()) == [apart]
+    assert list(scene.lane.ready) == others
+
+
+def test_a_suspect_that_has_run_for_long_holds_up_no_other() -> None:
+    scene = Scene()
+    scene.gets(1, suspicions=6)
+    scene.time.now += SETTLED + 1
+    scene.gets(3)
+    assert scene.held() == [4]
+
+
+# --- tasks from the other lane ---
+
+
+class Mixed:
+    """A worker with one executor of each kind, all idle."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.pool = FakePool(FakeExecutor(self.time, 1), FakeExecutor(self.time, 2, SLOTS))
+        self.lanes = lanes_of(self.pool, self.time)
+
+    def comes(self, lane: str, concurrent: bool, **about: Any) -> bool:
+        task = claimed("stray", self.time, concurrent=concurrent, **about)
+        task.lane = lane
+        return self.lanes.add(task)
+
+
+@pytest.mark.parametrize(("lane", "concurrent"), [("", True), ("+", False)])
+def test_a_task_from_the_other_lane_runs_here_while_there_is_room(lane: str, concurrent: bool) -> None:
+    scene = Mixed()
+    place = scene.lanes.concurrent if concurrent else scene.lanes.serial
+    room = place.free()
+    assert room
+    assert [scene.comes(lane, concurrent) for _ in range(room + 2)] == [True] * room + [False] * 2
+    assert len(place.ready) == room
+
+
+def test_a_lane_whose_tasks_found_no_room_pauses_its_claims() -> None:
+    scene = Mixed()
+    while scene.comes("+", concurrent=False):
+        pass
+    lanes = scene.lanes
+    assert (lanes.concurrent.claim_size(False, scene.time()), bool(lanes.concurrent.free())) == (None, False)
+    scene.time.now += lanes.concurrent.pause
+    assert lanes.concurrent.free()
+
+
+def test_a_suspect_that_has_to_run_alone_waits_for_a_serial_executor() -> None:
+    scene = Mixed()
+    while scene.comes("+", concurrent=False):
+        pass
+    assert scene.comes("+", concurrent=False, suspicions=9)

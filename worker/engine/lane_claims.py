@@ -1,0 +1,69 @@
+"""The claims of one lane of a worker: one is open at a time, and a lost answer is asked for again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from worker.engine.claimed_task import ClaimedTask, read_claim
+from worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
+
+if TYPE_CHECKING:
+    from shared.redis.scripts import Argument
+
+_CLAIM_BYTES = 4 << 20
+"""Bytes of data of one claim: a worker's memory is bounded, whatever clients send."""
+
+
+class LaneClaims:
+    """The state of a lane's claims.
+
+    A claim keeps its token until it is answered. One that finds too few tasks leaves a parked claim, which a submission
+    may answer; it carries the token of the next claim.
+    """
+
+    def __init__(self, worker: str, weights: Mapping[str, int], suffix: str = "") -> None:
+        """`suffix` follows the names of queues, as in `keys.rq_queue`."""
+        self.worker = worker
+        self.suffix = suffix
+        self.round_robin = WeightedRoundRobin({queue + suffix: weight for queue, weight in weights.items()})
+        self.unanswered = False
+        self.parked = False
+        self.again_in: float | None = None
+        """Seconds until a rate limit allows the next start."""
+        self.token, self._next_token = _new_token(), _new_token()
+        self.asked_at, self.answered_us = 0.0, 0
+
+    def arguments(self, size: int, lease_us: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
+        """Returns the arguments of `claim.lua`. `slots` is how many tasks it may take of some lanes."""
+        self.unanswered = True
+        order: tuple[Argument, ...] = ("", self._next_token) if size else ()
+        return [
+            self.worker,
+            self.token,
+            lease_us,
+            size,
+            _CLAIM_BYTES,
+            *self.round_robin.quotas(size, slots),
+            *order,
+        ]
+
+    def answer(
+        self, reply: Sequence[Any], size: int | None, sent_at: float, received_us: int, lease: float
+    ) -> list[ClaimedTask]:
+        """Returns the claimed tasks of an answer; without a `size` it is that of a parked claim."""
+        claimed = read_claim(reply, self.token, sent_at, received_us, lease)
+        for each in claimed:
+            each.lane = self.suffix
+        self.again_in = reply[4] / 1_000_000 if reply[4] >= 0 else None
+        self.unanswered = self.parked = size is not None and len(claimed) < size and not reply[2]
+        self.token, self._next_token = self._next_token, _new_token()
+        if size is not None:
+            self.asked_at, self.answered_us = sent_at, int(reply[0])
+        return claimed
+
+
+def _new_token() -> str:
+    """Returns a new token for a claim: a counter would repeat after a restore of Redis from an older file."""
+    return uuid.uuid4().hex

@@ -1,0 +1,460 @@
+"""An executor that runs many handlers at a time: coroutines on one event loop, functions that wait in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Coroutine, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any
+
+from shared.failpoints import failpoint
+from worker.executors import ipc
+from worker.executors.attempt import Attempt, Attempts
+from worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
+from worker.executors.leftovers import Leftovers
+from worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+
+if TYPE_CHECKING:
+    from shared.config.settings import Settings
+    from worker.handlers.registry import Handler
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 18
+_CANCEL_WAIT = 1.0
+"""Seconds for which cancelled tasks of an ended handler may still run."""
+THREADS = "task thread"
+"""The names of threads that run handlers begin with this."""
+_IDLE = 0.01
+"""Seconds without an attempt after which what attempts left behind is looked for."""
+
+
+class WorkerStops(BaseException):
+    """Stops an attempt whose worker stops; it runs again at no cost."""
+
+
+class Running:
+    """An attempt that runs."""
+
+    __slots__ = (
+        "attempt",
+        "begun",
+        "children",
+        "closing",
+        "ended",
+        "ending",
+        "interruption",
+        "lock",
+        "task",
+        "thread",
+        "timer",
+    )
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.begun = False
+        """Whether its coroutine has made its first step: one that is cancelled before that never runs."""
+        self.children: set[asyncio.Task[Any]] = set()
+        self.ended = False
+        self.closing = False
+        """Whether its coroutine is being closed, so that nothing of what it raises counts."""
+        self.ending = False
+        """Whether its outcome is being sent: nothing may interrupt that."""
+        self.interruption: BaseException | None = None
+        self.lock = threading.Lock()
+        self.task: asyncio.Task[None] | None = None
+        self.thread = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def interrupt(self, error: BaseException) -> None:
+        """Stops it: a coroutine at its await, a thread at its next bytecode."""
+        self.interruption = error
+        with self.lock:
+            if self.thread:
+                _raise_in(self.thread, type(error))
+            elif self.task is not None and self.begun:
+                self.task.cancel()
+
+    def call_in_thread(self) -> Any:
+        """Runs the handler in this thread, where `interrupt` can reach it."""
+        self.thread = threading.get_ident()
+        try:
+            if self.interruption is not None:
+                raise self.interruption
+            return self.attempt.call()
+        finally:
+            with self.lock:
+                _raise_in(self.thread, None)  # nothing is raised in the next attempt of this thread
+                self.thread = 0
+
+
+_running: ContextVar[Running | None] = ContextVar("running_attempt", default=None)
+
+
+class ConcurrentExecutor:
+    """Runs up to `executor_slots` attempts at a time."""
+
+    def __init__(self, handlers: Mapping[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
+        self.ends = ends
+        self.slots = settings.executor_slots
+        self.kill_grace = settings.kill_grace
+        self.attempts = Attempts(handlers, settings, worker, [__file__], self._send)
+        self.running: dict[int, Running] = {}
+        self.pid = os.getpid()
+        self._assigned: deque[tuple[int, Assignment]] = deque()
+        self._begun: deque[int] = deque()
+        self._frames = FrameReader()
+        self._sending = threading.Lock()
+        self._outbox: list[bytes] = []
+        self._listening = False
+        self._left: set[Running] = set()
+        """Ended attempts whose tasks are being cancelled."""
+        self._idle_check: asyncio.TimerHandle | None = None
+        self._unchecked: dict[str, None] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    # --- the loop ---
+
+    def run(self) -> None:
+        """Runs tasks until the worker closes the pipes."""
+        self.loop = loop = _new_loop()
+        loop.set_task_factory(_new_task)
+        os.register_at_fork(after_in_child=self._on_fork)
+        waits_for_worker = (ipc.write.__code__, ConcurrentExecutor._write.__code__)
+        self.watch = LoopWatch(loop, self._on_blocked, self._on_stuck_loop, self._may_interrupt, waits_for_worker)
+        self.leftovers = Leftovers(self.attempts.report_leftovers, own_threads=THREADS)
+        os.set_blocking(self.ends.tasks, False)
+        loop.add_reader(self.ends.tasks, self._on_tasks)
+        self._listen()
+        self._stopped = False
+        while not self._stopped:
+            # A task that a handler started may raise one of these, which end `run_forever`.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self.loop.stop()
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self.loop.add_reader(self.ends.start_tokens, self._on_start_tokens)
+
+    # --- assignments ---
+
+    def _on_tasks(self) -> None:
+        try:
+            data = os.read(self.ends.tasks, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._stop()
+            return
+        for first, second in self._frames.feed(data):
+            if isinstance(first, int):
+                self._assigned.extend((first, Assignment(*fields)) for fields in second)
+            else:
+                self._start_begun()  # the command may be about a task of a frame before
+                self._on_command(first, second)
+        self._start_begun()
+
+    def _on_start_tokens(self) -> None:
+        free = self.slots - len(self.running) - len(self._begun)
+        if free <= 0:
+            self._listening = False
+            self.loop.remove_reader(self.ends.start_tokens)
+            return
+        try:
+            data = os.read(self.ends.start_tokens, free * START_TOKEN_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._stop()
+            return
+        self._begun.extend(number for (number,) in struct.iter_unpack("<I", data))
+        self._start_begun()
+
+    def _start_begun(self) -> None:
+        """Starts the attempts with a start token; those whose token was revoked are skipped."""
+        while self._begun:
+            number = self._begun[0]
+            while self._assigned and self._assigned[0][1].number != number:
+                self._assigned.popleft()
+            if not self._assigned:
+                return  # the task itself is still on its way
+            self._begun.popleft()
+            self._start(*self._assigned.popleft())
+
+    def _start(self, clock_offset_us: int, assignment: Assignment) -> None:
+        failpoint("executor.begin")
+        running = Running(Attempt(self.attempts, assignment, clock_offset_us))
+        self.running[assignment.number] = running
+        self.watch.begin()
+        # A context of its own: context variables of a handler reach no other task.
+        context = copy_context()
+        running.task = self.loop.create_task(self._run(running), context=context)
+        running.timer = self.loop.call_later(assignment.limit, self._on_time_limit, running)
+
+    # --- one attempt ---
+
+    async def _run(self, running: Running) -> None:
+        attempt = running.attempt
+        result: bytes | BaseException
+        try:
+            running.begun = True
+            attempt.begin()
+            _running.set(running)
+            if running.interruption is not None:
+                raise running.interruption
+            if attempt.handler is not None and attempt.handler.threads:
+                value = await self._in_thread(running)
+            else:
+                value = attempt.call()
+                if attempt.handler is not None and attempt.handler.is_async:
+                    value = await value
+            result = attempt.result(value)
+        except BaseException as error:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
+            if running.closing:
+                return
+            result = _judged(error, running.interruption)
+        running.ending = True
+        _running.set(None)
+        if os.getpid() != self.pid:
+            os._exit(0 if isinstance(result, bytes) else 1)
+        self._finish(running, result)
+
+    async def _in_thread(self, running: Running) -> Any:
+        """Runs a function that waits in a thread; the attempt ends when the function does."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.slots, THREADS)
+        future = self.loop.run_in_executor(self._threads, copy_context().run, running.call_in_thread)
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if future.done():
+                    raise
+
+    def _finish(self, running: Running, result: bytes | BaseException) -> None:
+        """Sends how an attempt ended, or ends this process: otherwise the worker would extend its lease for ever."""
+        try:
+            self._send_end(running, result)
+        except BaseException:
+            log.exception("an outcome cannot be sent")
+            os._exit(1)
+
+    def _send_end(self, running: Running, result: bytes | BaseException) -> None:
+        attempt = running.attempt
+        running.ended = True
+        if running.timer is not None:
+            running.timer.cancel()
+        number = attempt.assignment.number
+        if isinstance(result, WorkerStops):
+            self._post((ipc.STOPPED, number))
+        elif isinstance(result, LoopBlocked):
+            self._post((ipc.FREED, number))
+            self.attempts.report_leftovers(
+                attempt.name, "work cut off because it blocked the event loop", logging.INFO, ends=True
+            )
+        else:
+            self._post((ipc.OUTCOME, *attempt.ended(result)))
+            if running.interruption is not None and attempt.handler is not None and attempt.handler.threads:
+                # Its work is half done: an import, a lock, a message on a pooled database connection.
+                what = "work cut off in a thread"
+                self.attempts.report_leftovers(attempt.name, what, logging.INFO, ends=True)
+        attempt.recorder.ended = True
+        self._unchecked[attempt.name] = None
+        if running.children:
+            self._end_children(running)
+        self._listen()
+        del self.running[number]  # at the end: until then it is known as one that nothing may interrupt
+        self._rest_if_idle()
+
+    # --- what attempts leave behind ---
+
+    def _end_children(self, running: Running) -> None:
+        """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
+        self._left.add(running)
+        for child in running.children:
+            child.cancel()
+        self.loop.call_later(min(_CANCEL_WAIT, self.kill_grace / 2), self._close_children, running)
+
+    def _close_children(self, running: Running) -> None:
+        names = [_name(child) for child in list(running.children) if not _close(child)]
+        if names:
+            what = f"coroutines that ignore being cancelled ({', '.join(sorted(names))})"
+            self.attempts.report_leftovers(running.attempt.name, what, logging.WARNING, ends=True)
+        self._left.discard(running)
+        self._rest_if_idle()
+
+    def _rest_if_idle(self) -> None:
+        if self.running or self._left:
+            return
+        self.watch.rest()
+        if self._idle_check is None:
+            self._idle_check = self.loop.call_later(_IDLE, self._check)
+
+    def _check(self) -> None:
+        """Restores what handlers changed in this process, once none runs."""
+        self._idle_check = None
+        if self.running or not self._unchecked:
+            return
+        names = " or ".join(sorted(self._unchecked)[:10])
+        self._unchecked.clear()
+        self.leftovers.fit_after(names, 1_000_000)
+
+    # --- interruption ---
+
+    def _on_command(self, command: str, number: int) -> None:
+        if command == ipc.PING:
+            self._post((ipc.PONG,))
+            return
+        if command == ipc.STOP:
+            for running in list(self.running.values()):
+                running.interrupt(WorkerStops("the worker stops"))
+            return
+        if (one := self.running.get(number)) is None:
+            return
+        if command == ipc.ABANDON:
+            self._interrupt(one, WorkerStops("its lease was lost"))
+        elif not one.attempt.cancelled:
+            one.attempt.cancelled = True
+            self._interrupt(one, TaskCancelled("the task was cancelled while it ran"))
+
+    def _on_time_limit(self, running: Running) -> None:
+        limit = running.attempt.assignment.limit
+        self._interrupt(running, TimeLimitExceeded(f"the task exceeded its time limit of {limit:g} s"))
+
+    def _interrupt(self, running: Running, error: BaseException) -> None:
+        running.interrupt(error)
+        self.loop.call_later(self.kill_grace, self._force, running)
+
+    def _force(self, running: Running) -> None:
+        """Ends an attempt that ignores its interruption: closes its coroutine, or has the worker end this process."""
+        if running.ended or running.interruption is None:
+            return
+        running.closing = True
+        if running.thread or running.task is None or not _close(running.task):
+            self._post((ipc.STUCK, running.attempt.assignment.number))
+            return
+        self._finish(running, running.interruption)
+
+    # --- a blocked loop ---
+
+    def _on_blocked(self, blockage: Blockage) -> None:
+        attempt = self._blocking()
+        number, handler = (attempt.assignment.number, attempt.name) if attempt else (0, "")
+        self._send((ipc.BLOCKED, number, handler, blockage.seconds, blockage.where, blockage.stack))
+
+    def _on_stuck_loop(self) -> None:
+        attempt = self._blocking()
+        self._send((ipc.STUCK, attempt.assignment.number if attempt else 0))
+
+    def _may_interrupt(self, task: asyncio.Task[Any]) -> bool:
+        return not any(running.task is task and running.ending for running in self.running.values())
+
+    def _blocking(self) -> Attempt | None:
+        """Returns the attempt that the loop is in, or that has left a task running which it is in."""
+        task = asyncio.current_task(self.loop)
+        for running in [*self.running.values(), *self._left]:
+            if task is not None and (running.task is task or task in running.children):
+                return running.attempt
+        return None
+
+    # --- events ---
+
+    def _post(self, value: tuple[Any, ...]) -> None:
+        """Sends an event with the others of this turn of the loop."""
+        if not self._outbox:
+            self.loop.call_soon(self._flush)
+        self._outbox.append(ipc.frame(value))
+
+    def _flush(self) -> None:
+        data, self._outbox = b"".join(self._outbox), []
+        self._write(data)
+
+    def _send(self, value: tuple[Any, ...]) -> None:
+        """Sends an event at once, from any thread."""
+        self._write(ipc.frame(value))
+
+    def _write(self, data: bytes) -> None:
+        with self._sending:
+            ipc.write(self.ends.events, data)
+
+    def _on_fork(self) -> None:
+        """Closes the pipes of the executor in a process that a handler forked."""
+        for running in self.running.values():
+            running.attempt.recorder.mute()
+        self.attempts.spans.mute()
+        for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # type: ignore[import-not-found,unused-ignore]  # optional
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _new_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    *,
+    context: Context | None = None,
+    **options: Any,
+) -> asyncio.Task[Any]:
+    """Makes a task, and notes it with the attempt whose handler makes it."""
+    task = asyncio.Task(coroutine, loop=loop, context=context, **options)
+    running = _running.get()
+    if running is not None:
+        running.children.add(task)
+        task.add_done_callback(running.children.discard)
+    return task
+
+
+def _judged(error: BaseException, interruption: BaseException | None) -> BaseException:
+    """Returns what ended an attempt: its interruption where the error only carried it out."""
+    if isinstance(interruption, WorkerStops):
+        return interruption  # whatever the handler made of it: the attempt runs again at no cost
+    if isinstance(error, BaseExceptionGroup) and (blocked := error.subgroup(LoopBlocked)):
+        return LoopBlocked(*blocked.exceptions[:1])
+    if interruption is None or not isinstance(error, asyncio.CancelledError | type(interruption)):
+        return error
+    return interruption.with_traceback(error.__traceback__)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Makes a thread raise an exception at its next bytecode; None takes one back that was not raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(error) if error else ctypes.c_void_p(None)
+    )
+
+
+def _close(task: asyncio.Task[Any]) -> bool:
+    """Closes the coroutine of a task that ignores being cancelled; returns whether it has ended."""
+    coroutine = task.get_coro()
+    try:
+        coroutine.close()
+    except BaseException:  # it awaits something again, or raises what it likes
+        return False
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    task.cancel()
+    return True
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return str(getattr(task.get_coro(), "__qualname__", "?"))
