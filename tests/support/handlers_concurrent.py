@@ -26,6 +26,13 @@ async def nap(seconds: float) -> str:
     return before
 
 
+@task("waits-at-first")
+async def waits_at_first() -> None:
+    """Waits until its first attempt is ended from outside; a later one returns at once."""
+    if current_task().attempt == 1:
+        await asyncio.sleep(3600)
+
+
 @task("marked")
 async def marked(name: str, seconds: float) -> str:
     """Marks itself by a context variable, logs, and shows its progress."""

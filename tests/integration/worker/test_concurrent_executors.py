@@ -122,7 +122,8 @@ def test_one_that_ignores_its_limit_ends_and_the_others_lose_no_attempt_that_cou
     system: System, kind: str, calm: bool
 ) -> None:
     is_up(system, system.start_worker())
-    others = many(system, "nap", 50, seconds=4)
+    others = many(system, "nap", 50, seconds=4) if calm else many(system, "waits-at-first", 50)
+    wait_until(running(system, others), "the others run")
     task = system.ended(system.submit(kind, "{}"))
     assert task.summary.error
     assert task.summary.error.type == "TimeLimitExceeded"
@@ -174,7 +175,7 @@ def test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_
 
 def test_after_the_death_of_an_executor_each_of_its_tasks_runs_again(system: System) -> None:
     [pid] = is_up(system, system.start_worker())
-    ids = many(system, "nap", 100, seconds=3)
+    ids = many(system, "waits-at-first", 100)
     wait_until(running(system, ids), "all run")
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
