@@ -5,7 +5,11 @@ from shared.client import Client
 with Client("http://localhost:8000") as queue:
     task = queue.submit("process", "to be or not to be", priority="high")
     print(queue.result(task.task_id, timeout=30))
+
+`AsyncClient` has the same methods for asyncio.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from shared.client.answers import (
     Accepted,
@@ -40,8 +44,14 @@ from shared.client.problems import (
 from shared.client.tasks import Options, new_task
 from shared.domain.task import TaskState
 
+if TYPE_CHECKING:
+    from shared.client.aio.client import AsyncClient
+    from shared.client.aio.feed import AsyncBatchFeed
+
 __all__ = [
     "Accepted",
+    "AsyncBatchFeed",
+    "AsyncClient",
     "Attempt",
     "Batch",
     "BatchFeed",
@@ -71,3 +81,12 @@ __all__ = [
     "Unreachable",
     "new_task",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the client for asyncio when it is first used: programs without it do not pay for asyncio."""
+    if name not in ("AsyncBatchFeed", "AsyncClient"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shared.client.aio import client
+
+    return getattr(client, name)

@@ -1,3 +1,4 @@
+# Generated from shared/client/aio/client.py by `python -m tools.unasync`: change that file.
 """The client of a gateway: typed, with time limits, and with retries that never store a task twice."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -14,6 +15,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
+from shared.client.concurrency import Sleep, Tasks, sleep
 from shared.client.feed import BatchFeed
 from shared.client.problems import NotInTime, TaskFailed
 from shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
@@ -48,7 +50,7 @@ class Client:
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Sleep = sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
@@ -94,7 +96,7 @@ class Client:
 
     def batch(
         self,
-        tasks: Iterable[Mapping[str, Any]],
+        tasks: Tasks,
         *,
         name: str | None = None,
         max_running: int | None = None,
@@ -115,7 +117,8 @@ class Client:
 
     def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""
-        return read(TaskDetail, self.transport.ask("GET", _path(task_id)).document)
+        answer = self.transport.ask("GET", _path(task_id))
+        return read(TaskDetail, answer.document)
 
     def tasks(
         self,
@@ -143,19 +146,20 @@ class Client:
     def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
         """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
         clock = self.transport.clock
-        seconds = plain({"timeout": timeout}).get("timeout")
-        end = None if seconds is None else clock() + seconds
+        limit = plain({"timeout": timeout}).get("timeout")
+        end = None if limit is None else clock() + limit
         while True:
             left = LONGEST_WAIT if end is None else max(0.0, min(LONGEST_WAIT, end - clock()))
             begun = clock()
-            answer = self.transport.ask(
-                "GET", f"{_path(task_id)}/result", query={"wait": left}, longer=left, lasting=True
-            )
+            with self.transport.long_poll(left) as seconds:
+                answer = self.transport.ask(
+                    "GET", f"{_path(task_id)}/result", query={"wait": seconds}, longer=seconds, lasting=True
+                )
             if answer.status == 200:
                 return read(Ended, answer.document)
             if end is not None and clock() >= end:
-                raise NotInTime(f"task {task_id} has not ended within {seconds:g} s: it is {answer.document['status']}")
-            # The gateway responds at once when too many requests wait.
+                raise NotInTime(f"task {task_id} has not ended within {limit:g} s: it is {answer.document['status']}")
+            # The gateway responds at once when too many requests wait, and `long_poll` limits those of this client.
             if clock() - begun < left / 2:
                 self.transport.sleep(min(1.0, left))
 

@@ -1,23 +1,22 @@
+# Generated from shared/client/aio/feed.py by `python -m tools.unasync`: change that file.
 """Sends a batch in pages, in constant memory: while some are on their way, the next tasks are produced.
 
-Tasks are produced in the caller's thread, because a database cursor may not be used in another; two further threads
-send pages. A page is resent after a lost response: it states the index of its first task, so nothing is stored twice.
+The caller produces the tasks, because a database cursor may not be used in another thread; two senders send pages. A
+page is resent after a lost response: it states the index of its first task, so nothing is stored twice.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
 from shared.client.answers import BatchItem, read
+from shared.client.concurrency import Condition, Future, Senders, Tasks, each_of, result_of, wait_for_change
 from shared.client.problems import ClientError, Problem, problem
 from shared.client.sending import Sending
 from shared.client.transport import Transport
@@ -30,8 +29,6 @@ GATHER = 0.005
 """Seconds after which a page is sent even if it is not full."""
 SENDERS = 2
 """Pages sent at the same time: the gateway validates one while Redis stores another."""
-_LEAVE = 1.0
-"""Seconds to wait for senders of a batch that is abandoned."""
 _AFTER_OTHERS = ("depends_on", "unique_key")
 """Options for which earlier tasks of the batch must have been stored."""
 _TOO_LARGE, _INVALID_JSON = 413, "/problems/invalid-json"
@@ -47,9 +44,7 @@ class BatchFeed(Sending):
     raises, the tasks before are kept and the batch is closed; then the error is raised with a note.
     """
 
-    def __init__(
-        self, transport: Transport, tasks: Iterable[Mapping[str, Any]], terms: Mapping[str, Any], key: str
-    ) -> None:
+    def __init__(self, transport: Transport, tasks: Tasks, terms: Mapping[str, Any], key: str) -> None:
         self.transport = transport
         self.key = key
         self.accepted = 0
@@ -62,16 +57,19 @@ class BatchFeed(Sending):
     def results(self) -> Iterator[BatchItem]:
         # Created here because it refers to this object: an unsent feed must be freed, and warn, immediately.
         tasks = self._produced(self._tasks)
-        first = next(tasks, None)
+        task = next(tasks, None)
         if self._broken:
             raise self._broken
         try:
             path = self._open()
             with _Pages(self.transport, path) as pages:
-                for task in chain([first] if first else [], tasks):
+                while task:
                     pages.add(task)
-                    yield from self._counted(pages.ready())
-                yield from self._counted(pages.rest())
+                    for outcome in pages.ready():
+                        yield self._counted(outcome)
+                    task = next(tasks, None)
+                for outcome in pages.rest():
+                    yield self._counted(outcome)
             self.transport.ask("POST", f"{path}/close", lasting=True)
         except ClientError as error:
             error.add_note(
@@ -83,10 +81,10 @@ class BatchFeed(Sending):
         if self._broken:
             raise self._with_batch(self._broken)
 
-    def _produced(self, tasks: Iterable[Mapping[str, Any]]) -> Iterator[_Task]:
+    def _produced(self, tasks: Tasks) -> Iterator[_Task]:
         """Yields encoded tasks until the end of the iterable, or the first error, which is kept."""
         try:
-            for task in tasks:
+            for task in each_of(tasks):
                 body = json.dumps(task, allow_nan=False, separators=(",", ":")).encode()
                 yield _Task(body, any(name in task for name in _AFTER_OTHERS))
         except Exception as error:
@@ -99,12 +97,11 @@ class BatchFeed(Sending):
         self.batch_id = str(answer.document["batch_id"])
         return f"/batches/{quote(self.batch_id, safe='')}"
 
-    def _counted(self, outcomes: Iterable[Outcome]) -> Iterator[BatchItem]:
-        for outcome in outcomes:
-            item = read(BatchItem, outcome)
-            self.accepted += item.accepted
-            self.refused += not item.accepted
-            yield item
+    def _counted(self, outcome: Outcome) -> BatchItem:
+        item = read(BatchItem, outcome)
+        self.accepted += item.accepted
+        self.refused += not item.accepted
+        return item
 
     def _with_batch(self, error: Exception) -> Exception:
         error.add_note(
@@ -140,9 +137,9 @@ class _Page:
 
 
 class _Pages:
-    """Collects tasks in a page, and sends pages from threads of its own.
+    """Collects tasks in a page; senders send pages.
 
-    A thread without work takes the page when it is full, `GATHER` seconds old, or the last. So a fast producer gets
+    A sender without work takes the page when it is full, `GATHER` seconds old, or the last. So a fast producer gets
     large pages, and a task of a slow one does not wait for the next.
     """
 
@@ -152,12 +149,11 @@ class _Pages:
         self._page = _Page(0)
         self._sent: deque[_Page] = deque()
         self._full = self._ended = False
-        self._changed = threading.Condition()
-        self._threads = [threading.Thread(target=self._run, name="batch sender", daemon=True) for _ in range(SENDERS)]
+        self._changed = Condition()
+        self._senders = Senders(self._run, SENDERS)
 
     def __enter__(self) -> _Pages:
-        for thread in self._threads:
-            thread.start()
+        self._senders.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,8 +161,7 @@ class _Pages:
             self._ended = True
             self._page = _Page(0)
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(_LEAVE)
+        self._senders.leave()
 
     def add(self, task: _Task) -> None:
         """Adds a task; waits while the page is full."""
@@ -174,7 +169,7 @@ class _Pages:
             while self._page.full_for(task):
                 self._full = True
                 self._changed.notify_all()
-                self._changed.wait()
+                wait_for_change(self._changed)
             page = self._page
             if not page.tasks:
                 page.due = time.monotonic() + GATHER
@@ -192,17 +187,18 @@ class _Pages:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._page.tasks)
+            while self._page.tasks:
+                wait_for_change(self._changed)
         while self._sent:
             yield from self._first()
 
     def _first(self) -> list[Outcome]:
-        outcomes = self._sent[0].answer.result()
+        outcomes = result_of(self._sent[0].answer)
         with self._changed:
             self._sent.popleft()
         return outcomes
 
-    # --- in the threads ---
+    # --- in the senders ---
 
     def _run(self) -> None:
         while page := self._next():
@@ -210,6 +206,7 @@ class _Pages:
                 page.answer.set_result(self._deliver(page.start, page.tasks))
             except Exception as error:
                 page.answer.set_exception(error)
+                page.answer.exception()  # of several errors only the first is raised, which is no reason to warn
             with self._changed:
                 self._changed.notify_all()
 
@@ -219,7 +216,7 @@ class _Pages:
                 if self._ended and not self._page.tasks:
                     return None
                 left = self._page.due - time.monotonic() if self._page.tasks else None
-                self._changed.wait(left if left is None or left > 0 else None)
+                wait_for_change(self._changed, left if left is None or left > 0 else None)
             page, self._full = self._page, False
             self._page = _Page(page.start + len(page.tasks))
             self._sent.append(page)

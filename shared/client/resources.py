@@ -1,3 +1,4 @@
+# Generated from shared/client/aio/resources.py by `python -m tools.unasync`: change that file.
 """The parts of the client for batches, dead letters, queues, schedules and locks."""
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Pages(Iterator[T]):
     def _all(self, transport: Transport, path: str, kind: type[T], query: Mapping[str, Any]) -> Iterator[T]:
         cursor = None
         while True:
-            page = transport.ask("GET", path, query={"limit": PAGE, **query, "cursor": cursor}).document
+            answer = transport.ask("GET", path, query={"limit": PAGE, **query, "cursor": cursor})
+            page = answer.document
             self.unreadable += page.get("unreadable", [])
             for each in page["items"]:
                 yield read(kind, each)
@@ -53,11 +55,13 @@ class Resource:
         self.transport = transport
 
     def _ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
-        return read(kind, self.transport.ask(method, path, **request).document)
+        answer = self.transport.ask(method, path, **request)
+        return read(kind, answer.document)
 
     def _all(self, kind: type[T], path: str) -> list[T]:
         """Returns the items of a list that has a single page."""
-        return [read(kind, each) for each in self.transport.ask("GET", path).document["items"]]
+        answer = self.transport.ask("GET", path)
+        return [read(kind, each) for each in answer.document["items"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +157,8 @@ class Queues(Resource):
     def move_foreign(self, name: str, to: str) -> int:
         """Moves foreign jobs of RQ programs to a queue that an RQ worker serves. Returns their number."""
         path = f"/queues/{quote(name, safe='')}/foreign/move"
-        return int(self.transport.ask("POST", path, body={"to": to}).document["moved"])
+        answer = self.transport.ask("POST", path, body={"to": to})
+        return int(answer.document["moved"])
 
 
 class Schedules(Resource):

@@ -1,13 +1,15 @@
+# Generated from shared/client/aio/sending.py by `python -m tools.unasync`: change that file.
 """Base class for sending a batch, through a gateway or in local mode."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 from shared.client.answers import BatchItem
+from shared.client.concurrency import Tasks, each_of
 
 
 class Sending(ABC):
@@ -18,7 +20,7 @@ class Sending(ABC):
     _answers: list[BatchItem] | None = None
     _waits = False
 
-    def send(self, tasks: Iterable[Mapping[str, Any]]) -> Self:
+    def send(self, tasks: Tasks) -> Self:
         """Sends a sequence at once and keeps the outcomes; any other iterable is sent when iterated over."""
         if isinstance(tasks, Sequence):
             self._answers = list(self.results())
@@ -28,7 +30,7 @@ class Sending(ABC):
 
     def __iter__(self) -> Iterator[BatchItem]:
         self._waits = False
-        yield from self.results() if self._answers is None else self._answers
+        yield from self.results() if self._answers is None else each_of(self._answers)
 
     def __del__(self) -> None:
         if self._waits:

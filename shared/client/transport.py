@@ -1,3 +1,4 @@
+# Generated from shared/client/aio/transport.py by `python -m tools.unasync`: change that file.
 """Requests to a gateway: connection reuse, time limits, and retries where they are safe.
 
 After 429 every request is retried, because nothing was changed. After 503, where the request may have taken effect, and
@@ -12,47 +13,26 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from shared.client.problems import NoGateway, Problem, Unreachable, problem
+from shared.client.concurrency import Sleep, sleep
+from shared.client.connections import Connections
+from shared.client.problems import problem
+from shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_after, unreachable
 
 BRIEF, LASTING = 2.0, 30.0
 """Default seconds of patience for a single request, and for a long operation."""
-CONNECT = 2.0
-"""Time limit for connecting, in seconds; a host that is down may drop packets."""
-KEPT = 8
-"""Maximum idle connections kept."""
-IDLE = 30.0
-"""Seconds for which an idle connection is kept; the gateway closes it after 60."""
-_IN_PROGRESS = "/problems/request-in-progress"
-_NOTHING_DONE = 429
-_AGAIN = (408, _NOTHING_DONE, 503)
-LOST = (OSError, HTTPException)
-"""Exceptions for a lost response."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response."""
-
-    status: int
-    headers: HTTPMessage
-    body: bytes
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Returns the body as a JSON object. Raises NoGateway when it is not one."""
-        return read_document(self.body)
+LONG_POLLS = 50
+"""Maximum requests of a client that wait for results at the gateway; each occupies a connection."""
 
 
 class Patience:
     """The time limit for retries, and the pauses between them."""
 
-    def __init__(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, sleep: Sleep, clock: Callable[[], float]) -> None:
         self.seconds = seconds
         self.sleep = sleep
         self.clock = clock
@@ -86,7 +66,7 @@ class Transport:
         patience: float | None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Sleep = sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if "@" in url:  # checked first, because other errors quote the address
@@ -98,16 +78,15 @@ class Transport:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"the address of a gateway must be like http://localhost:8000, got {url!r}")
         self.url = url.rstrip("/")
-        self.host, self.port = parts.hostname, parts.port
         self.prefix = parts.path.rstrip("/")
-        self.tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        context = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self.connections = Connections(parts.hostname, parts.port, context)
         self.timeout = timeout
         self.seconds = patience
         self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
         self.sleep = sleep
         self.clock = clock
-        self.kept: list[tuple[float, HTTPConnection]] = []
-        self.lock = threading.Lock()
+        self._long_polls = threading.BoundedSemaphore(LONG_POLLS)
 
     def patience(self, *, lasting: bool = False) -> Patience:
         seconds = self.seconds if self.seconds is not None else LASTING if lasting else BRIEF
@@ -137,16 +116,18 @@ class Transport:
         patience = self.patience(lasting=lasting)
         while True:
             try:
-                answer = self._once(method, target, content, sent, self.timeout + longer, repeatable)
+                answer = self.connections.request(
+                    method, target, content, sent, self.timeout + longer, reuse=repeatable
+                )
             except LOST as error:
                 may = repeatable or isinstance(error, ConnectionRefusedError)
                 if not may or not patience.pause():
-                    raise self.unreachable(error) from error
+                    raise unreachable(self.url, error) from error
                 continue
             if 200 <= answer.status < 300:
                 return answer
             refusal = problem(answer.status, answer.body, answer.headers.get("Location"))
-            may = may_pass(refusal) and (repeatable or refusal.status == _NOTHING_DONE)
+            may = may_pass(refusal) and (repeatable or refusal.status == NOTHING_DONE)
             if not may or not patience.pause(retry_after(answer.headers)):
                 raise refusal
 
@@ -155,99 +136,19 @@ class Transport:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
 
-    def connect(self, timeout: float) -> HTTPConnection:
-        """Opens a connection; `timeout` is the time limit of its responses, in seconds."""
-        soon = min(timeout, CONNECT)
-        connection = (
-            HTTPConnection(self.host, self.port, timeout=soon)
-            if self.tls is None
-            else HTTPSConnection(self.host, self.port, timeout=soon, context=self.tls)
-        )
-        connection.connect()
-        connection.sock.settimeout(timeout)
-        return connection
-
-    def unreachable(self, error: BaseException) -> Unreachable:
-        """Returns the exception for a lost response."""
-        reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
-        return Unreachable(f"{self.url} does not answer ({reason}): check the address and that a gateway is running")
+    @contextmanager
+    def long_poll(self, seconds: float) -> Iterator[float]:
+        """Yields the seconds for which a request may wait at the gateway: 0 while too many others wait."""
+        may = self._long_polls.acquire(blocking=False)
+        try:
+            yield seconds if may else 0.0
+        finally:
+            if may:
+                self._long_polls.release()
 
     def close(self) -> None:
-        with self.lock:
-            kept, self.kept = self.kept, []
-        for _, connection in kept:
-            connection.close()
-
-    def _once(
-        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str], timeout: float, reuse: bool
-    ) -> Answer:
-        # The gateway may just have closed a reused connection, and then it is unknown what it has read.
-        connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
-        try:
-            connection.request(method, target, content, dict(headers))
-            response = connection.getresponse()
-            answer = Answer(response.status, response.headers, response.read())
-        except BaseException:
-            connection.close()
-            raise
-        if response.will_close:
-            connection.close()
-        else:
-            self._keep(connection)
-        return answer
-
-    def _take(self, timeout: float) -> HTTPConnection | None:
-        with self.lock:
-            while self.kept:
-                since, connection = self.kept.pop()
-                if time.monotonic() - since < IDLE and connection.sock is not None:
-                    connection.sock.settimeout(timeout)
-                    return connection
-                connection.close()
-        return None
-
-    def _keep(self, connection: HTTPConnection) -> None:
-        with self.lock:
-            if len(self.kept) < KEPT:
-                self.kept.append((time.monotonic(), connection))
-                return
-        connection.close()
+        self.connections.close()
 
 
 def _encoded(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-
-
-def opened(response: HTTPResponse, media_type: str) -> HTTPResponse:
-    """Returns a stream after checking its headers. Raises Problem if refused, NoGateway for another media type."""
-    if not 200 <= response.status < 300:
-        refusal = problem(response.status, response.read(), response.headers.get("Location"))
-        refusal.document.setdefault("retry_after", retry_after(response.headers))
-        raise refusal
-    if response.status != 204 and response.headers.get_content_type() != media_type:
-        raise NoGateway(f"HTTP {response.status} with {response.headers.get_content_type()}, not {media_type}")
-    return response
-
-
-def read_document(data: bytes | str) -> dict[str, Any]:
-    """Parses a JSON object from a gateway. Raises NoGateway when the data is not one."""
-    try:
-        document = json.loads(data)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise NoGateway(f"it sent {data[:100]!r} instead of a JSON object")
-    return document
-
-
-def may_pass(refusal: Problem) -> bool:
-    """Returns whether repeating the request may succeed."""
-    return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
-
-
-def retry_after(headers: HTTPMessage) -> float | None:
-    """Returns the seconds in Retry-After, or None."""
-    try:
-        return max(0.0, float(headers.get("Retry-After", "")))
-    except ValueError:
-        return None  # absent, or a date, which gateways do not send

@@ -1,15 +1,18 @@
+# Generated from shared/client/aio/watching.py by `python -m tools.unasync`: change that file.
 """Watches a task or a batch over Server-Sent Events and reconnects after lost connections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from http.client import HTTPResponse
 from typing import TypeVar
 
 from shared.client.answers import read
-from shared.client.problems import Problem
-from shared.client.transport import LOST, Patience, Transport, may_pass, opened, read_document
+from shared.client.connections import HTTPResponse
+from shared.client.problems import NoGateway, Problem, problem
+from shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
+from shared.client.transport import Patience, Transport
 
 T = TypeVar("T")
 SILENCE = 45.0
@@ -37,16 +40,17 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
     while True:
         lost: Exception = ConnectionResetError("the stream of events was cut off")
         try:
-            for event in _stream(transport, path, last_event_id):
-                patience.renew()
-                if event.name == _ALIVE:
-                    continue
-                if event.name == "gone":
-                    return
-                last_event_id = event.id
-                yield read(kind, read_document(event.data))
-                if event.name == "end":
-                    return
+            with closing(_stream(transport, path, last_event_id)) as events:
+                for event in events:
+                    patience.renew()
+                    if event.name == _ALIVE:
+                        continue
+                    if event.name == "gone":
+                        return
+                    last_event_id = event.id
+                    yield read(kind, read_document(event.data))
+                    if event.name == "end":
+                        return
         except (Problem, *LOST) as error:
             lost = error
         _go_on(transport, patience, lost)
@@ -58,23 +62,25 @@ def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
         if not may_pass(lost) or not patience.pause(lost.document.get("retry_after")):
             raise lost
     elif not patience.pause():
-        raise transport.unreachable(lost) from lost
+        raise unreachable(transport.url, lost) from lost
 
 
-def _stream(transport: Transport, path: str, last_event_id: str | None) -> Iterator[_Event]:
-    """Yields the events of one connection. Raises Problem when it is refused."""
+def _stream(transport: Transport, path: str, last_event_id: str | None) -> Generator[_Event]:
+    """Yields the events of one connection. Raises Problem when it is refused, NoGateway for another media type."""
     headers = {**transport.headers, "Accept": f"{_EVENTS}, application/problem+json"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = last_event_id
-    connection = transport.connect(SILENCE)
-    try:
-        connection.request("GET", transport.target(path), headers=headers)
-        with opened(connection.getresponse(), _EVENTS) as response:
-            if response.status == 204:
-                yield _Event(name="gone")  # the last event received was the end
-            yield from _events(response)
-    finally:
-        connection.close()
+    with transport.connections.stream(transport.target(path), headers, SILENCE) as response:
+        if not 200 <= response.status < 300:
+            refusal = problem(response.status, response.read(), response.headers.get("Location"))
+            refusal.document.setdefault("retry_after", retry_after(response.headers))
+            raise refusal
+        media_type = response.headers.get_content_type()
+        if response.status == 204:
+            yield _Event(name="gone")  # the last event received was the end
+        elif media_type != _EVENTS:
+            raise NoGateway(f"HTTP {response.status} with {media_type}, not {_EVENTS}")
+        yield from _events(response)
 
 
 def _events(response: HTTPResponse) -> Iterator[_Event]:

@@ -9,11 +9,13 @@ import threading
 import time
 from contextvars import ContextVar
 
+from shared.client import AsyncClient
 from worker import current_task, report_progress, task
 from worker.executors.attempt import Attempt
 from worker.executors.ipc import EndedAttempt
 
 log = logging.getLogger(__name__)
+queue = AsyncClient()
 seen: ContextVar[str] = ContextVar("seen", default="")
 
 
@@ -48,6 +50,13 @@ async def marked(name: str, seconds: float) -> str:
 async def _line(name: str) -> None:
     await asyncio.sleep(0)
     log.info("child %s", name)
+
+
+@task("asks")
+async def asks(number: int) -> int:
+    """Has another task do half of the work."""
+    task = await queue.submit("echo", number)
+    return number + int(await queue.result(task.task_id, timeout=60))
 
 
 @task("limited", timeout=1, max_retries=0)

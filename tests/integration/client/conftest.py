@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
+from uuid import uuid4
 
 import pytest
 from redis import Redis
 
 from shared.client import Client, Unreachable
 from shared.local.embedded_redis import EmbeddedRedis
+from tests.support.blocking import BlockingClient
 from tests.support.harness import System, free_port, running_system, wait_until
 
 
@@ -51,8 +54,20 @@ def running(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactor
             yield Running(system, f"http://127.0.0.1:{port}", start_gateway(system, port))
 
 
+@pytest.fixture(params=[Client, BlockingClient], ids=["threads", "asyncio"])
+def client_class(request: pytest.FixtureRequest) -> type[Client]:
+    """Each of the two clients; that for asyncio with the methods of the other."""
+    return cast("type[Client]", request.param)
+
+
 @pytest.fixture
-def client(running: Running) -> Iterator[Client]:
+def client(running: Running, client_class: type[Client]) -> Iterator[Client]:
     """A client of the running system."""
-    with Client(running.url) as client:
+    with client_class(running.url) as client:
         yield client
+
+
+@pytest.fixture
+def tag() -> str:
+    """A tag that no other test uses."""
+    return uuid4().hex

@@ -85,11 +85,11 @@ def test_an_existing_task_with_the_unique_key_is_told_from_a_new_one(client: Cli
     client.cancel(first.task_id)
 
 
-def test_lists_are_read_to_their_end_over_any_number_of_pages(client: Client) -> None:
-    feed = client.batch([new_task("echo", n, tags=["many"]) for n in range(450)]).drain()
+def test_lists_are_read_to_their_end_over_any_number_of_pages(client: Client, tag: str) -> None:
+    feed = client.batch([new_task("echo", n, tags=[tag]) for n in range(450)]).drain()
     assert feed.batch_id
     client.batches.wait(feed.batch_id, 60)
-    assert len({each.task_id for each in client.tasks(tag="many")}) == 450
+    assert len({each.task_id for each in client.tasks(tag=tag)}) == 450
     found = list(client.batches.tasks(feed.batch_id, status=TaskState.COMPLETED))
     assert len(found) == 450
     assert feed.batch_id in {each.batch_id for each in client.batches}

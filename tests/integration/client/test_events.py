@@ -146,10 +146,10 @@ def test_streams_are_bounded_and_a_closed_one_frees_its_place(running: Running, 
     client.cancel(task)
 
 
-def test_a_client_continues_its_stream_at_the_next_gateway(running: Running) -> None:
+def test_a_client_continues_its_stream_at_the_next_gateway(running: Running, client_class: type[Client]) -> None:
     port = free_port()
     gateway = start_gateway(running.system, port)
-    with Client(f"http://127.0.0.1:{port}", patience=40) as client:
+    with client_class(f"http://127.0.0.1:{port}", patience=40) as client:
         task = client.submit("echo", 1, delay=600).task_id
         seen = client.watch(task)
         assert next(seen).status is TaskState.SCHEDULED

@@ -40,12 +40,12 @@ def guarded(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Guard
 
 
 @pytest.fixture
-def shop(guarded: Guarded) -> Iterator[Client]:
+def shop(guarded: Guarded, client_class: type[Client]) -> Iterator[Client]:
     """A client that may submit and read, once the gateway knows its key."""
     key, text = new_key("shop", [Scope.SUBMIT, Scope.READ])
     with guarded.path.open("a") as file:
         file.write(f"{key.line}\n")
-    with Client(guarded.url, api_key=text) as client:
+    with client_class(guarded.url, api_key=text) as client:
         wait_until(lambda: _let_in(client), "the gateway knows the key")
         yield client
 

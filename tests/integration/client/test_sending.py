@@ -22,11 +22,15 @@ from typing import Any
 
 import pytest
 
-from shared.client import Client, Refused, Unavailable, Unreachable, new_task
+from shared.client import Client, Refused, Unavailable, Unreachable, concurrency, new_task
 from shared.client import feed as feeding
+from shared.client.aio import feed as async_feed
+from shared.client.aio import transport as async_transport
 from shared.client.answers import BatchItem
+from shared.client.connections import Connections
 from shared.client.interface import TaskClient
-from shared.client.transport import Answer, Transport
+from shared.client.response import Answer
+from shared.client.transport import Transport
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
 from tests.support.harness import free_port, wait_until
@@ -38,27 +42,31 @@ def port_of(running: Running) -> int:
     return int(running.url.rpartition(":")[2])
 
 
-def test_a_task_whose_answer_was_lost_is_stored_once(running: Running) -> None:
+def test_a_task_whose_answer_was_lost_is_stored_once(running: Running, client_class: type[Client], tag: str) -> None:
     relay = LossyRelay(port_of(running), lose=2)
-    with Client(f"http://127.0.0.1:{relay.port}") as client:
-        task = client.submit("echo", "lost", tags=["lost-answer"])
-        assert [each.task_id for each in client.tasks(tag="lost-answer")] == [task.task_id]
+    with client_class(f"http://127.0.0.1:{relay.port}") as client:
+        task = client.submit("echo", "lost", tags=[tag])
+        assert [each.task_id for each in client.tasks(tag=tag)] == [task.task_id]
     assert relay.connections >= 3
     relay.close()
 
 
-def test_what_cannot_be_repeated_is_not_sent_again(running: Running, client: Client) -> None:
+def test_what_cannot_be_repeated_is_not_sent_again(
+    running: Running, client: Client, client_class: type[Client]
+) -> None:
     task = client.submit("echo", 1, delay=60).task_id
     relay = LossyRelay(port_of(running), lose=1)
-    with Client(f"http://127.0.0.1:{relay.port}") as lossy, pytest.raises(Unreachable):
+    with client_class(f"http://127.0.0.1:{relay.port}") as lossy, pytest.raises(Unreachable):
         lossy.cancel(task)
     assert relay.connections == 1
     relay.close()
 
 
-def test_a_batch_continues_where_its_answer_was_cut_off(running: Running, client: Client) -> None:
+def test_a_batch_continues_where_its_answer_was_cut_off(
+    running: Running, client: Client, client_class: type[Client]
+) -> None:
     relay = LossyRelay(port_of(running), lose=3, keep=20_000)
-    with Client(f"http://127.0.0.1:{relay.port}") as lossy:
+    with client_class(f"http://127.0.0.1:{relay.port}") as lossy:
         feed = lossy.batch((new_task("echo", n, tags=["cut-off"]) for n in range(3000)), name="cut off")
         items = list(feed)
     relay.close()
@@ -89,34 +97,34 @@ def test_terms_that_are_wrong_refuse_the_batch(client: Client) -> None:
         client.batch([new_task("echo", 1)], max_running=0).drain()
 
 
-def test_a_list_is_sent_at_once_and_its_answers_stay(client: Client) -> None:
-    feed = client.batch([new_task("noop", n, tags=["at-once"]) for n in range(5)])
-    assert len(list(client.tasks(tag="at-once"))) == 5, "without a look at the result"
+def test_a_list_is_sent_at_once_and_its_answers_stay(client: Client, tag: str) -> None:
+    feed = client.batch([new_task("noop", n, tags=[tag]) for n in range(5)])
+    assert len(list(client.tasks(tag=tag))) == 5, "without a look at the result"
     assert feed.complete
     assert [item.index for item in feed] == [item.index for item in feed] == [0, 1, 2, 3, 4]
     assert feed.drain().accepted == 5
 
 
-def test_a_list_that_cannot_be_sent_is_an_error_that_says_how_to_send_the_rest() -> None:
-    with Client(f"http://127.0.0.1:{free_port()}", patience=0) as nobody, pytest.raises(Unreachable) as caught:
+def test_a_list_that_cannot_be_sent_is_an_error_that_says_how_to_send_the_rest(client_class: type[Client]) -> None:
+    with client_class(f"http://127.0.0.1:{free_port()}", patience=0) as nobody, pytest.raises(Unreachable) as caught:
         nobody.batch([new_task("noop", 1)], idempotency_key="monday")
     assert "0 tasks of this batch were accepted before" in caught.value.__notes__[0]
     assert "idempotency_key='monday'" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["gateway", "local"])
-def test_a_batch_that_is_made_on_the_way_and_never_sent_is_warned_of(client: Client, local: bool) -> None:
+def test_a_batch_that_is_made_on_the_way_and_never_sent_is_warned_of(client: Client, local: bool, tag: str) -> None:
     queue: TaskClient = LocalClient(["tests.support.handlers"]) if local else client
     with pytest.warns(RuntimeWarning, match="a batch was never sent: iterate over it"):
-        queue.batch(new_task("noop", n, tags=["dropped"]) for n in range(5))
+        queue.batch(new_task("noop", n, tags=[tag]) for n in range(5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sent = queue.batch(new_task("noop", n, tags=["sent"]) for n in range(5)).drain()
-        at_once = queue.batch([new_task("noop", n, tags=["sent"]) for n in range(5)])
+        sent = queue.batch(new_task("noop", n, tags=[f"sent-{tag}"]) for n in range(5)).drain()
+        at_once = queue.batch([new_task("noop", n, tags=[f"sent-{tag}"]) for n in range(5)])
         assert (sent.accepted, at_once.accepted) == (5, 5)
         del sent, at_once
         gc.collect()
-    assert (len(list(queue.tasks(tag="dropped"))), len(list(queue.tasks(tag="sent")))) == (0, 10)
+    assert (len(list(queue.tasks(tag=tag))), len(list(queue.tasks(tag=f"sent-{tag}")))) == (0, 10)
 
 
 def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -> None:
@@ -131,26 +139,28 @@ def test_a_batch_may_be_made_slowly_and_answers_come_meanwhile(client: Client) -
     assert len(list(feed)) == feed.accepted
 
 
-def test_the_end_of_a_burst_leaves_while_the_next_task_is_made(client: Client) -> None:
+def test_the_end_of_a_burst_leaves_while_the_next_task_is_made(client: Client, tag: str) -> None:
     def arrived(many: int) -> bool:
-        return len(list(client.tasks(tag="bursts"))) == many
+        return len(list(client.tasks(tag=tag))) == many
 
     def in_bursts() -> Iterator[dict[str, Any]]:
         for many in (3, 6):
             for n in range(3):
-                yield new_task("noop", n, tags=["bursts"])
+                yield new_task("noop", n, tags=[tag])
             wait_until(partial(arrived, many), "all of the burst has arrived", 30)
 
     assert client.batch(in_bursts()).drain().accepted == 6
 
 
+@pytest.mark.parametrize("client_class", [Client])
 def test_tasks_are_made_in_the_thread_of_the_caller(client: Client) -> None:
     rows = sqlite3.connect(":memory:").execute("values (1), (2), (3)")
     assert client.batch(new_task("noop", row[0]) for row in rows).drain().accepted == 3
 
 
+@pytest.mark.parametrize("client_class", [Client])
 def test_a_batch_abandoned_midway_leaves_no_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "_LEAVE", 60)  # a sender may be in the middle of a page, on a slow machine for long
+    monkeypatch.setattr(concurrency, "LEAVE", 60)  # a sender may be in the middle of a page, on a slow machine for long
     items = iter(client.batch(new_task("noop", n) for n in itertools.count()))
     assert next(items).accepted
     assert any(each.name == "batch sender" for each in threading.enumerate())
@@ -182,23 +192,33 @@ def test_an_error_before_the_first_task_begins_no_batch(client: Client) -> None:
     assert feed.batch_id is None
 
 
+def set_in_feeds(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
+    for module in (feeding, async_feed):
+        monkeypatch.setattr(module, name, value)
+
+
 def pages_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The first index and the number of tasks of each page that is sent from here on."""
     sent: list[tuple[int, int]] = []
-    ask = Transport.ask
 
-    def noted(self: Transport, method: str, path: str, **more: Any) -> Answer:
-        if path.endswith("/tasks"):
-            body = json.loads(more["body"])
-            sent.append((body["start"], len(body["tasks"])))
-        return ask(self, method, path, **more)
+    def note(transport: type[Transport | async_transport.Transport]) -> None:
+        ask = transport.ask
 
-    monkeypatch.setattr(Transport, "ask", noted)
+        def noted(self: Any, method: str, path: str, **more: Any) -> Any:
+            if path.endswith("/tasks"):
+                body = json.loads(more["body"])
+                sent.append((body["start"], len(body["tasks"])))
+            return ask(self, method, path, **more)
+
+        monkeypatch.setattr(transport, "ask", noted)
+
+    note(Transport)
+    note(async_transport.Transport)
     return sent
 
 
 def test_tasks_that_are_made_quickly_leave_many_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "GATHER", 60.0)
+    set_in_feeds(monkeypatch, "GATHER", 60.0)
     sent = pages_of(monkeypatch)
     client.batch(new_task("noop", n) for n in range(2500)).drain()
     assert sorted(sent) == [(0, 1000), (1000, 1000), (2000, 500)]
@@ -210,15 +230,15 @@ def test_tasks_that_are_made_quickly_leave_many_at_a_time(client: Client, monkey
 def test_a_page_with_dependencies_is_sent_after_the_pages_before_it(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "GATHER", 60.0)
+    set_in_feeds(monkeypatch, "GATHER", 60.0)
     tasks = [new_task("noop", n, depends_on=[n - 1] if n else None) for n in range(3000)]
     feed = client.batch(tasks)
     assert (feed.accepted, feed.refused) == (3000, 0)
 
 
 def test_a_page_that_is_too_large_for_the_gateway_is_divided(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "GATHER", 60.0)
-    monkeypatch.setattr(feeding, "PAGE_BYTES", 4 << 20)
+    set_in_feeds(monkeypatch, "GATHER", 60.0)
+    set_in_feeds(monkeypatch, "PAGE_BYTES", 4 << 20)
     sent = pages_of(monkeypatch)
     sizes = [600_000, 600_000, 2_000_000, 10]
     items = list(client.batch([new_task("noop", "x" * size) for size in sizes]))
@@ -250,10 +270,12 @@ def test_a_batch_of_thousands_takes_no_memory(client: Client) -> None:
     assert most < 8_000_000, f"{most} bytes for 12 MB of tasks"
 
 
-def test_a_gateway_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothing(running: Running) -> None:
+def test_a_gateway_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothing(
+    running: Running, client_class: type[Client]
+) -> None:
     port = free_port()
     gateway = start_gateway(running.system, port)
-    with Client(f"http://127.0.0.1:{port}", patience=40) as client:
+    with client_class(f"http://127.0.0.1:{port}", patience=40) as client:
         feed = client.batch((new_task("noop", n, tags=["killed"]) for n in range(8000)), name="killed")
         items = []
         for item in feed:
@@ -267,7 +289,7 @@ def test_a_gateway_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_not
     gateway.terminate()
 
 
-def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience() -> None:
+def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience(client_class: type[Client]) -> None:
     naps: list[float] = []
     answers = [(503, "2"), (429, "1"), (503, None)]
 
@@ -294,7 +316,9 @@ def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience() 
         now[0] += seconds
 
     with (
-        Client(f"http://127.0.0.1:{server.server_port}", patience=20, sleep=sleep, clock=lambda: now[0]) as client,
+        client_class(
+            f"http://127.0.0.1:{server.server_port}", patience=20, sleep=sleep, clock=lambda: now[0]
+        ) as client,
         pytest.raises(Unavailable, match="Store unavailable: later"),
     ):
         client.get("x")
@@ -310,7 +334,7 @@ def test_what_cannot_be_repeated_is_sent_again_after_a_429_only(monkeypatch: pyt
     sent: list[str] = []
     answers = iter([429, 503])
 
-    def once(transport: Transport, method: str, *_: object) -> Answer:
+    def request(connections: Connections, method: str, *_: object, reuse: bool) -> Answer:
         sent.append(method)
         return Answer(
             next(answers),
@@ -318,7 +342,7 @@ def test_what_cannot_be_repeated_is_sent_again_after_a_429_only(monkeypatch: pyt
             b'{"title":"Later","type":"/problems/store-unavailable","detail":"it is stored"}',
         )
 
-    monkeypatch.setattr(Transport, "_once", once)
+    monkeypatch.setattr(Connections, "request", request)
     with Client("http://127.0.0.1:1", sleep=lambda _: None) as client, pytest.raises(Unavailable):
         client.cancel("x")
     assert sent == ["DELETE", "DELETE"]
@@ -361,7 +385,7 @@ def test_signs_of_life_renew_the_patience_of_who_watches(monkeypatch: pytest.Mon
     now = [0.0]
     tries: list[float] = []
 
-    monkeypatch.setattr(Transport, "connect", lambda *_: CutStream(now, tries))
+    monkeypatch.setattr(Connections, "connect", lambda *_: CutStream(now, tries))
     with Client("http://127.0.0.1:1", patience=15, sleep=lambda _: None, clock=lambda: now[0]) as client:
         assert list(client.watch("x")) == []
     assert tries == [0, 28, 56, 84]
@@ -388,15 +412,18 @@ def _dropping() -> Iterator[int]:
 @pytest.mark.parametrize("away", [_refusing, _dropping])
 def test_a_gateway_that_is_away_holds_up_a_submission_for_about_two_seconds(
     away: Callable[[], AbstractContextManager[int]],
+    client_class: type[Client],
 ) -> None:
-    with away() as port, Client(f"http://127.0.0.1:{port}") as client:
+    with away() as port, client_class(f"http://127.0.0.1:{port}") as client:
         began = time.monotonic()
         with pytest.raises(Unreachable, match="does not answer"):
             client.submit("echo", 1)
         assert 1 < time.monotonic() - began < 4
 
 
-def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_number_is_given() -> None:
+def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_number_is_given(
+    client_class: type[Client],
+) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -404,7 +431,7 @@ def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_nu
 
     def tried_for(call: Callable[[Client], object], **settings: float) -> float:
         now[0] = 0.0
-        with Client(f"http://127.0.0.1:{port}", sleep=sleep, clock=lambda: now[0], **settings) as client:  # type: ignore[arg-type]
+        with client_class(f"http://127.0.0.1:{port}", sleep=sleep, clock=lambda: now[0], **settings) as client:  # type: ignore[arg-type]
             with pytest.raises(Unreachable):
                 call(client)
             return now[0]
@@ -422,7 +449,10 @@ def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_nu
     assert 5 < tried_for(lambda client: client.submit("noop"), patience=10) <= 10
 
 
-def test_an_unreachable_gateway_is_one_line() -> None:
+def test_an_unreachable_gateway_is_one_line(client_class: type[Client]) -> None:
     port = free_port()
-    with Client(f"http://127.0.0.1:{port}", patience=0) as client, pytest.raises(Unreachable, match="does not answer"):
+    with (
+        client_class(f"http://127.0.0.1:{port}", patience=0) as client,
+        pytest.raises(Unreachable, match="does not answer"),
+    ):
         client.submit("echo", 1)

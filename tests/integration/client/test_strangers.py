@@ -53,10 +53,12 @@ ASKING: dict[str, Callable[[Client], object]] = {
 
 
 @pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
-def test_a_redirect_is_no_answer_and_says_where_it_leads(asking: Callable[[Client], object]) -> None:
+def test_a_redirect_is_no_answer_and_says_where_it_leads(
+    asking: Callable[[Client], object], client_class: type[Client]
+) -> None:
     with (
         answering(301, b"<html>moved</html>", location="https://elsewhere.example/tasks") as url,
-        Client(url) as client,
+        client_class(url) as client,
         pytest.raises(Problem, match=r"redirected to https://elsewhere.example/tasks: use the address"),
     ):
         asking(client)
@@ -64,25 +66,25 @@ def test_a_redirect_is_no_answer_and_says_where_it_leads(asking: Callable[[Clien
 
 @pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
 @pytest.mark.parametrize("body", [b"<html>sign in</html>\n", b"[1]\n"])
-def test_a_page_is_no_answer(asking: Callable[[Client], object], body: bytes) -> None:
+def test_a_page_is_no_answer(asking: Callable[[Client], object], body: bytes, client_class: type[Client]) -> None:
     with (
         answering(200, body, Content_Type="text/html") as url,
-        Client(url) as client,
+        client_class(url) as client,
         pytest.raises(NoGateway, match="is not a gateway"),
     ):
         asking(client)
 
 
-def test_events_of_something_else_are_no_answer() -> None:
+def test_events_of_something_else_are_no_answer(client_class: type[Client]) -> None:
     with (
         answering(200, EVENT, Content_Type="text/event-stream") as url,
-        Client(url) as client,
+        client_class(url) as client,
         pytest.raises(NoGateway),
     ):
         ASKING["watch"](client)
 
 
-def test_streams_that_say_nothing_use_patience_up() -> None:
+def test_streams_that_say_nothing_use_patience_up(client_class: type[Client]) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -90,7 +92,7 @@ def test_streams_that_say_nothing_use_patience_up() -> None:
 
     with (
         answering(200, b"", Content_Type="text/event-stream") as url,
-        Client(url, patience=20, sleep=sleep, clock=lambda: now[0]) as client,
+        client_class(url, patience=20, sleep=sleep, clock=lambda: now[0]) as client,
         pytest.raises(ClientError, match="cut off"),
     ):
         list(client.watch("x"))

@@ -36,7 +36,7 @@ assert_type(send_invoice(7), str)
 CALLER = """
 from typing import assert_type
 
-from shared.client import Client, new_task
+from shared.client import AsyncBatchFeed, AsyncClient, Client, Task, new_task
 from shared.client.answers import Accepted, BatchItem
 from shared.client.interface import TaskClient
 from worker.local import LocalClient
@@ -51,6 +51,16 @@ with Client("http://localhost:8000") as queue:
     for item in queue.batch([new_task("send-invoice", {"order": n}) for n in range(3)]):
         assert_type(item, BatchItem)
 send(LocalClient(["shop.tasks"]))
+
+
+async def send_async() -> None:
+    async with AsyncClient() as queue:
+        assert_type(await queue.submit("send-invoice", {"order": 7}, priority="high"), Accepted)
+        feed = await queue.batch(new_task("send-invoice", {"order": n}) for n in range(3))
+        assert_type(feed, AsyncBatchFeed)
+        assert_type([item async for item in feed], list[BatchItem])
+        assert_type([task async for task in queue.tasks(tag="shop")], list[Task])
+        assert_type([queue.name for queue in await queue.queues.all()], list[str])
 """
 
 

@@ -1,0 +1,186 @@
+"""The client of a gateway: typed, with time limits, and with retries that never store a task twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, Unpack
+from urllib.parse import quote
+from uuid import uuid4
+
+from shared.client.aio.concurrency import Sleep, Tasks, sleep
+from shared.client.aio.feed import AsyncBatchFeed
+from shared.client.aio.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
+from shared.client.aio.transport import Transport
+from shared.client.aio.watching import watch
+from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
+from shared.client.problems import NotInTime, TaskFailed
+from shared.client.tasks import Options, Seconds, plain
+from shared.domain.task import TaskState
+
+DEFAULT_URL = "http://localhost:8000"
+LONGEST_WAIT = 30.0
+"""Maximum seconds for which a gateway lets a request wait for a result."""
+_KEY = re.compile(r"[!-~]*")
+"""Characters of a key that a header can hold: printable ASCII without spaces."""
+
+
+class AsyncClient:
+    """A client of the gateway at `url` (else TASKQUEUE_URL, else http://localhost:8000). For one event loop at a time.
+
+    `api_key` (else TASKQUEUE_API_KEY) is sent with every request; needed if the gateway requires a key.
+
+    Requests that are safe to repeat are retried for `patience` seconds while the gateway is unavailable. The default is
+    2 for `submit` and other single requests, and 30 for `batch`, `wait`, `result` and `watch`. Connecting may take 2
+    seconds, and then the response `timeout` seconds. Raises ValueError for an invalid URL or API key.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout: float = 10.0,
+        patience: float | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        sleep: Sleep = sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
+        key = (api_key or os.environ.get("TASKQUEUE_API_KEY") or "").strip()
+        if not _KEY.fullmatch(key):
+            # Checked here because the error of http.client quotes the whole key.
+            raise ValueError("the API key has a space, a line break or a non-ASCII character: copy the key alone")
+        sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        self.transport = Transport(
+            address, timeout=timeout, patience=patience, headers=sent, tls=tls, sleep=sleep, clock=clock
+        )
+        self.batches = Batches(self.transport)
+        self.dead_letters = DeadLetters(self.transport)
+        self.queues = Queues(self.transport)
+        self.schedules = Schedules(self.transport)
+        self.locks = Locks(self.transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes all idle connections."""
+        await self.transport.close()
+
+    # --- sending ---
+
+    async def submit(
+        self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> Accepted:
+        """Submits a task. Returns when the task is stored. Raises Problem or Unreachable.
+
+        Without `idempotency_key` a random one is used, so that a retry after a lost response stores nothing twice.
+        """
+        body = {"type": task_type, "data": data, **plain(options)}
+        headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
+        answer = await self.transport.ask("POST", "/tasks", body=body, headers=headers)
+        return read(Accepted, {**answer.document, "existing": answer.status == 200})
+
+    async def batch(
+        self,
+        tasks: Tasks,
+        *,
+        name: str | None = None,
+        max_running: int | None = None,
+        stop_on_error: int | None = None,
+        then: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncBatchFeed:
+        """Submits many tasks. Returns a feed with the outcome of each, in order.
+
+        A sequence is sent before this returns. Any other iterable is consumed while the feed is iterated over, or when
+        `drain` is called: memory use stays constant, and nothing is sent before. Create tasks with `new_task`; a task
+        may depend on an earlier one by name, or by index if that has no name.
+        """
+        terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
+        return await AsyncBatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4())).send(tasks)
+
+    # --- looking ---
+
+    async def get(self, task_id: str) -> TaskDetail:
+        """Returns a task with its whole record. Raises NotFound."""
+        answer = await self.transport.ask("GET", _path(task_id))
+        return read(TaskDetail, answer.document)
+
+    def tasks(
+        self,
+        *,
+        status: TaskState | str | None = None,
+        task_type: str | None = None,
+        priority: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AsyncIterator[Task]:
+        """Returns all matching tasks, newest first, read page by page."""
+        query = {
+            "status": status,
+            "type": task_type,
+            "priority": priority,
+            "tag": tag,
+            "since": since,
+            "until": until,
+        }
+        return Pages(self.transport, "/tasks", Task, query)
+
+    # --- waiting ---
+
+    async def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
+        """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
+        clock = self.transport.clock
+        limit = plain({"timeout": timeout}).get("timeout")
+        end = None if limit is None else clock() + limit
+        while True:
+            left = LONGEST_WAIT if end is None else max(0.0, min(LONGEST_WAIT, end - clock()))
+            begun = clock()
+            with self.transport.long_poll(left) as seconds:
+                answer = await self.transport.ask(
+                    "GET", f"{_path(task_id)}/result", query={"wait": seconds}, longer=seconds, lasting=True
+                )
+            if answer.status == 200:
+                return read(Ended, answer.document)
+            if end is not None and clock() >= end:
+                raise NotInTime(f"task {task_id} has not ended within {limit:g} s: it is {answer.document['status']}")
+            # The gateway responds at once when too many requests wait, and `long_poll` limits those of this client.
+            if clock() - begun < left / 2:
+                await self.transport.sleep(min(1.0, left))
+
+    def watch(self, task_id: str) -> AsyncIterator[Task]:
+        """Yields the current task, and again after each change of state or progress, until it has ended.
+
+        Reconnects when the connection is lost. Raises NotFound.
+        """
+        return watch(self.transport, f"{_path(task_id)}/events", Task)
+
+    async def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
+        """Waits for a task and returns its result. Raises TaskFailed if it did not complete, or NotInTime."""
+        ended = await self.wait(task_id, timeout)
+        if ended.status is not TaskState.COMPLETED:
+            raise TaskFailed(ended)
+        return ended.result
+
+    async def cancel(self, task_id: str, reason: str | None = None) -> Status:
+        """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
+        answer = await self.transport.ask("DELETE", _path(task_id), query={"reason": reason}, repeatable=False)
+        return read(Status, answer.document)
+
+
+def _path(task_id: str) -> str:
+    return f"/tasks/{quote(task_id, safe='')}"

@@ -1,0 +1,153 @@
+"""Requests to a gateway: connection reuse, time limits, and retries where they are safe.
+
+After 429 every request is retried, because nothing was changed. After 503, where the request may have taken effect, and
+after a lost response, only requests that are safe to repeat are retried. Retries respect Retry-After and end after
+`patience` seconds; that is short for single requests, which may be part of a web request.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from shared.client.aio.concurrency import Sleep, sleep
+from shared.client.aio.connections import Connections
+from shared.client.problems import problem
+from shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+
+BRIEF, LASTING = 2.0, 30.0
+"""Default seconds of patience for a single request, and for a long operation."""
+LONG_POLLS = 50
+"""Maximum requests of a client that wait for results at the gateway; each occupies a connection."""
+
+
+class Patience:
+    """The time limit for retries, and the pauses between them."""
+
+    def __init__(self, seconds: float, sleep: Sleep, clock: Callable[[], float]) -> None:
+        self.seconds = seconds
+        self.sleep = sleep
+        self.clock = clock
+        self.renew()
+
+    def renew(self) -> None:
+        """Restarts the time limit after progress."""
+        self.until = self.clock() + self.seconds
+        self.tries = 0
+
+    async def pause(self, wished: float | None = None) -> bool:
+        """Waits before the next retry. Returns False immediately when no time is left for one."""
+        seconds = min(5.0, 0.1 * 2**self.tries) if wished is None else wished
+        # Clients that were refused at the same time should not retry at the same time.
+        seconds *= 1 + random.random() / 4
+        self.tries += 1
+        if self.clock() + seconds > self.until:
+            return False
+        await self.sleep(seconds)
+        return True
+
+
+class Transport:
+    """Sends requests to one gateway, or several behind one address. For one event loop at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        patience: float | None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        sleep: Sleep = sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if "@" in url:  # checked first, because other errors quote the address
+            raise ValueError(
+                "the address of a gateway must not contain a user or password: remove the part before the @, and pass "
+                "the API key as api_key or TASKQUEUE_API_KEY"
+            )
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"the address of a gateway must be like http://localhost:8000, got {url!r}")
+        self.url = url.rstrip("/")
+        self.prefix = parts.path.rstrip("/")
+        context = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self.connections = Connections(parts.hostname, parts.port, context)
+        self.timeout = timeout
+        self.seconds = patience
+        self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
+        self.sleep = sleep
+        self.clock = clock
+        self._long_polls = threading.BoundedSemaphore(LONG_POLLS)
+
+    def patience(self, *, lasting: bool = False) -> Patience:
+        seconds = self.seconds if self.seconds is not None else LASTING if lasting else BRIEF
+        return Patience(seconds, self.sleep, self.clock)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        longer: float = 0.0,
+        repeatable: bool = True,
+        lasting: bool = False,
+    ) -> Answer:
+        """Sends a request and returns its response; `body` is a value or JSON; `longer` adds seconds to the time limit.
+
+        Raises Problem or Unreachable.
+        """
+        target = self.target(path, query)
+        content = body if body is None or isinstance(body, bytes) else _encoded(body)
+        sent = {**self.headers, **(headers or {})}
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        patience = self.patience(lasting=lasting)
+        while True:
+            try:
+                answer = await self.connections.request(
+                    method, target, content, sent, self.timeout + longer, reuse=repeatable
+                )
+            except LOST as error:
+                may = repeatable or isinstance(error, ConnectionRefusedError)
+                if not may or not await patience.pause():
+                    raise unreachable(self.url, error) from error
+                continue
+            if 200 <= answer.status < 300:
+                return answer
+            refusal = problem(answer.status, answer.body, answer.headers.get("Location"))
+            may = may_pass(refusal) and (repeatable or refusal.status == NOTHING_DONE)
+            if not may or not await patience.pause(retry_after(answer.headers)):
+                raise refusal
+
+    def target(self, path: str, query: Mapping[str, Any] | None = None) -> str:
+        """Returns the path with prefix and query."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
+
+    @contextmanager
+    def long_poll(self, seconds: float) -> Iterator[float]:
+        """Yields the seconds for which a request may wait at the gateway: 0 while too many others wait."""
+        may = self._long_polls.acquire(blocking=False)
+        try:
+            yield seconds if may else 0.0
+        finally:
+            if may:
+                self._long_polls.release()
+
+    async def close(self) -> None:
+        await self.connections.close()
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()

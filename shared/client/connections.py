@@ -1,0 +1,105 @@
+"""Connections to a gateway, used by one thread at a time each."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+
+from shared.client.response import Answer
+
+__all__ = ["CONNECT", "IDLE", "KEPT", "Connections", "HTTPResponse"]
+
+CONNECT = 2.0
+"""Time limit for connecting, in seconds; a host that is down may drop packets."""
+KEPT = 8
+"""Maximum idle connections kept."""
+IDLE = 30.0
+"""Seconds for which an idle connection is kept; the gateway closes it after 60."""
+
+
+class Connections:
+    """Connections to one address. Thread-safe."""
+
+    def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
+        self.host = host
+        self.port = port
+        self.tls = tls
+        self._kept: list[tuple[float, HTTPConnection]] = []
+        self._lock = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        *,
+        reuse: bool,
+    ) -> Answer:
+        """Sends a request and returns its response; with `reuse`, on an idle connection if there is one."""
+        # The gateway may just have closed a reused connection, and then it is unknown what it has read.
+        connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
+        try:
+            connection.request(method, target, content, dict(headers))
+            response = connection.getresponse()
+            answer = Answer(response.status, response.headers, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return answer
+
+    @contextmanager
+    def stream(self, target: str, headers: Mapping[str, str], timeout: float) -> Iterator[HTTPResponse]:
+        """Requests a stream on a connection of its own; `timeout` is the longest silence, in seconds."""
+        connection = self.connect(timeout)
+        try:
+            connection.request("GET", target, headers=dict(headers))
+            with connection.getresponse() as response:
+                yield response
+        finally:
+            connection.close()
+
+    def connect(self, timeout: float) -> HTTPConnection:
+        """Opens a connection; `timeout` is the time limit of its responses, in seconds."""
+        soon = min(timeout, CONNECT)
+        connection = (
+            HTTPConnection(self.host, self.port, timeout=soon)
+            if self.tls is None
+            else HTTPSConnection(self.host, self.port, timeout=soon, context=self.tls)
+        )
+        connection.connect()
+        connection.sock.settimeout(timeout)
+        return connection
+
+    def close(self) -> None:
+        """Closes all idle connections."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for _, connection in kept:
+            connection.close()
+
+    def _take(self, timeout: float) -> HTTPConnection | None:
+        with self._lock:
+            while self._kept:
+                since, connection = self._kept.pop()
+                if time.monotonic() - since < IDLE and connection.sock is not None:
+                    connection.sock.settimeout(timeout)
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            if len(self._kept) < KEPT:
+                self._kept.append((time.monotonic(), connection))
+                return
+        connection.close()

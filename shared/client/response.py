@@ -1,0 +1,61 @@
+"""Responses of a gateway, and what they permit next."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPMessage
+from typing import Any
+
+from shared.client.problems import NoGateway, Problem, Unreachable
+
+_IN_PROGRESS = "/problems/request-in-progress"
+NOTHING_DONE = 429
+_AGAIN = (408, NOTHING_DONE, 503)
+LOST = (OSError, HTTPException)
+"""Exceptions for a lost response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Returns the body as a JSON object. Raises NoGateway when it is not one."""
+        return read_document(self.body)
+
+
+def read_document(data: bytes | str) -> dict[str, Any]:
+    """Parses a JSON object from a gateway. Raises NoGateway when the data is not one."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise NoGateway(f"it sent {data[:100]!r} instead of a JSON object")
+    return document
+
+
+def may_pass(refusal: Problem) -> bool:
+    """Returns whether repeating the request may succeed."""
+    return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
+
+
+def retry_after(headers: HTTPMessage) -> float | None:
+    """Returns the seconds in Retry-After, or None."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None  # absent, or a date, which gateways do not send
+
+
+def unreachable(url: str, error: BaseException) -> Unreachable:
+    """Returns the exception for a lost response."""
+    named = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+    reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or named
+    return Unreachable(f"{url} does not answer ({reason}): check the address and that a gateway is running")

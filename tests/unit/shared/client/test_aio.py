@@ -1,0 +1,175 @@
+"""The client for asyncio: what it makes of the bytes of a server, and that it leaves the loop to others."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import trustme
+
+from shared.client.aio.concurrency import each_of
+from shared.client.aio.connections import Connections
+from shared.client.response import LOST, Answer
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+SIZED = HEAD + b"Content-Length: 5\r\n\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+class Scripted:
+    """A server that sends the same pieces for each request, and may close the connection then."""
+
+    def __init__(self, *pieces: bytes, close: bool = False, ca: trustme.CA | None = None) -> None:
+        self.pieces = pieces
+        self.close = close
+        self.server_tls = self.client_tls = None
+        if ca:
+            self.server_tls, self.client_tls = (
+                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+                ssl.create_default_context(),
+            )
+            ca.issue_cert("127.0.0.1").configure_cert(self.server_tls)
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            for piece in self.pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            if self.close:
+                break
+        writer.close()
+
+    def ask(self, times: int = 1, *, reuse: bool = True, pause: float = 0.0) -> list[Answer]:
+        """The answers to requests, one after the other."""
+
+        async def asking() -> list[Answer]:
+            server = await asyncio.start_server(self.serve, "127.0.0.1", ssl=self.server_tls)
+            there = Connections("127.0.0.1", server.sockets[0].getsockname()[1], self.client_tls)
+            answers = []
+            try:
+                for _ in range(times):
+                    answers.append(await there.request("GET", "/", None, {}, 1.0, reuse=reuse))
+                    await asyncio.sleep(pause)
+                return answers
+            finally:
+                await there.close()
+                server.close()
+
+        return asyncio.run(asking())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "close"),
+    [
+        ((SIZED + b"hello",), False),
+        ((SIZED[:20], SIZED[20:], b"he", b"llo"), False),
+        ((CHUNKED, b"3\r\nhel\r\n2;name=value\r\nlo\r\n0\r\n\r\n"), False),
+        ((CHUNKED + b"5\r\nhe", b"llo\r\n0\r\nTrailer: 1\r\n\r\n"), False),
+        ((HEAD + b"\r\nhe", b"llo"), True),
+        ((HEAD + b"Connection: close\r\n\r\nhello",), True),
+        ((b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",), True),
+    ],
+)
+def test_a_body_is_read_however_it_is_delimited_and_its_connection_used_again(
+    pieces: tuple[bytes, ...], close: bool
+) -> None:
+    server = Scripted(*pieces, close=close)
+    assert [(each.status, each.body) for each in server.ask(3)] == [(200, b"hello")] * 3
+    assert server.connections == (3 if close else 1)
+
+
+def test_an_answer_without_a_body_ends_with_its_head() -> None:
+    server = Scripted(b"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n")
+    assert [(each.status, each.body, each.headers["x"]) for each in server.ask(2)] == [(204, b"", "y")] * 2
+    assert server.connections == 1
+
+
+def test_what_cannot_be_repeated_has_a_connection_of_its_own() -> None:
+    server = Scripted(SIZED + b"hello")
+    server.ask(2, reuse=False)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (),
+        (HEAD,),
+        (SIZED + b"hell",),
+        (CHUNKED + b"5\r\nhell",),
+        (CHUNKED + b"five\r\nhello\r\n0\r\n\r\n",),
+        (b"SSH-2.0-OpenSSH_9.6\r\n",),
+        (HEAD + b"X: " + b"y" * (2 << 20) + b"\r\n\r\n",),
+        (HEAD + b"X: y\r\n" * 1000 + b"\r\n",),
+    ],
+    ids=["nothing", "half a head", "half a body", "half a chunk", "no size", "no HTTP", "long line", "many headers"],
+)
+def test_what_is_no_whole_answer_is_a_lost_one(pieces: tuple[bytes, ...]) -> None:
+    with pytest.raises(LOST):
+        Scripted(*pieces, close=True).ask()
+
+
+def test_silence_is_a_lost_answer() -> None:
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        Scripted(SIZED).ask()
+    assert 0.9 < time.monotonic() - begun < 5
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    server = Scripted(SIZED + b"hello", close=True)
+    assert len(server.ask(2, pause=0.1)) == 2
+    assert server.connections == 2
+
+
+def test_an_encrypted_connection_is_used_again_if_its_certificate_is_trusted() -> None:
+    ca = trustme.CA()
+    server = Scripted(SIZED + b"hello", ca=ca)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        server.ask()
+    assert server.client_tls
+    ca.configure_trust(server.client_tls)
+    assert [each.body for each in server.ask(2)] == [b"hello", b"hello"]
+    assert server.connections == 1
+
+
+def test_other_tasks_go_on_while_a_plain_iterable_is_read() -> None:
+    def slowly() -> Iterator[int]:
+        for n in range(5):
+            time.sleep(0.01)  # as a query of a database
+            yield n
+
+    async def scenario() -> int:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        assert [n async for n in each_of(slowly())] == [0, 1, 2, 3, 4]
+        other.cancel()
+        return turns
+
+    assert asyncio.run(scenario()) >= 5
+
+
+def test_an_asynchronous_iterable_is_read_too() -> None:
+    async def items() -> AsyncIterator[int]:
+        for n in range(3):
+            await asyncio.sleep(0)
+            yield n
+
+    async def scenario() -> list[int]:
+        return [n async for n in each_of(items())]
+
+    assert asyncio.run(scenario()) == [0, 1, 2]
