@@ -7,7 +7,7 @@ def greet(name: str) -> str:
     return f"Hello {name}"
 """
 
-from worker.handlers.context import current_task, report_progress
+from worker.handlers.context import current_task, progress, report_progress
 from worker.handlers.locking import execute_with_lock, lock
 from worker.handlers.registry import task
 from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
@@ -20,6 +20,7 @@ __all__ = [
     "current_task",
     "execute_with_lock",
     "lock",
+    "progress",
     "report_progress",
     "task",
 ]

@@ -10,7 +10,7 @@ import time
 from contextvars import ContextVar
 
 from shared.client import AsyncClient
-from worker import current_task, report_progress, task
+from worker import current_task, progress, report_progress, task
 from worker.executors.attempt import Attempt
 from worker.executors.ipc import EndedAttempt
 
@@ -57,6 +57,15 @@ async def asks(number: int) -> int:
     """Has another task do half of the work."""
     task = await queue.submit("echo", number)
     return number + int(await queue.result(task.task_id, timeout=60))
+
+
+@task("counts", timeout=60)
+async def counts(steps: int) -> int:
+    """Computes in short steps, and gives others turns by telling its progress."""
+    for n in range(steps):
+        time.sleep(0.01)  # noqa: ASYNC251  # computing
+        await progress(n / steps, f"step {n}")
+    return steps
 
 
 @task("limited", timeout=1, max_retries=0)

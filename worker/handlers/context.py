@@ -70,3 +70,14 @@ def report_progress(fraction: float, message: str = "") -> None:
     task = current.get()
     if task is not None and task.recorder:
         task.recorder.progress(float(fraction), message[:500])
+
+
+async def progress(fraction: float, message: str = "") -> None:
+    """Reports progress as `report_progress` does, and gives other tasks of the event loop a turn.
+
+    Does nothing else outside of a handler. Raises ValueError for a fraction that is not from 0 to 1.
+    """
+    import asyncio  # imported already where this runs; plain functions do not need it
+
+    report_progress(fraction, message)
+    await asyncio.sleep(0)

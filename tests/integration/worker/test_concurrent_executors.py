@@ -95,6 +95,18 @@ def test_each_has_its_own_context_lines_and_progress(system: System) -> None:
         assert task.summary.progress.message == name
 
 
+def test_a_handler_that_awaits_its_progress_leaves_turns_to_others(system: System) -> None:
+    is_up(system, system.start_worker())
+    computing = system.submit("counts", '{"steps": 300}')
+    wait_until(lambda: system.records.get(computing).summary.progress, "its progress is shown")
+    system.ended(system.submit("nap", '{"seconds": 0.1}'))
+    assert system.records.state(computing) is TaskState.RUNNING
+    task = system.ended(computing)
+    assert task.result == 300
+    assert task.summary.progress
+    assert task.summary.progress.message.startswith("step ")
+
+
 def test_a_task_that_a_handler_leaves_running_ends_with_it(system: System) -> None:
     worker = system.start_worker()
     before = is_up(system, worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.handlers.context import current_task, report_progress
+from worker.handlers.context import current_task, progress, report_progress
 from worker.handlers.examples.calculate import calculate
 from worker.handlers.examples.process import NothingToProcess, process
 from worker.handlers.registry import Handler, HandlerError, Registry, load, task
@@ -85,8 +86,26 @@ def test_outside_of_a_handler_progress_is_nothing_and_the_task_unknown() -> None
     report_progress(0.5)
     with pytest.raises(ValueError, match="fraction"):
         report_progress(50)
+    with pytest.raises(ValueError, match="fraction"):
+        asyncio.run(progress(50))
+    asyncio.run(progress(0.5))
     with pytest.raises(RuntimeError):
         current_task()
+
+
+def test_awaited_progress_gives_others_a_turn() -> None:
+    async def handler() -> list[str]:
+        seen: list[str] = []
+        other = asyncio.create_task(turn(seen))
+        await progress(0.5, "rendering")
+        seen.append("handler")
+        await other
+        return seen
+
+    async def turn(seen: list[str]) -> None:
+        seen.append("other")
+
+    assert asyncio.run(handler()) == ["other", "handler"]
 
 
 def test_retry_later_needs_a_delay_that_can_be_waited_for() -> None:
