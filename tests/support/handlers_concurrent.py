@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import time
 from contextvars import ContextVar
+from pathlib import Path
 
 from shared.client import AsyncClient
 from worker import current_task, progress, report_progress, task
@@ -81,6 +83,17 @@ async def swallows() -> None:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             continue
+
+
+@task("swallows-tidily", timeout=1, max_retries=0)
+async def swallows_tidily(path: str) -> None:
+    """Ignores that it is cancelled, and writes a file when it is closed."""
+    try:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+    finally:
+        Path(path).write_text(current_task().id)  # noqa: ASYNC240  # a test's file
 
 
 @task("wedged", timeout=1, max_retries=0)

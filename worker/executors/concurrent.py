@@ -50,6 +50,7 @@ class Running:
         "begun",
         "children",
         "closing",
+        "context",
         "ended",
         "ending",
         "interruption",
@@ -63,6 +64,8 @@ class Running:
         self.attempt = attempt
         self.begun = False
         """Whether its coroutine has made its first step: one that is cancelled before that never runs."""
+        self.context = copy_context()
+        """Of its own: context variables of its handler reach no other attempt."""
         self.children: set[asyncio.Task[Any]] = set()
         self.ended = False
         self.closing = False
@@ -200,9 +203,7 @@ class ConcurrentExecutor:
         running = Running(Attempt(self.attempts, assignment, clock_offset_us))
         self.running[assignment.number] = running
         self.watch.begin()
-        # A context of its own: context variables of a handler reach no other task.
-        context = copy_context()
-        running.task = self.loop.create_task(self._run(running), context=context)
+        running.task = self.loop.create_task(self._run(running), context=running.context)
         running.timer = self.loop.call_later(assignment.limit, self._on_time_limit, running)
 
     # --- one attempt ---
@@ -344,7 +345,7 @@ class ConcurrentExecutor:
         if running.ended or running.interruption is None:
             return
         running.closing = True
-        if running.thread or running.task is None or not _close(running.task):
+        if running.thread or running.task is None or not running.context.run(_close, running.task):
             self._post((ipc.STUCK, running.attempt.assignment.number))
             return
         self._finish(running, running.interruption)

@@ -144,6 +144,13 @@ def test_one_that_ignores_its_limit_ends_and_the_others_lose_no_attempt_that_cou
     assert all(each.summary.failures == 0 for each in details(system, others))
 
 
+def test_one_that_ignores_its_limit_cleans_up_as_the_task_that_it_is(system: System, tmp_path: Path) -> None:
+    system.start_worker()
+    cleaned = tmp_path / "cleaned"
+    task = system.ended(system.submit("swallows-tidily", json.dumps({"path": str(cleaned)})))
+    assert cleaned.read_text() == task.summary.id
+
+
 def test_one_that_is_cancelled_stops_and_no_other(system: System) -> None:
     is_up(system, system.start_worker())
     others, victim = many(system, "nap", 20, seconds=3), system.submit("nap", '{"seconds": 3600}')
