@@ -180,7 +180,9 @@ class SerialLane(Lane):
             if len(share) >= most:
                 break
             claimed = self.ready.popleft()
-            if not claimed.crashed_before:
+            if not self.slots.may_start(claimed, share):
+                self.ready.append(claimed)
+            elif not claimed.crashed_before:
                 share.append(claimed)
             elif share or not executor.idle or not self.crash_isolation.may_start(claimed, one_waits):
                 self.ready.append(claimed)

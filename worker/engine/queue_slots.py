@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from worker.engine.claimed_task import ClaimedTask
 from worker.executors.pool import ExecutorPool
@@ -26,14 +26,25 @@ class QueueSlots:
         """Returns how many slots of each bounded queue are taken; may be called from any thread."""
         if not self.limits:
             return {}
-        held = (each for executor in list(self.pool) for each in list(executor.assigned.values()))
-        claimed = [*self.ready, *(each for each in held if not each.concurrent)]
+        claimed = [*self.ready, *self._assigned()]
         counts = Counter(each.queue for each in claimed)
         return {queue: counts[queue.encode()] for queue in self.limits}
 
     def free(self) -> dict[str, int]:
         """Returns how many more tasks of each bounded queue may be claimed."""
         return {queue: max(0, self.limits[queue] - used) for queue, used in self.in_use().items()}
+
+    def may_start(self, claimed: ClaimedTask, beside: Iterable[ClaimedTask]) -> bool:
+        """Returns whether a task may start, with these that start beside it.
+
+        One from the concurrent lane may not: its claim did not regard the bounds.
+        """
+        most = self.limits.get(claimed.queue.decode()) if self.limits else None
+        return most is None or sum(each.queue == claimed.queue for each in (*self._assigned(), *beside)) < most
+
+    def _assigned(self) -> Iterator[ClaimedTask]:
+        held = (each for executor in list(self.pool) for each in list(executor.assigned.values()))
+        return (each for each in held if not each.concurrent)
 
     def update(self) -> None:
         """Records which queues are full, after tasks were claimed."""

@@ -160,3 +160,19 @@ def test_a_suspect_that_has_to_run_alone_waits_for_a_serial_executor() -> None:
     while scene.comes("+", concurrent=False):
         pass
     assert scene.comes("+", concurrent=False, suspicions=9)
+
+
+@pytest.mark.parametrize("about", [{}, {"suspicions": 9}])
+def test_a_task_from_the_other_lane_waits_for_the_executors_of_its_queue(about: dict[str, Any]) -> None:
+    time = FakeTime()
+    executors = [FakeExecutor(time, 1), FakeExecutor(time, 2)]
+    lanes = lanes_of(FakePool(*executors), time, {"high": 1})
+    first, second = numbered([claimed("first", time, queue=b"high"), claimed("second", time, queue=b"high", **about)])
+    second.lane = "+"
+    for task in (first, second):
+        assert lanes.add(task)
+        lanes.serial.hand_out(lambda _: True)
+    assert (sum(len(each.assigned) for each in executors), list(lanes.serial.ready)) == (1, [second])
+    executors[0].assigned.clear()
+    lanes.serial.hand_out(lambda _: True)
+    assert [second] in [list(each.assigned.values()) for each in executors]
