@@ -10,6 +10,7 @@ ENDS = {
     "poisoned": ("crashed", "failed"),
     "cancelled": ("cancelled", "cancelled"),
     "interrupted": ("interrupted", "pending"),
+    "suspected": ("interrupted", "pending"),
     "refused": ("refused", "pending"),
 }
 """By a short name for each; values of `Outcome` and `TaskState`, as `report.lua` takes them."""

@@ -16,6 +16,7 @@ from tests.integration.model.reference import Model, Task
 
 S = TaskState
 QUEUES = ("high", "normal")
+LANES = tuple(lane for queue in QUEUES for lane in (queue, f"{queue}+"))
 _EVERYTHING = """
 local readers = {
   hash = function(key) return redis.call('HGETALL', key) end,
@@ -71,9 +72,9 @@ class Store:
     def record(self, task_id: str) -> dict[str, str]:
         return dict(self.found.get(keys.rq_job(task_id), {}))
 
-    def tickets(self, queue: str) -> list[str]:
+    def tickets(self, lane: str) -> list[str]:
         """The ids that lead to tasks, in their order, each once."""
-        return list(dict.fromkeys(self.found.get(keys.rq_queue(queue), [])))
+        return list(dict.fromkeys(self.found.get(keys.rq_queue(lane), [])))
 
     def throttled(self, queue: str) -> set[str]:
         return self.members(keys.throttled(queue))
@@ -101,7 +102,7 @@ def _check_record(record: dict[str, str], task: Task, throttled: bool) -> None:
     assert record["state"] == task.state, (task, record)
     assert record["status"] == ("deferred" if throttled else RQ_STATUS[task.state]), (task, record)
     assert record["origin"] == task.queue
-    numbers = {name: int(record.get(name, 0)) for name in ("attempt", "failures", "crashes", "losses")}
+    numbers = {name: int(record.get(name, 0)) for name in ("attempt", "failures", "crashes", "losses", "suspicions")}
     assert numbers == {name: getattr(task, name) for name in numbers}, (task, record)
     assert record.get("token", "") == task.token, (task, record)
     if task.state is S.RUNNING:
@@ -146,9 +147,11 @@ def _check_indexes(store: Store, model: Model) -> None:
 
 
 def _check_queue(store: Store, model: Model, queue: str, lost_tickets: set[str]) -> None:
-    pending, throttled = _ids(task for task in model.of(S.PENDING) if task.queue == queue), store.throttled(queue)
-    assert throttled <= {each for each in pending if model.tasks[each].limit}, "only who waits for a limit stands aside"
-    assert pending - throttled <= set(store.tickets(queue)) | lost_tickets, "a task without a ticket"
+    pending, throttled = [task for task in model.of(S.PENDING) if task.queue == queue], store.throttled(queue)
+    assert throttled <= {each.id for each in pending if each.limit}, "only who waits for a limit stands aside"
+    for lane in (queue, f"{queue}+"):
+        here = _ids(task for task in pending if task.lane == lane)
+        assert here - throttled <= set(store.tickets(lane)) | lost_tickets, "a task without a ticket in its lane"
 
 
 def _check_limits(store: Store, model: Model) -> None:
@@ -158,13 +161,13 @@ def _check_limits(store: Store, model: Model) -> None:
     for queue in QUEUES:
         standing: Counter[str] = Counter()
         for key, members in store.found.items():
-            if not key.startswith(keys.wait_queue(f"{queue}|")):
+            if not key.startswith((keys.wait_queue(f"{queue}|"), keys.wait_queue(f"{queue}+|"))):
                 continue
-            group, tenant = key.removeprefix(keys.wait_queue(f"{queue}|")).split("|")
+            lane, group, tenant = key.removeprefix(keys.wait_queue("")).split("|")
             inside = [each for each in members if each in store.throttled(queue)]
             standing.update(inside)
             if inside:
-                assert tenant in store.members(keys.wait_queues(f"{queue}|{group}")), "nobody comes to this line"
+                assert tenant in store.members(keys.wait_queues(f"{lane}|{group}")), "nobody comes to this line"
                 assert group in store.members(keys.LIMITS_DUE), "nobody looks at this limit"
         assert set(standing) == store.throttled(queue)
         assert set(standing.values()) <= {1}, "a task in two lines"
@@ -222,10 +225,12 @@ def _check_owners(store: Store, model: Model) -> None:
         keys.FAILURE_GROUPS,
         keys.FAILURE_GROUP_OF,
         keys.DEFERRED_WORK,
+        keys.CONCURRENT_TYPES,
     }
     owned |= {keys.LIMITS, keys.LIMITS_DUE, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES}
     owned |= {keys.ended(state) for state in S if state.ended}
-    per_queue = (keys.pending, keys.scheduled, keys.retrying, keys.throttled, keys.rq_queue, keys.rq_started)
+    owned |= set(map(keys.rq_queue, LANES))
+    per_queue = (keys.pending, keys.scheduled, keys.retrying, keys.throttled, keys.rq_started)
     registries = (keys.rq_scheduled, keys.rq_deferred, keys.rq_finished, keys.rq_failed, keys.rq_canceled)
     owned |= {key(queue) for queue in QUEUES for key in (*per_queue, *registries)}
     for task in model.tasks.values():
@@ -236,9 +241,7 @@ def _check_owners(store: Store, model: Model) -> None:
         owned |= {keys.batch(batch_id), keys.batch_items(batch_id), keys.batch_wait_queue(batch_id)}
     owned |= {keys.failure_group(each) for each in store.found.get(keys.FAILURE_GROUPS, {})}
     owned |= {keys.slots(f"key:{limit}") for limit in model.limits}
-    lines = tuple(keys.wait_queue(f"{queue}|") for queue in QUEUES) + tuple(
-        keys.wait_queues(f"{queue}|") for queue in QUEUES
-    )
+    lines = tuple(key(f"{lane}|") for key in (keys.wait_queue, keys.wait_queues) for lane in LANES)
     outlives = keys.first_seen("")  # its last dead letter, by 30 days
     left = {key for key in store.without_passing() if key not in owned and not key.startswith((*lines, outlives))}
     assert not left, f"keys that nobody owns: {left}"

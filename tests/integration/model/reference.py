@@ -43,6 +43,9 @@ class Task:
     failures: int = 0
     crashes: int = 0
     losses: int = 0
+    suspicions: int = 0
+    lane: str = ""
+    """Where it was enqueued the last time."""
     token: str = ""
     begun: bool = False
     wish: bool = False
@@ -91,10 +94,15 @@ class Model:
         self.owed: dict[str, int] = {}
         self.unique: dict[str, str] = {}
         self.limits: dict[str, int] = {}
+        self.concurrent: set[str] = set()
+        """Types whose tasks are enqueued in the concurrent lane of their queue."""
         self.counts: Counter[str] = Counter()
 
     def of(self, *states: S) -> list[Task]:
         return [task for task in self.tasks.values() if task.state in states]
+
+    def lane_of(self, task: Task) -> str:
+        return f"{task.queue}+" if task.type in self.concurrent else task.queue
 
     def running_under(self, limit: str) -> set[str]:
         return {task.id for task in self.of(S.RUNNING) if task.limit == limit}
@@ -136,6 +144,7 @@ class Model:
         if new.unique:
             self.unique[new.unique] = new.id
         new.state = self._first_state(new, "cancel" in verdicts.values())
+        new.lane = self.lane_of(new)
         if new.batch:
             self.batches[new.batch].states[new.id] = new.state
         if new.state.ended:
@@ -195,6 +204,7 @@ class Model:
             return 1
         outcome, state = ENDS[kind][0], S(ENDS[kind][1])
         task.crashes += outcome == "crashed"
+        task.suspicions += kind == "suspected" and not task.wish
         overruled = task.wish and state in OVERRULED
         if overruled:
             state = S.CANCELLED
@@ -284,7 +294,7 @@ class Model:
         task = self.tasks.get(task_id)
         if not task or task.state is not S.FAILED or self._stopped(task):
             return False
-        task.failures = task.crashes = task.losses = 0
+        task.failures = task.crashes = task.losses = task.suspicions = 0
         task.begun = task.wish = False
         task.expires = task.due = None
         task.token = ""
@@ -391,6 +401,8 @@ class Model:
     def _move(self, task: Task, to: S) -> None:
         before, task.state = task.state, to
         assert to in TRANSITIONS[before], f"{before} to {to} is no way for a task"
+        if to is S.PENDING:
+            task.lane = self.lane_of(task)
         if task.batch and task.batch in self.batches:
             self.batches[task.batch].line.pop(task.id, None)
             self._recount(self.batches[task.batch], task, before)
@@ -422,7 +434,9 @@ class Model:
         while batch.line and not batch.full:
             _, task_id = min((place, task_id) for task_id, place in batch.line.items())
             del batch.line[task_id]
-            self.tasks[task_id].state = batch.states[task_id] = S.PENDING
+            task = self.tasks[task_id]
+            task.state = batch.states[task_id] = S.PENDING
+            task.lane = self.lane_of(task)
 
     # --- parents and children ---
 

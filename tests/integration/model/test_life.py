@@ -30,7 +30,7 @@ from shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
 from shared.stores.dead_letters import purge, requeue
 from shared.stores.limits import Limits
 from shared.stores.queues import Queues, Submitted, cancel, run_now
-from tests.integration.model.recount import QUEUES, Store, check
+from tests.integration.model.recount import LANES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
 
@@ -38,12 +38,14 @@ S = TaskState
 LEASE = 10 * MICROSECONDS
 MAX_CRASHES = 3
 LONG = bool(os.environ.get("TEST_LONG"))
-KINDS = ("completed", "retrying", "crashed", "failed", "poisoned", "cancelled", "interrupted")
+KINDS = ("completed", "retrying", "crashed", "failed", "poisoned", "cancelled", "interrupted", "suspected")
 RESULT = b"bnVsbA=="
 
 any_task = st.integers(0, 1000)
 some_tasks = st.lists(any_task, min_size=1, max_size=3)
 queues = st.sampled_from(QUEUES)
+types = st.sampled_from(("noop", "nap"))
+"""The second may be of the concurrent lane."""
 seconds = st.sampled_from((0, 1, 5, 30))
 
 
@@ -61,7 +63,8 @@ class Life(RuleBasedStateMachine):
         self.model = Model(MAX_CRASHES)
         self.model.now = self.clock.now_us
         self.store = Store(self.redis)
-        self.claims: list[tuple[str, str, list[str]]] = []
+        self.nap_changes_its_lane()
+        self.claims: list[tuple[str, str, Sequence[str], list[str]]] = []
         self.handed_out: list[tuple[str, str, str]] = []
         self.without_entry: set[str] = set()
         self.numbers = 0
@@ -98,6 +101,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(
         queue=queues,
+        kind=types,
         delay=st.none() | seconds,
         expires=st.none() | seconds,
         tags=st.sampled_from(((), ("a",), ("a", "b"))),
@@ -105,22 +109,26 @@ class Life(RuleBasedStateMachine):
         again=st.booleans(),
     )
     def submit(
-        self, queue: str, delay: int | None, expires: int | None, tags: Sequence[str], room: int, again: bool
+        self, queue: str, kind: str, delay: int | None, expires: int | None, tags: Sequence[str], room: int, again: bool
     ) -> None:
-        self.send(self.new(queue, delay, expires, tags=tuple(tags)), room=room, again=again)
+        self.send(self.new(queue, delay, expires, type=kind, tags=tuple(tags)), room=room, again=again)
 
-    @rule(queue=queues, delay=st.none() | seconds, key=st.sampled_from("pq"), until=st.sampled_from(("start", "end")),
-          conflict=st.sampled_from(list(Conflict)), room=st.sampled_from((0, 2)))  # fmt: skip
-    def submit_unique(self, queue: str, delay: int | None, key: str, until: str, conflict: str, room: int) -> None:
-        task = self.new(queue, delay, None, unique=f"noop:{key}", until=until)
+    @rule(queue=queues, kind=types, delay=st.none() | seconds, key=st.sampled_from("pq"),
+          until=st.sampled_from(("start", "end")), conflict=st.sampled_from(list(Conflict)),
+          room=st.sampled_from((0, 2)))  # fmt: skip
+    def submit_unique(
+        self, queue: str, kind: str, delay: int | None, key: str, until: str, conflict: str, room: int
+    ) -> None:
+        task = self.new(queue, delay, None, type=kind, unique=f"{kind}:{key}", until=until)
         self.send(task, conflict=conflict, room=room, again=False)
 
     @precondition(lambda self: self.model.tasks)
-    @rule(queue=queues, delay=st.none() | seconds, expires=st.none() | seconds, parents=some_tasks,
+    @rule(queue=queues, kind=types, delay=st.none() | seconds, expires=st.none() | seconds, parents=some_tasks,
           on=st.sampled_from(list(On)), policy=st.sampled_from(list(OnParentFailure)), again=st.booleans())  # fmt: skip
     def submit_child(
         self,
         queue: str,
+        kind: str,
         delay: int | None,
         expires: int | None,
         parents: list[int],
@@ -129,19 +137,22 @@ class Life(RuleBasedStateMachine):
         again: bool,
     ) -> None:
         chosen = dict.fromkeys((self.one(pick) for pick in parents), on)
-        self.send(self.new(queue, delay, expires, parents=chosen, policy=policy), again=again)
+        self.send(self.new(queue, delay, expires, type=kind, parents=chosen, policy=policy), again=again)
 
-    @rule(queue=queues, limit=st.sampled_from("xy"), delay=st.none() | seconds, again=st.booleans())
-    def submit_limited(self, queue: str, limit: str, delay: int | None, again: bool) -> None:
-        self.send(self.new(queue, delay, None, limit=limit), again=again)
+    @rule(queue=queues, kind=types, limit=st.sampled_from("xy"), delay=st.none() | seconds, again=st.booleans())
+    def submit_limited(self, queue: str, kind: str, limit: str, delay: int | None, again: bool) -> None:
+        self.send(self.new(queue, delay, None, type=kind, limit=limit), again=again)
 
     @precondition(lambda self: self.model.batches)
-    @rule(queue=queues, pick=any_task, delay=st.none() | seconds, count=st.integers(1, 4), parent=st.none() | any_task)
-    def submit_to_batch(self, queue: str, pick: int, delay: int | None, count: int, parent: int | None) -> None:
+    @rule(queue=queues, kind=types, pick=any_task, delay=st.none() | seconds, count=st.integers(1, 4),
+          parent=st.none() | any_task)  # fmt: skip
+    def submit_to_batch(
+        self, queue: str, kind: str, pick: int, delay: int | None, count: int, parent: int | None
+    ) -> None:
         batch = list(self.model.batches.values())[pick % len(self.model.batches)]
         for _ in range(count):
             parents = {} if parent is None or not self.model.tasks else {self.one(parent): On.SUCCESS}
-            self.send(self.new(queue, delay, None, batch=batch.id, parents=parents), again=False)
+            self.send(self.new(queue, delay, None, type=kind, batch=batch.id, parents=parents), again=False)
 
     def new(self, queue: str, delay: int | None, expires: int | None, **about: Any) -> Task:
         now = self.model.now
@@ -221,10 +232,19 @@ class Life(RuleBasedStateMachine):
 
     # --- workers ---
 
-    @rule(worker=st.sampled_from("vw"), want=st.sampled_from((1, 1, 2, 10)), first=queues, again=st.booleans())
-    def claim(self, worker: str, want: int, first: str, again: bool) -> None:
+    @rule()
+    def nap_changes_its_lane(self) -> None:
+        """A worker with another version of the type comes; what is enqueued stays where it is."""
+        self.model.concurrent ^= {"nap"}
+        change = self.redis.sadd if self.model.concurrent else self.redis.srem
+        change(keys.CONCURRENT_TYPES, "nap")
+
+    @rule(worker=st.sampled_from("vw"), want=st.sampled_from((1, 1, 2, 10)), first=queues,
+          suffix=st.sampled_from(("", "+")), again=st.booleans())  # fmt: skip
+    def claim(self, worker: str, want: int, first: str, suffix: str, again: bool) -> None:
+        """Of both lanes of a worker each has claims of its own."""
         token = self.next_name("token")
-        order = sorted(QUEUES, key=lambda name: name != first)
+        order = [queue + suffix for queue in sorted(QUEUES, key=lambda name: name != first)]
         self.model.pay()
         owed_nothing = not self.store.found.get(keys.DEFERRED_WORK)
         certain = owed_nothing and not self.limited() and not self.claim_may_free_others()
@@ -236,22 +256,26 @@ class Life(RuleBasedStateMachine):
         if expected is not None:
             assert taken[: len(expected)] == expected, "the oldest go first"
         if len(taken) < want and not more:
-            left = [task for task in self.model.of(S.PENDING) if task.id not in self.without_entry]
+            left = [
+                task
+                for task in self.model.of(S.PENDING)
+                if task.id not in self.without_entry and _place(task, after) in order
+            ]
             assert not [task for task in left if self.model.may_start(task)], "somebody could have been started"
-        self.claims.append((worker, token, taken))
+        self.claims.append((worker, token, order, taken))
         self.handed_out += [(task_id, token, worker) for task_id in taken]
         if again:
             self.claim_again()
 
     def ask(self, worker: str, token: str, want: int, order: Sequence[str]) -> tuple[list[str], bool]:
-        turns = [part for queue in order for part in (queue, want if queue == order[0] else 0)]
+        turns = [part for lane in order for part in (lane, want if lane == order[0] else 0)]
         _, unreadable, more, tasks, _ = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, *turns)
         assert unreadable == []
         return [row[0].decode() for row in tasks], bool(more)
 
     def first_in_line(self, order: Sequence[str], want: int) -> list[str]:
         waiting = {task.id for task in self.model.of(S.PENDING) if not self.ends_in_claim(task)}
-        return [each for queue in order for each in self.store.tickets(queue) if each in waiting][:want]
+        return [each for lane in order for each in self.store.tickets(lane) if each in waiting][:want]
 
     def ends_in_claim(self, task: Task) -> bool:
         """A claim that meets it does not start it."""
@@ -277,11 +301,11 @@ class Life(RuleBasedStateMachine):
 
     def claim_again(self) -> None:
         """The answer got lost, and the worker asks with the token that it had."""
-        worker, token, taken = self.claims[-1]
+        worker, token, order, taken = self.claims[-1]
         still = [each for each in taken if self.model.tasks[each].token == token]
         before = Store(self.redis).without_passing()
         if taken:
-            assert self.ask(worker, token, 10, QUEUES)[0] == still
+            assert self.ask(worker, token, 10, order)[0] == still
             assert Store(self.redis).without_passing() == before
 
     @precondition(lambda self: self.handed_out)
@@ -289,9 +313,11 @@ class Life(RuleBasedStateMachine):
     def report(self, pick: int, kind: str, delay: int, again: bool) -> None:
         """By whoever ever got a task: most hold its lease, some lost it long ago."""
         task_id, token, worker = self.holder(pick)
-        row = (task_id, token, *ENDS[kind], *((0,) if kind == "interrupted" else (delay * MICROSECONDS,)))
+        row = (task_id, token, *ENDS[kind], 0 if ENDS[kind][1] == S.PENDING else delay * MICROSECONDS)
+        suspicions = self.model.tasks[task_id].suspicions if task_id in self.model.tasks else 0
+        result = b"suspicions:%d" % (suspicions + 1) if kind == "suspected" else RESULT
         error = "" if kind == "completed" else '{"type":"E","message":"m","place":"p","pattern":"m"}'
-        call = ("report", worker, *row, '{"outcome":"failed"}', error, RESULT)
+        call = ("report", worker, *row, '{"outcome":"failed"}', error, result)
         expected = self.model.report(task_id, token, kind, delay * MICROSECONDS)
         assert self.scripts.call(*call) == [expected]
         if again and expected:
@@ -359,23 +385,29 @@ class Life(RuleBasedStateMachine):
             state, age * MICROSECONDS
         )
 
-    @precondition(lambda self: self.store.tickets("normal"))
+    @precondition(lambda self: self.store.tickets("normal") + self.store.tickets("normal+"))
     @rule(pick=any_task, twice=st.booleans())
     def a_stranger_meddles_with_a_ticket(self, pick: int, twice: bool) -> None:
-        tickets = self.store.tickets("normal")
-        ticket = tickets[pick % len(tickets)]
+        tickets = [(lane, ticket) for lane in ("normal", "normal+") for ticket in self.store.tickets(lane)]
+        lane, ticket = tickets[pick % len(tickets)]
         if twice:
-            self.redis.rpush(keys.rq_queue("normal"), ticket)
+            self.redis.rpush(keys.rq_queue(lane), ticket)
         else:
-            self.redis.lrem(keys.rq_queue("normal"), 0, ticket)
+            self.redis.lrem(keys.rq_queue(lane), 0, ticket)
             self.without_entry.add(ticket)
 
     @rule()
     def recover(self) -> None:
         # Tasks of one step stand in their index a microsecond apart.
         self.time_passes(1000)
-        for queue in QUEUES:
-            maintenance.recover(self.scripts, queue, 0, 100)
+        store = Store(self.redis)
+        found = {each: lane for lane in LANES for each in store.tickets(lane)}
+        lost = [task for task in self.model.of(S.PENDING) if task.id in self.without_entry and task.id not in found]
+        assert sum(maintenance.recover(self.scripts, queue, 0, 100) for queue in QUEUES) == len(lost)
+        for task in lost:
+            task.lane = self.model.lane_of(task)
+        for task_id in self.without_entry & found.keys():
+            self.model.tasks[task_id].lane = found[task_id]
         self.without_entry.clear()
 
     @rule()
@@ -414,6 +446,11 @@ class Life(RuleBasedStateMachine):
     def purge(self, pick: int, dead: bool) -> None:
         task_id = self.one(pick, *((S.FAILED,) if dead else S))
         assert purge(self.scripts, S.FAILED, [task_id])[0][1] == self.model.purge(task_id)
+
+
+def _place(task: Task, store: Store) -> str:
+    """The lane that a pending task is in: who waits for a limit stays in the lane in which a claim met it."""
+    return store.record(task.id).get("wait_queue", task.lane).split("|")[0]
 
 
 def _in_words(said: Submitted) -> str:

@@ -38,6 +38,25 @@ class Case:
         return self.run.ledger.by_task()
 
     @cached_property
+    def by_process(self) -> dict[int, list[Execution]]:
+        """What each process of a handler ran, in the order in which it began."""
+        found = defaultdict(list)
+        for each in self.run.ledger.executions():
+            found[each.pid].append(each)
+        return dict(found)
+
+    def attempt_of(self, execution: Execution) -> Task | None:
+        """What is on record of it."""
+        task = self.tasks.get(execution.task_id)
+        found = (each for each in task["attempts"] if each["number"] == execution.attempt) if task else iter(())
+        return next(found, None)
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each task, by its id."""
+        return {task_id: task["data"]["kind"] for task_id, task in self.tasks.items()}
+
+    @cached_property
     def by_number(self) -> dict[int, list[str]]:
         """The tasks that carry a number of the ledger."""
         found = defaultdict(list)
@@ -61,6 +80,13 @@ class Case:
     def monotonic(self, moment: str) -> int:
         """Nanoseconds, of a moment on Redis' clock."""
         return int(datetime.fromisoformat(moment).timestamp() * SECOND) - self.run.wall_offset_ns
+
+    def was_frozen(self, execution: Execution) -> bool:
+        """Whether it, its worker, or the machine stood still while it ran."""
+        own = {execution.pid, execution.worker}
+        frozen = [(each.begin_ns, each.end_ns) for each in self.run.happened if each.frozen and own & {*each.pids}]
+        spans = [*frozen, *self.run.stalls]
+        return any(begin <= execution.last_ns and end >= execution.start_ns for begin, end in spans)
 
     def frozen_past(self, execution: Execution, moment: int) -> bool:
         """Whether it could not be ended by that moment because it was frozen itself. A frozen worker is no excuse."""

@@ -60,6 +60,8 @@ class Client(threading.Thread):
         self.stopping = threading.Event()
         self.give_up_at = float("inf")
         self.known: deque[str] = deque(maxlen=30)
+        self.to_cancel: deque[tuple[float, str]] = deque()
+        """Endless tasks, each with the moment from which on it is not wanted any more."""
         self.first = [kind for kind in kinds.SHARES if kind != "crash" or number == 0]
         self.dice.shuffle(self.first)
 
@@ -68,9 +70,13 @@ class Client(threading.Thread):
             kind = self.first.pop() if self.first else kinds.choose(self.dice, self.shares)
             self._batch() if kind == "batch" else self._task(kind)
             self._something_else()
+            self._cancel_endless()
+        while self.to_cancel and time.monotonic() < self.give_up_at:
+            self._cancel_endless()
+            time.sleep(0.2)
 
     def stop(self, patience: float) -> None:
-        """No more; what has a key is sent until it is answered, for so many seconds."""
+        """No more; what has a key, or cancels an endless task, is sent until it is answered, for so many seconds."""
         self.give_up_at = time.monotonic() + patience
         self.stopping.set()
 
@@ -87,8 +93,12 @@ class Client(threading.Thread):
     def _note(self, asked: Asked, answer: Answer, gateway: str) -> None:
         match answer.status:
             case 202:
-                self.ledger.told(asked, "accepted", answer.body["task_id"], gateway)
-                self.known.append(answer.body["task_id"])
+                task_id = answer.body["task_id"]
+                self.ledger.told(asked, "accepted", task_id, gateway)
+                if asked.kind == "endless":
+                    self.to_cancel.append((time.monotonic() + self.dice.uniform(0.5, 3.0), task_id))
+                else:
+                    self.known.append(task_id)
             case 200 if asked.kind == "unique":
                 self.ledger.told(asked, "existing", answer.body["task_id"], gateway)
             case 409 if asked.kind == "unique":
@@ -146,13 +156,20 @@ class Client(threading.Thread):
             for item in page.body.get("items", [])[:1]:
                 self._do("retry", "POST", f"/dlq/failed-tasks/{item['task_id']}/retry")
 
-    def _do(self, what: str, method: str, path: str) -> None:
+    def _cancel_endless(self) -> None:
+        if self.to_cancel and self.to_cancel[0][0] < time.monotonic():
+            _, task_id = self.to_cancel.popleft()
+            if self._do("cancel", "DELETE", f"/tasks/{task_id}") in UNDECIDED:
+                self.to_cancel.append((time.monotonic(), task_id))
+
+    def _do(self, what: str, method: str, path: str) -> int:
         sent = time.monotonic_ns()
         _, answer = self._once(method, path)
         task_id = path.split("/")[3 if what == "retry" else 2]
         self.ledger.did(Deed(what, task_id, sent, time.monotonic_ns(), answer.status))
         if answer.status not in (200, 202, 404, 409, *UNDECIDED):
             self.ledger.strange(f"{what} was answered {answer.status}: {answer.body}")
+        return answer.status
 
     # --- the way there ---
 

@@ -11,11 +11,12 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
@@ -29,6 +30,7 @@ from tests.labs.faults.clients import call
 from tests.labs.faults.ledger import Ledger
 from tests.labs.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
 from tests.labs.faults.slow_disk import HeldFsync
+from worker.executors.ipc import CONCURRENT
 
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
@@ -39,6 +41,7 @@ local until_ = now() + ARGV[1]
 while now() < until_ do end
 """
 """A script that does nothing for so many microseconds."""
+_EXECUTOR = f"worker.executors.child {CONCURRENT} "
 TOGETHER = 1000
 """Leases that end in the same moment."""
 MANY = 1_000_000
@@ -110,6 +113,31 @@ def kill_child(scene: Scene) -> Undo:
     scene.happened.pids = scene.happened.pids[1:] and [scene.dice.choice(scene.happened.pids[1:])]
     _signal_all(scene.happened.pids, signal.SIGKILL)
     return _nothing
+
+
+def kill_concurrent(scene: Scene) -> Undo:
+    """The process in which many tasks run at a time; all of them begin again."""
+    scene.happened.pids = concurrent_of(scene.happened.pids)
+    _signal_all(scene.happened.pids, signal.SIGKILL)
+    return _nothing
+
+
+def freeze_concurrent(scene: Scene) -> Undo:
+    scene.happened.pids = concurrent_of(scene.happened.pids)
+    return _freeze(scene)
+
+
+def concurrent_of(pids: Iterable[int]) -> list[int]:
+    """Those of these processes that are concurrent executors."""
+    return [pid for pid in pids if _EXECUTOR in " ".join(command_of(pid))]
+
+
+def command_of(pid: int) -> Sequence[str]:
+    """The arguments of a process; none if it has ended."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return ()
 
 
 def freeze_part(scene: Scene) -> Undo:
@@ -319,7 +347,7 @@ def lose_tickets(scene: Scene) -> Undo:
 
 
 def _delete_lists(scene: Scene) -> None:
-    lists = list(map(keys.rq_queue, kinds.QUEUES))
+    lists = list(map(keys.rq_queue, kinds.LANES))
     with scene.site.admin.pipeline(transaction=True) as pipeline:
         for each in lists:
             pipeline.lrange(each, 0, -1)
@@ -405,6 +433,8 @@ _LONG = (LEASE + 0.5, LEASE + 2.5)
 FAULTS = [
     Fault("executor killed", "worker", 0, 0.2, kill_child),
     Fault("executor frozen", "worker", *_LONG, freeze_child),
+    Fault("concurrent executor killed", "worker", 0, 0.2, kill_concurrent),
+    Fault("concurrent executor frozen", "worker", *_LONG, freeze_concurrent),
     Fault("worker killed", "worker", 0, 2, kill),
     Fault("worker frozen", "worker", *_LONG, freeze_part),
     Fault("worker and executors frozen", "worker", *_LONG, freeze_all),

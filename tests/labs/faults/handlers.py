@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 
 from tests.labs.faults.ledger import EXECUTIONS
 from tests.labs.faults.surroundings import changed
-from worker import GiveUp, RetryLater, current_task, task
+from worker import GiveUp, RetryLater, current_task, report_progress, task
+
+log = logging.getLogger(__name__)
 
 FOUND = "found-"
 """Begins what a task notes that finds what another has left behind."""
 MARK = 0.05
 """Seconds between signs of life of a task that runs."""
+LINE = "line of "
+own: ContextVar[int] = ContextVar("own", default=0)
+"""The number of the task, as it set it itself."""
 
 
 @cache
@@ -30,14 +37,35 @@ def note(what: str, detail: str = "") -> None:
     os.write(_ledger(), line.encode())
 
 
-def _take_time(seconds: float) -> None:
+def line(n: int) -> str:
+    """What a task says in its log and beside its progress."""
+    return f"{LINE}{n} "
+
+
+def begin(n: int) -> None:
+    """Notes the start, and in which kind of executor; marks what is to be this task's own."""
+    note("start", sys.argv[1])
+    check_surroundings()
+    own.set(n)
+    log.info(line(n))
+    report_progress(0.5, line(n))
+
+
+def alive(n: int) -> None:
+    """A sign of life; notes when a context variable of another task is seen here."""
+    note("alive")
+    if own.get() != n:
+        note("wrong", f"{FOUND}context-of-{own.get()}")
+
+
+def _take_time(n: int, seconds: float) -> None:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(MARK, left))
-        note("alive")
+        alive(n)
 
 
-def _end(n: int, kind: str, failures: int) -> int:
+def finish(n: int, kind: str, failures: int) -> int:
     """The end that a kind asks for, written down before it comes."""
     failed_before = current_task().failures
     if kind == "crash":
@@ -73,8 +101,9 @@ def check_surroundings() -> None:
         note("wrong", f"{FOUND}{each}")
 
 
-def _check_parents() -> None:
-    """A task that waited for others is told how each of them ended."""
+def look_back(n: int) -> None:
+    """A task that waited for others is told how each of them ended; its last line is its own, as the first."""
+    log.info(line(n))
     for parent in current_task().parents:
         if parent.state != "completed":
             note("wrong", f"parent-{parent.id}-is-{parent.state}")
@@ -82,15 +111,14 @@ def _check_parents() -> None:
 
 def run(n: int, kind: str, seconds: float = 0.0, failures: int = 0) -> int:
     """What every handler here does: it notes its start, takes its time, and ends as its kind says."""
-    note("start")
     try:
-        check_surroundings()
-        _take_time(seconds)
-        _check_parents()
+        begin(n)
+        _take_time(n, seconds)
+        look_back(n)
     except BaseException:
         note("end", "stopped")
         raise
-    return _end(n, kind, failures)
+    return finish(n, kind, failures)
 
 
 @task("lab")

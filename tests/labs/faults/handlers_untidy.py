@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.labs.faults.handlers import check_surroundings, note, run
+from tests.labs.faults.handlers import FOUND, begin, line, note
 from tests.labs.faults.surroundings import LEFT
 from worker import report_progress, task
 from worker.executors.leftovers import THOROUGH_US
@@ -28,12 +28,6 @@ TALKS = 1.0
 """Seconds for which a thread that was left behind goes on talking."""
 CHECKED_AFTER = THOROUGH_US / 1_000_000
 """Seconds that an attempt runs until it is checked by itself; shorter ones are checked together."""
-THREAD = "thread of "
-
-
-def mark(n: int) -> str:
-    """What the thread of a task says in its log."""
-    return f"{THREAD}{n} "
 
 
 def _alarm(n: int) -> None:
@@ -105,8 +99,8 @@ def _thread(n: int) -> None:
     def talk() -> None:
         end = time.monotonic() + TALKS
         while time.monotonic() < end:
-            log.info(mark(n))
-            report_progress(0.5, mark(n))
+            log.info(line(n))
+            report_progress(0.5, line(n))
             time.sleep(0.05)
 
     threading.Thread(target=talk, daemon=True).start()
@@ -124,8 +118,7 @@ LEFTOVERS: dict[str, Callable[[int], None]] = {
 @task("lab-untidy")
 def untidy(n: int, kind: str, leaves: str) -> int:
     """Completes, and leaves behind what it is told to."""
-    note("start")
-    check_surroundings()
+    begin(n)
     LEFTOVERS[leaves](n)
     time.sleep(CHECKED_AFTER)
     note("end", "complete")
@@ -140,18 +133,19 @@ async def _never_ends() -> None:
             continue
 
 
+async def _outlives(n: int) -> None:
+    await asyncio.sleep(TALKS)
+    log.info(line(n))
+    note("wrong", f"{FOUND}task-that-outlived-its-handler")
+
+
 @task("lab-untidy-async")
 async def untidy_async(n: int, kind: str) -> int:
-    """Completes, and leaves a coroutine behind that swallows its cancellation."""
-    note("start")
-    asyncio.get_running_loop().create_task(_never_ends())
+    """Completes, and leaves two coroutines behind: one waits, the other swallows its cancellation."""
+    begin(n)
+    loop = asyncio.get_running_loop()
+    left = [loop.create_task(each) for each in (_never_ends(), _outlives(n))]
     await asyncio.sleep(0)
+    assert not any(each.done() for each in left)
     note("end", "complete")
     return n
-
-
-@task("lab-async")
-async def tidy_async(n: int, kind: str) -> int:
-    """A neighbour of those: it waits a little and completes."""
-    await asyncio.sleep(0)
-    return run(n, kind)

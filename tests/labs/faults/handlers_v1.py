@@ -16,3 +16,9 @@ def changed(n: int, kind: str) -> int:
 def old(n: int, kind: str) -> int:
     """Nobody runs it after the update."""
     return run(n, kind)
+
+
+@task("lab-turned")
+def turned(n: int, kind: str, seconds: float) -> int:
+    """Runs one at a time before the update."""
+    return run(n, kind, seconds)

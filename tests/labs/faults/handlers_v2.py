@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.labs.faults.handlers import run
+from tests.labs.faults.handlers_waiting import wait
 from worker import task
 
 
@@ -16,3 +17,9 @@ def changed(n: int, kind: str, name: str) -> int:
 def new(n: int, kind: str) -> int:
     """Nobody ran it before the update."""
     return run(n, kind)
+
+
+@task("lab-turned")
+async def turned(n: int, kind: str, seconds: float) -> int:
+    """Runs beside others since the update."""
+    return await wait(n, kind, seconds)

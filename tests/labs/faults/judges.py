@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-import psutil
 from redis import Redis
 
 from shared.redis import keys
 from shared.redis.client import text
 from tests.labs.faults import kinds
 from tests.labs.faults.case import AFTER_THAW, SECOND, Case
-from tests.labs.faults.faults import Happened
-from tests.labs.faults.handlers import FOUND
-from tests.labs.faults.handlers_untidy import SLEEPS, THREAD, mark
+from tests.labs.faults.faults import Happened, command_of
+from tests.labs.faults.handlers import FOUND, LINE, line
+from tests.labs.faults.handlers_untidy import SLEEPS
 from tests.labs.faults.ledger import Execution
 from tests.labs.faults.recount import ENDED
 from tests.labs.faults.rollback import untouched
+from tests.labs.faults.site import KILL_GRACE
 from tests.labs.faults.time_judges import (
     nothing_expires_early,
     nothing_is_retried_early,
@@ -37,6 +37,17 @@ UNBEGUN = frozenset({"lost", "crashed", "interrupted"})
 """Outcomes that an attempt may have although no handler began."""
 BYSTANDERS = ("gateway", "housekeeper", "dashboard", "redis", "data")
 """Victims of faults that end no attempt."""
+_WITH_IT = ("", "crash")
+"""How an execution ends with its process."""
+_FAIL_EACH_TIME = kinds.MUST_DIE - {"crash"}
+_ONE_LINE = frozenset({"untidy", "untidy-async"})
+_BLOCKED, _STUCK, _MIXED_UP = "it blocked the event loop", "was stopped (stuck)", "for another task"
+_DIED = re.compile(r"its executor, which ran \d+ tasks, died")
+"""What the records of interrupted attempts say."""
+STOPPED_WITHIN = 15 * SECOND
+"""From the answer to a cancel until the attempt that it stops has ended, whatever else goes wrong."""
+ENDED_WITHIN = int((kinds.LIMIT + KILL_GRACE + 2) * SECOND)
+"""From the start of an attempt that does not end by itself."""
 _NEW_TICKETS = re.compile(r"restored (\d+) lost queue entries")
 
 
@@ -171,10 +182,10 @@ def failures_are_counted_exactly(case: Case) -> Iterator[str]:
     certain, perhaps = case.sent_back
     for task_id, task in case.tasks.items():
         kind = task["data"]["kind"]
-        failed = sum(each["outcome"] == "failed" for each in task["attempts"])
+        failed = sum(each["outcome"] in ("failed", "timed_out") for each in task["attempts"])
         crashed = sum(each["outcome"] == "crashed" for each in task["attempts"])
         lives = range(certain[task_id] + 1, certain[task_id] + perhaps[task_id] + 2)
-        if task["status"] == "failed" and task["crash_count"] < kinds.MAX_CRASHES and kind in ("fail", "give-up"):
+        if task["status"] == "failed" and task["crash_count"] < kinds.MAX_CRASHES and kind in _FAIL_EACH_TIME:
             each_time = kinds.RETRIES.get(kind, 0) + 1
             if failed not in [each_time * life for life in lives]:
                 yield f"task {task_id} ({kind}) is dead after {failed} failures, sent back {certain[task_id]} times"
@@ -204,25 +215,23 @@ def nothing_outlives_its_attempt(case: Case) -> Iterator[str]:
         for each in runs:
             n = case.tasks[each.task_id]["data"]["n"] if each.task_id in case.tasks else 0
             for pid in each.left:
-                if f"{SLEEPS}.{n}" in _command_of(pid):
+                if f"{SLEEPS}.{n}" in command_of(pid):
                     yield f"task {each.task_id}: its child {pid} still lives"
 
 
-def _command_of(pid: int) -> Sequence[str]:
-    try:
-        return psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return ()
-
-
 def log_lines_are_their_own_tasks(case: Case) -> Iterator[str]:
-    """Of threads too that a task left behind."""
+    """And their progress: of threads too that a task left behind, and of many tasks at once in one process."""
     for task_id, task in case.tasks.items():
-        own = mark(task["data"]["n"])
+        own = line(task["data"]["n"])
+        progress = (task["progress"] or {}).get("message", own)
+        if progress.strip() != own.strip():
+            yield f"task {task_id} has the progress of another: {progress!r}"
         for attempt in task["attempts"]:
-            for line in attempt.get("logs") or ():
-                if THREAD in line and own not in line:
-                    yield f"task {task_id}: attempt {attempt['number']} has a line of another: {line!r}"
+            lines = [each for each in attempt.get("logs") or () if LINE in each]
+            if others := [each for each in lines if own not in each]:
+                yield f"task {task_id}: attempt {attempt['number']} has lines of another: {others[:3]}"
+            if attempt["outcome"] == "completed" and len(lines) < 2 and task["data"]["kind"] not in _ONE_LINE:
+                yield f"task {task_id}: attempt {attempt['number']} completed and has {len(lines)} of its lines"
 
 
 def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
@@ -246,6 +255,39 @@ def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) ->
     return hit and fault.begin_ns <= ended and one.start_ns <= fault.end_ns + AFTER_THAW
 
 
+def no_crash_is_charged_to_one_of_many(case: Case) -> Iterator[str]:
+    """Who of those that ran together in a process ended it, nobody can know."""
+    for pid, runs in case.by_process.items():
+        ended_with_it = [each for each in runs if each.end in _WITH_IT]
+        for each in ended_with_it if len(ended_with_it) > 1 else ():
+            if (case.attempt_of(each) or {}).get("outcome") == "crashed":
+                yield f"task {each.task_id}: attempt {each.attempt} has crashed on record, beside others in {pid}"
+
+
+def nobody_is_interrupted_without_a_cause(case: Case) -> Iterator[str]:
+    """A fault, or one of those beside it: the record says which."""
+    deaths = [each for each in case.run.happened if not each.victim.startswith(BYSTANDERS)]
+    for pid, runs in case.by_process.items():
+        for each in runs:
+            attempt = case.attempt_of(each) or {}
+            if attempt.get("outcome") != "interrupted":
+                continue
+            kind, why = case.kinds[each.task_id], attempt["error"]["message"]
+            others = [other for other in runs if other.end in _WITH_IT or other.last_ns >= each.start_ns]
+            beside = {case.kinds.get(other.task_id) for other in others}
+            if _BLOCKED in why:
+                caused = kind == "blocking"
+            elif _STUCK in why:
+                caused = "stuck" in beside
+            elif _DIED.match(why):
+                hit = any(_may_have_hit(case, fault, each, attempt["ended_at"]) for fault in deaths)
+                caused = hit or not beside.isdisjoint({"crash", None})
+            else:
+                caused = not (each.concurrent and _MIXED_UP in why)
+            if not caused:
+                yield f"task {each.task_id} ({kind}): attempt {each.attempt} in {pid} was interrupted: {why}"
+
+
 # --- Keys, families, limits ----------------------------------------------------------------------------------------
 
 
@@ -253,8 +295,9 @@ def unique_is_unique(case: Case) -> Iterator[str]:
     holders = defaultdict(list)
     for task in case.tasks.values():
         if task["unique_key"] and task["ended_at"]:
-            holders[task["unique_key"]].append((_at(task["created_at"]), _at(task["ended_at"]), task["task_id"]))
-    for key, spans in holders.items():
+            span = (_at(task["created_at"]), _at(task["ended_at"]), task["task_id"])
+            holders[task["type"], task["unique_key"]].append(span)
+    for (_, key), spans in holders.items():
         for one, other in pairwise(sorted(spans)):
             if other[0] < one[1]:
                 yield f"tasks {one[2]} and {other[2]} held the unique key {key} at the same time"
@@ -305,10 +348,12 @@ def batches_are_closed(case: Case) -> Iterator[str]:
 
 
 def limits_hold(case: Case) -> Iterator[str]:
-    """Counted at each start of a limited task: who has shown signs of life before and after."""
-    every = [each for each in case.run.ledger.executions() if _kind(case, each) == "limited"]
+    """Counted at each start of a limited task, for its type: who has shown signs of life before and after."""
+    limited = {task_id: task["type"] for task_id, task in case.tasks.items() if task["data"]["kind"] == "limited"}
+    every = [each for each in case.run.ledger.executions() if each.task_id in limited]
     for each in every:
-        running = [other for other in every if other.start_ns <= each.start_ns <= other.last_ns]
+        same = (other for other in every if limited[other.task_id] == limited[each.task_id])
+        running = [other for other in same if other.start_ns <= each.start_ns <= other.last_ns]
         if len(running) > 3 and not any(case.frozen_past(other, each.start_ns) for other in running):
             yield f"{len(running)} tasks ran at once under a limit of 3 when {each.task_id} began"
 
@@ -316,11 +361,13 @@ def limits_hold(case: Case) -> Iterator[str]:
 def no_worker_exceeds_its_queue_executors(case: Case) -> Iterator[str]:
     """Counted at each start, for each process of a worker: its successor does not count what it left running.
 
+    All that run in its concurrent executors take none of those that it counts.
+
     No fault excuses more: a worker counts what it holds itself, and a killed executor holds its slot until it is dead.
     """
     running: dict[tuple[int, str], list[Execution]] = defaultdict(list)
     for each in case.run.ledger.executions():
-        queue = case.tasks[each.task_id]["priority"] if each.task_id in case.tasks else ""
+        queue = case.tasks[each.task_id]["priority"] if each.task_id in case.tasks and not each.concurrent else ""
         most = case.run.site.queue_executors(each.worker).get(queue)
         if most is None:
             continue
@@ -329,11 +376,6 @@ def no_worker_exceeds_its_queue_executors(case: Case) -> Iterator[str]:
         if len(running[place]) > most:
             together = ", ".join(other.task_id for other in running[place])
             yield f"worker process {each.worker} ran tasks of {queue} at {len(running[place])} executors: {together}"
-
-
-def _kind(case: Case, execution: Execution) -> str:
-    asked = case.asked_of.get(execution.task_id)
-    return asked.kind if asked else ""
 
 
 def who_is_cancelled_stops(case: Case) -> Iterator[str]:
@@ -349,6 +391,21 @@ def who_is_cancelled_stops(case: Case) -> Iterator[str]:
         late = [each for each in case.executions.get(deed.task_id, ()) if each.start_ns > deed.told_ns]
         if deed.status == 200 and any(not case.frozen_past(each, each.start_ns) for each in late):
             yield f"task {deed.task_id} was begun after it had been cancelled"
+        for each in case.executions.get(deed.task_id, ()):
+            went_on = each.last_ns - deed.told_ns
+            if each.start_ns < deed.told_ns and went_on > STOPPED_WITHIN:
+                yield f"task {deed.task_id} went on for {went_on / SECOND:.1f} s after it had been cancelled"
+
+
+def time_limits_hold(case: Case) -> Iterator[str]:
+    """Of those that show signs of life until they are stopped; who is frozen, or beside one that blocks, is later."""
+    for runs in case.by_process.values():
+        blocking = [each for each in runs if case.kinds.get(each.task_id) == "blocking"]
+        for each in (each for each in runs if case.kinds.get(each.task_id) in kinds.OVERDUE):
+            blocked = sum(max(0, min(each.last_ns, one.last_ns) - max(each.start_ns, one.start_ns)) for one in blocking)
+            took = each.last_ns - each.start_ns - blocked
+            if took > ENDED_WITHIN and not case.was_frozen(each):
+                yield f"task {each.task_id}: attempt {each.attempt} took {took / SECOND:.1f} s of {kinds.LIMIT:g} s"
 
 
 # --- Jobs that are not ours ----------------------------------------------------------------------------------------
@@ -386,10 +443,10 @@ def nothing_had_to_be_put_right(case: Case) -> Iterator[str]:
     taken = sum(each.tickets for each in case.run.happened)
     given = 0
     for part in case.run.site.of("worker.housekeeping"):
-        for line in part.log.read_text(errors="replace").splitlines():
-            if "tasks repaired" in line:
-                yield f"{part.name}: {line.strip()}"
-            elif found := _NEW_TICKETS.search(line):
+        for said in part.log.read_text(errors="replace").splitlines():
+            if "tasks repaired" in said:
+                yield f"{part.name}: {said.strip()}"
+            elif found := _NEW_TICKETS.search(said):
                 given += int(found[1])
     if given > taken:
         yield f"recovery gave {given} tasks a new ticket, and {taken} tickets were taken away"
@@ -436,6 +493,9 @@ JUDGES: Sequence[Judge] = (
     nobody_finds_what_another_left,
     nothing_outlives_its_attempt,
     log_lines_are_their_own_tasks,
+    no_crash_is_charged_to_one_of_many,
+    nobody_is_interrupted_without_a_cause,
+    time_limits_hold,
     an_outage_is_nobodys_crash,
     jobs_of_rq_programs_are_kept,
     who_is_cancelled_stops,
@@ -454,6 +514,8 @@ UNLESS_ROLLED_BACK: Sequence[Judge] = (
     records_say_what_was_done,
     failures_are_counted_exactly,
     nothing_is_retried_early,
+    no_crash_is_charged_to_one_of_many,
+    nobody_is_interrupted_without_a_cause,
     an_outage_is_nobodys_crash,
 )
 """These hold for tasks whose last step Redis has not taken back (`rollback.py`)."""

@@ -23,7 +23,12 @@ SHARES: dict[str, float] = {
     "expiring": 3,
     "limited": 4,
     "batch": 1.5,
-    "async": 4,
+    "endless": 1,
+    "overdue": 0.6,
+    "stubborn": 0.3,
+    "stuck": 0.08,
+    "blocking": 0.08,
+    "turned": 2,
     "untidy": 0.6,
     "untidy-async": 0.15,
     "old-form": 1,
@@ -34,22 +39,34 @@ SHARES: dict[str, float] = {
 """How often each is chosen: about a third of what four executors could do, so that faults are seen and not a crowd.
 
 A long one outlasts a lease, so what runs on where its lease has ended meets the second run.
+A task that is stuck in a thread, or that crashes, costs its executor, and all that run beside it begin again.
 A crash, and most of what an untidy task leaves behind, costs a new executor each time, so these are rare.
 """
-BUSY = {**SHARES, "slow": 9, "long": 2, "untidy": 6}
+BUSY = {**SHARES, "slow": 9, "long": 2, "untidy": 6, "endless": 2}
 """For short runs: whoever is frozen or killed has something in hand, and each kind of leftover is there."""
-MUST_DIE = frozenset({"fail", "give-up", "crash"})
+LIMIT = 1.0
+"""Seconds that one attempt of these kinds may take; none ends by itself."""
+OVERDUE = frozenset({"overdue", "stubborn", "stuck"})
+MUST_DIE = frozenset({"fail", "give-up", "crash", *OVERDUE})
 """Kinds that belong into the dead letters; no other does, unless faults alone killed it too often."""
 VERSIONED = frozenset({"old-form", "new-form", "old-type", "new-type"})
 """Kinds that only one of two versions of the application takes; a gateway may refuse them while that one is away."""
 TYPES = frozenset(
-    {"lab", "lab-limited", "lab-async", "lab-untidy", "lab-untidy-async", "lab-changed", "lab-old", "lab-new"}
-)
+    {
+        "lab", "lab-waiting", "lab-thread", "lab-limited", "lab-waiting-limited", "lab-stubborn", "lab-stuck",
+        "lab-blocking", "lab-untidy", "lab-untidy-async", "lab-changed", "lab-turned", "lab-old", "lab-new",
+    }
+)  # fmt: skip
 """Everything that the workers of the laboratory run."""
-RETRIES = {"fail": 1, "flaky": 3, "later": 3}
+WAYS = {"lab": 4, "lab-waiting": 5, "lab-thread": 1}
+"""How often each of these types is chosen for the kinds that are no type's own: most of these run beside others."""
+RETRIES = {"fail": 1, "flaky": 3, "later": 3, "overdue": 1, "stubborn": 0, "stuck": 0}
 MAX_CRASHES = 4
 QUEUES = ("critical", "high", "normal", "low")
+LANES = tuple(lane for queue in QUEUES for lane in (queue, f"{queue}+"))
 UNIQUE_KEYS = 4
+ENDLESS = 25.0
+"""Seconds; who submits a task of this length cancels it soon."""
 FOREIGN = "foreign-"
 """Begins the ids of jobs that programs of RQ's put into these queues."""
 LEFTOVERS = (
@@ -60,16 +77,18 @@ LEFTOVERS = (
 
 
 def choose(dice: Random, shares: Mapping[str, float]) -> str:
-    """A kind by its share."""
+    """A kind, or a type, by its share."""
     return dice.choices(list(shares), list(shares.values()))[0]
 
 
 def about(kind: str, dice: Random, known: Sequence[str]) -> dict[str, Any]:
     """All of the request but the number in its data; `known` are tasks that it may depend on."""
     data: dict[str, Any] = {"kind": kind}
-    body: dict[str, Any] = {"type": "lab", "data": data, "priority": dice.choice(QUEUES)}
+    body: dict[str, Any] = {"type": choose(dice, WAYS), "data": data, "priority": dice.choice(QUEUES)}
     if kind in RETRIES:
         body["max_retries"] = RETRIES[kind]
+    if kind in OVERDUE:
+        body["timeout"] = LIMIT
     if kind == "dependent" and known:
         body["depends_on"] = dice.sample(known, min(len(known), dice.randint(1, 3)))
     if kind in _MORE:
@@ -94,8 +113,13 @@ _MORE: dict[str, Callable[[Random], tuple[dict[str, Any], dict[str, Any]]]] = {
     "delayed": lambda dice: ({}, {"delay": round(dice.uniform(0.3, 3.0), 2)}),
     "dated": lambda dice: ({}, {"run_at": _in(dice.uniform(0.3, 3.0))}),
     "expiring": lambda dice: ({}, {"expires_in": round(dice.uniform(0.3, 3.0), 2)}),
-    "limited": lambda dice: ({"seconds": 0.1}, {"type": "lab-limited"}),
-    "async": lambda dice: ({}, {"type": "lab-async"}),
+    "limited": lambda dice: ({"seconds": 0.1}, {"type": dice.choice(["lab-limited", "lab-waiting-limited"])}),
+    "endless": lambda dice: ({"seconds": ENDLESS}, {"type": dice.choice(["lab-waiting", "lab-thread"])}),
+    "overdue": lambda dice: ({"seconds": 3600}, {}),
+    "stubborn": lambda dice: ({}, {"type": "lab-stubborn"}),
+    "stuck": lambda dice: ({}, {"type": "lab-stuck"}),
+    "blocking": lambda dice: ({}, {"type": "lab-blocking"}),
+    "turned": lambda dice: ({"seconds": 0.2}, {"type": "lab-turned"}),
     "untidy": lambda dice: ({"leaves": dice.choice(LEFTOVERS)}, {"type": "lab-untidy"}),
     "untidy-async": lambda dice: ({}, {"type": "lab-untidy-async"}),
     "old-form": lambda dice: ({}, {"type": "lab-changed"}),

@@ -205,8 +205,8 @@ class Laboratory:
 
     def _tidy(self) -> bool:
         """Stale tickets, debts and rings are gone: housekeeping and idle workers have come round once more."""
-        per_queue = (key(queue) for key in (keys.rq_queue, keys.wakeup) for queue in kinds.QUEUES)
-        return not self.site.admin.exists(keys.DEFERRED_WORK, keys.WAKEUP, *per_queue)
+        per_lane = (key(lane) for key in (keys.rq_queue, keys.wakeup) for lane in kinds.LANES)
+        return not self.site.admin.exists(keys.DEFERRED_WORK, keys.WAKEUP, *per_lane)
 
     # --- watching ---
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from worker.executors.ipc import CONCURRENT
+
 EXECUTIONS = "executions"
 REQUESTS = "requests"
 
@@ -45,6 +47,9 @@ class Execution:
     start_ns: int
     last_ns: int
     end: str = ""
+    """Empty: it ended with its process, or was never seen to end."""
+    concurrent: bool = False
+    """Whether its executor may have run others beside it."""
     wrong: list[str] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     """Processes that it left behind."""
@@ -114,7 +119,7 @@ class Ledger:
         for what, task_id, attempt, pid, worker, at, detail in self._lines():
             key = (task_id, attempt, pid)
             if what == "start":
-                latest[key] = Execution(task_id, attempt, pid, worker, at, at)
+                latest[key] = Execution(task_id, attempt, pid, worker, at, at, concurrent=detail == CONCURRENT)
                 found.append(latest[key])
             elif key in latest:
                 _go_on(latest[key], what, at, detail)

@@ -53,6 +53,7 @@ _UPDATES = _laboratory("application updated", seconds=16)
 _RQ_PROGRAMS = _laboratory("jobs of RQ programs", seconds=6)
 _UNTIDY = _laboratory("executor killed", seconds=16)
 _QUIET = _laboratory("scripts flushed", seconds=8)
+_TOGETHER = _laboratory("concurrent executor killed", seconds=20)
 _LOAD = _tests("labs/load/test_steady", "test_nothing_grows_under_a_steady_load")
 
 KEPT = "After 202 a task is stored"
@@ -403,6 +404,17 @@ MUTATIONS: Sequence[Mutation] = (
         ("no worker exceeds its queue executors",),
     ),
     Mutation(
+        "a task of the concurrent lane that takes an executor of its queue too many",
+        QUEUE_SLOTS,
+        "worker/engine/lane.py",
+        "            if not self.slots.may_start(claimed, share):\n",
+        "            if False:\n",
+        _tests(
+            "unit/worker/engine/test_lane",
+            "test_a_task_from_the_other_lane_waits_for_the_executors_of_its_queue",
+        ),
+    ),
+    Mutation(
         "a parked claim for a queue whose executors are all in use",
         QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
@@ -731,10 +743,52 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/executors/monitor.py",
         "        if many:\n",
         "        if False:\n",
-        _tests(
-            "integration/worker/test_concurrent_executors",
-            "test_after_the_death_of_an_executor_each_of_its_tasks_runs_again",
-        ),
+        _TOGETHER,
+        ("no crash is charged to one of many",),
+    ),
+    Mutation(
+        "a cancel that reaches the wrong one of many",
+        LEFTOVERS,
+        "worker/executors/concurrent.py",
+        "        if (one := self.running.get(number)) is None:\n",
+        "        if (one := next(iter(self.running.values()), None)) is None:\n",
+        _TOGETHER,
+        ("nobody is interrupted without a cause", "who is cancelled stops"),
+    ),
+    Mutation(
+        "context variables that attempts share",
+        LEFTOVERS,
+        "worker/executors/concurrent.py",
+        "        self.context = copy_context()\n",
+        '        self.context = Running.interrupt.__dict__.setdefault("context", copy_context())\n',
+        _TOGETHER,
+        ("nobody finds what another left", "log lines are their own tasks"),
+    ),
+    Mutation(
+        "an outcome that is dropped when two come in one turn of the loop",
+        RECORDS,
+        "worker/executors/concurrent.py",
+        "        self._outbox.append(ipc.frame(value))\n",
+        "        self._outbox = [ipc.frame(value)]\n",
+        _TOGETHER,
+        ("nothing is lost",),
+    ),
+    Mutation(
+        "a time limit that comes late beside others",
+        LEFTOVERS,
+        "worker/executors/concurrent.py",
+        "self.loop.call_later(assignment.limit, ",
+        "self.loop.call_later(assignment.limit + 5, ",
+        _TOGETHER,
+        ("time limits hold",),
+    ),
+    Mutation(
+        "a due task that waits for executors of the other kind",
+        NOTHING_FAST_WAITS,
+        "shared/redis/lua/housekeeping/promote.lua",
+        "      local lane = lane_for(queue, task_type or '')\n",
+        "      local lane = queue\n",
+        _tests("integration/stores/test_lanes", "test_promoted_tasks"),
     ),
     Mutation(
         "a blocked loop that is not interrupted",

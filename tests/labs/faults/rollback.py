@@ -23,6 +23,7 @@ def untouched(case: Case) -> Case:
     told = {each.task_id for each in case.run.ledger.deeds if during(each.sent_ns, each.told_ns)}
     rest = replace(case, tasks={task_id: each for task_id, each in case.tasks.items() if task_id not in ran | told})
     rest.executions = {task_id: runs for task_id, runs in case.executions.items() if task_id not in ran | told}
+    rest.by_process, rest.kinds = case.by_process, case.kinds
     return rest
 
 

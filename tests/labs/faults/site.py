@@ -33,15 +33,20 @@ from tests.support.relay import SpanForwarder
 LEASE = 3.0
 """Seconds. Faults that are to outlast a lease last longer."""
 DRAIN = 5.0
+KILL_GRACE = 1.5
+"""Seconds, as the product has it."""
 MOST_WAITING = 1500
 """Tasks that a queue may hold."""
-HANDLERS = "tests.labs.faults.handlers,tests.labs.faults.handlers_untidy"
-VERSIONS = (f"{HANDLERS},tests.labs.faults.handlers_v1", f"{HANDLERS},tests.labs.faults.handlers_v2")
+_MODULES = ("handlers", "handlers_waiting", "handlers_untidy")
+VERSIONS = tuple(
+    ",".join(f"tests.labs.faults.{each}" for each in (*_MODULES, version)) for version in ("handlers_v1", "handlers_v2")
+)
 """The modules of the application before and after an update; workers run the one or the other."""
 ENVIRONMENT = {
     **QUICK,
     "BIND_HOST": HOST,
     "WORKER_EXECUTORS": "2",
+    "EXECUTOR_SLOTS": "16",
     "LEASE_TIME": f"{LEASE:g}",
     "INITIAL_RETRY_DELAY": "0.2",
     "MAX_RETRY_DELAY": "1",
@@ -49,6 +54,7 @@ ENVIRONMENT = {
     "MAX_QUEUE_LENGTH": str(MOST_WAITING),
     "GATEWAY_PROCESSES": "1",
     "DRAIN_GRACE": f"{DRAIN:g}",
+    "KILL_GRACE": f"{KILL_GRACE:g}",
     "DASHBOARD_REFRESH": "1",
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "true",
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": "2",
