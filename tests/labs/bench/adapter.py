@@ -17,7 +17,15 @@ from typing import Any, Protocol, TypeVar
 REDIS_URL = os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0")
 RESULTS_KEPT = os.environ.get("BENCH_RESULTS", "kept") == "kept"
 PROCESSES = int(os.environ.get("BENCH_PROCESSES", "2"))
+SLOTS = int(os.environ.get("BENCH_SLOTS", "0"))
+"""How many waiting tasks each worker process is to run at a time; 0 where the workload is not about that."""
 KEEP_SECONDS = 3600
+THREADS_URL = f"{REDIS_URL}?max_connections={2 * SLOTS}" if SLOTS else REDIS_URL
+"""For pools of connections that threads share: the 100 of redis-py would be too few for as many."""
+
+BY_DEFAULT = ("drain", "drain-discarded", "idle", "busy", "mixed", "memory")
+WAITING = ("waiting", "occupied")
+"""Workloads with SLOTS, for systems that run many tasks at a time in one process."""
 
 Args = Sequence[Any]
 T = TypeVar("T")
@@ -28,6 +36,7 @@ class System(Protocol):
 
     TITLE: str
     PACKAGES: tuple[str, ...]
+    WORKLOADS: tuple[str, ...]
 
     def workers(self) -> list[list[str]]:
         """The commands that together start PROCESSES worker processes."""

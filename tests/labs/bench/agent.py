@@ -27,7 +27,8 @@ CHUNK = 1000
 
 def describe(system: System, _: Request) -> Answer:
     versions = {package: version(package) for package in system.PACKAGES}
-    return {"title": system.TITLE, "versions": versions, "workers": system.workers()}
+    about = {"title": system.TITLE, "workloads": system.WORKLOADS, "versions": versions}
+    return {**about, "workers": system.workers()}
 
 
 def enqueue(system: System, request: Request) -> Answer:

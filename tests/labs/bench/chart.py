@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from tests.labs.bench.report import Format, disturbance, milliseconds, short, whole
+from tests.labs.bench.report import Format, disturbance, megabytes, milliseconds, short, whole
 from tests.labs.bench.summary import Results
 
 WIDTH = 860
@@ -39,6 +40,9 @@ class Panel:
     format: Format
     series: tuple[Series, ...]
 
+    def workloads(self) -> set[str]:
+        return {series.workload for series in self.series}
+
     def height(self, systems: int) -> int:
         return HEAD + systems * (len(self.series) * BAR + GAP) + GAP
 
@@ -48,6 +52,10 @@ def both(metric: str) -> tuple[Series, ...]:
         Series("results kept", "drain", metric, "first"),
         Series("not kept", "drain-discarded", metric, "second"),
     )
+
+
+def one(metric: str) -> tuple[Series, ...]:
+    return (Series("", "waiting", metric, "first"),)
 
 
 def quantiles(workload: str) -> tuple[Series, ...]:
@@ -62,13 +70,27 @@ PANELS = (
 )
 
 
-def svg(results: Results) -> str:
-    """Every panel for which there are numbers, one below the other."""
+WAITING = (
+    Panel(
+        "Waiting tasks a second (more is better; 10,000 with all slots always taken)", whole, one("tasks_per_second")
+    ),
+    Panel("Processor seconds per 1,000 waiting tasks (less is better)", short, one("cpu_per_1000")),
+    Panel("Peak memory of the workers, MB (less is better)", megabytes, one("peak_pss")),
+    Panel("Wait of an empty task beside waiting ones, ms (less is better)", milliseconds, quantiles("occupied")),
+)
+
+PICTURES = {"results.svg": PANELS, "waiting.svg": WAITING}
+
+
+def svg(results: Results, panels: Sequence[Panel]) -> str:
+    """Every panel for which there are numbers, one below the other; "" when there is none."""
     top, drawn = 0, []
-    for panel in PANELS:
-        if any(series.workload in results.workloads() for series in panel.series):
+    for panel in panels:
+        if panel.workloads() & results.workloads():
             drawn.append(draw(results, panel, top))
-            top += panel.height(len(results.cards))
+            top += panel.height(len(results.ranked(panel.workloads())))
+    if not drawn:
+        return ""
     drawn.append(text(16, top + 14, origin(results), "small"))
     top += 24
     frame = f'<rect class="back" width="{WIDTH}" height="{top}"/>'
@@ -87,7 +109,7 @@ def draw(results: Results, panel: Panel, top: int) -> str:
     parts = [text(16, top + 24, panel.title, "title"), *legend(panel, top + 40)]
     longest = highest(results, panel)
     y = top + HEAD
-    for card in results.ranked():
+    for card in results.ranked(panel.workloads()):
         middle = y + len(panel.series) * BAR // 2 + 4
         parts.append(text(16, middle, card.title))
         for series in panel.series:
@@ -116,7 +138,7 @@ def highest(results: Results, panel: Panel) -> float:
 def legend(panel: Panel, y: int) -> list[str]:
     """On the line of the title, at the right."""
     parts = []
-    for n, series in enumerate(panel.series):
+    for n, series in enumerate(panel.series if len(panel.series) > 1 else ()):
         x = WIDTH - 220 + n * 110
         parts.append(f'<rect class="{series.style}" x="{x}" y="{y - 25}" width="10" height="10" rx="2"/>')
         parts.append(text(x + 15, y - 16, series.label, "small"))

@@ -21,7 +21,7 @@ from tests.labs.bench.stage import Setup, staged
 from tests.labs.bench.summary import Card, Results, Run
 from tests.labs.bench.workloads import WORKLOADS, Sizes
 
-QUICK = Sizes(tasks=1000, busy_tasks=200, memory_tasks=500, idle_seconds=3.0, mixed_seconds=5.0)
+QUICK = Sizes(tasks=1000, busy_tasks=200, memory_tasks=500, waiting_tasks=5000, idle_seconds=3.0, mixed_seconds=5.0)
 INTERRUPTED = 130
 
 Say = Callable[[str], None]
@@ -73,16 +73,17 @@ def sizes(options: argparse.Namespace) -> Sizes:
 def inspect(setup: Setup, system: str) -> Card:
     """Install the system and ask its adapter what it is; a failure is a result, too."""
     try:
-        with staged(setup, system, slots=1, kept=True) as stage, stage.agent() as agent:
+        with staged(setup, system, tasks=1) as stage, stage.agent() as agent:
             told = agent.ask("describe")
-        return Card(name=system, title=told["title"], versions=told["versions"])
+        about = {"title": told["title"], "versions": told["versions"], "workloads": tuple(told["workloads"])}
+        return Card(name=system, **about)
     except (BenchError, OSError) as error:
         return Card(name=system, title=system, failed=str(error))
 
 
 def order(systems: Sequence[str], round_: int) -> list[str]:
     """Another one begins in every round, so that a machine that warms up or fills up favours nobody."""
-    shift = (round_ - 1) % len(systems)
+    shift = (round_ - 1) % (len(systems) or 1)
     return [*systems[shift:], *systems[:shift]]
 
 
@@ -94,17 +95,17 @@ def measure(setup: Setup, size: Sizes, round_: int, workload: str, system: str) 
         return Run(round=round_, workload=workload, system=system, failed=str(error))
 
 
-def play(setup: Setup, size: Sizes, rounds: int, workloads: Sequence[str], systems: Sequence[str]) -> Iterator[Run]:
+def play(setup: Setup, size: Sizes, rounds: int, workloads: Sequence[str], cards: Sequence[Card]) -> Iterator[Run]:
     """Interleaved: every system once, then every system again."""
     for round_ in range(1, rounds + 1):
         for workload in workloads:
-            for system in order(systems, round_):
+            for system in order([card.name for card in cards if workload in card.workloads], round_):
                 yield measure(setup, size, round_, workload, system)
 
 
 def progress(run: Run) -> str:
     shown = run.failed or ", ".join(f"{name} {report.short(value)}" for name, value in list(run.metrics.items())[:3])
-    return f"round {run.round}  {run.workload:<16}{run.system:<12}{shown}"
+    return f"round {run.round}  {run.workload:<16}{run.system:<17}{shown}"
 
 
 def machine(setup: Setup) -> dict[str, Any]:
@@ -132,7 +133,9 @@ def write(out: Path, results: Results) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.json").write_text(report.as_json(results))
     (out / "results.md").write_text(report.markdown(results))
-    (out / "results.svg").write_text(chart.svg(results))
+    for name, panels in chart.PICTURES.items():
+        if picture := chart.svg(results, panels):
+            (out / name).write_text(picture)
 
 
 def session(options: argparse.Namespace) -> int:
@@ -143,7 +146,6 @@ def session(options: argparse.Namespace) -> int:
     binary = server.find_binary(options.redis_server)
     setup = Setup(binary=binary, append_only=options.append_only, processes=options.processes)
     cards = [announced(inspect(setup, system)) for system in systems]
-    ready = [card.name for card in cards if not card.failed]
     told = {
         **dataclasses.asdict(size),
         "rounds": rounds,
@@ -153,7 +155,7 @@ def session(options: argparse.Namespace) -> int:
     results = Results(machine=machine(setup), options=told, cards=cards, runs=[])
     status = 0
     try:
-        for run in play(setup, size, rounds, workloads, ready) if ready else ():
+        for run in play(setup, size, rounds, workloads, cards):
             results.runs.append(run)
             say(progress(run))
     except KeyboardInterrupt:

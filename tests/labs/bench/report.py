@@ -99,6 +99,27 @@ TABLES = (
         ),
     ),
     Table(
+        "Tasks that wait 0.1 s, 1,000 slots, results kept",
+        (
+            Column("tasks/s", "waiting", "tasks_per_second", whole, with_spread=True),
+            Column("most at once", "waiting", "at_once", whole),
+            Column("processor s per 1,000", "waiting", "cpu_per_1000", short, with_spread=True),
+            Column("of it Redis", "waiting", "redis_cpu_per_1000", short),
+            Column("peak PSS, MB", "waiting", "peak_pss", megabytes, with_spread=True),
+            Column("ran twice", "waiting", "repeated", whole),
+            Column("others' cores", "waiting", "other_cores_busy", short),
+        ),
+    ),
+    Table(
+        "Wait of empty tasks while 500 waiting ones of 1 s begin each second (ms)",
+        (
+            Column("p50", "occupied", "p50", milliseconds, with_spread=True),
+            Column("p99", "occupied", "p99", milliseconds, with_spread=True),
+            Column("max", "occupied", "max", milliseconds),
+            Column("submitter late", "occupied", "submitter_late", milliseconds),
+        ),
+    ),
+    Table(
         "Memory",
         (
             Column("workers PSS, MB", "drain", "pss", megabytes),
@@ -157,7 +178,8 @@ def disturbance(results: Results) -> str:
 
 def rows(results: Results, columns: list[Column], notes: Notes) -> list[list[str]]:
     head = ["system", *(column.title for column in columns)]
-    body = [[card.title, *(cell(results, card, column, notes) for column in columns)] for card in results.ranked()]
+    cards = results.ranked(column.workload for column in columns)
+    body = [[card.title, *(cell(results, card, column, notes) for column in columns)] for card in cards]
     return [head, *body]
 
 
@@ -180,7 +202,7 @@ def number(spread: Spread, column: Column) -> str:
 def versions(results: Results) -> list[list[str]]:
     listed = [
         [card.title, ", ".join(f"{name} {version}" for name, version in card.versions.items())]
-        for card in results.ranked()
+        for card in results.ranked(results.workloads())
     ]
     return [["system", "versions"], *listed]
 

@@ -53,6 +53,16 @@ class Sheet:
         """How many starts were second starts of a task that had begun before."""
         return int(sum(self.repeats))
 
+    def at_once(self, seconds: float) -> int:
+        """The most tasks that began within so many seconds: if each takes as long, so many ran at a time."""
+        starts = sorted(at for at in self.started if at)
+        first = most = 0
+        for last, at in enumerate(starts):
+            while at - starts[first] >= seconds:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
+
     def waits(self, numbers: range) -> list[float]:
         """Seconds from submission to start."""
         return [self.started[n] - self.submitted[n] for n in numbers if self.started[n]]

@@ -19,6 +19,7 @@ from tests.labs.bench.errors import BenchError
 from tests.labs.bench.sheet import Sheet
 
 POLL_SECONDS = 0.005
+WEIGH_SECONDS = 0.25
 ASK_SECONDS = 60.0
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 
@@ -66,7 +67,10 @@ class Stage:
     redis: server.Server
     sheet: Sheet
     env: Mapping[str, str]
+    slots: int = 0
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    peak_pss: int = 0
+    _weigh_at: float = 0.0
 
     @property
     def log(self) -> Path:
@@ -109,10 +113,18 @@ class Stage:
         while self.sheet.unbroken() < count:
             if any(process.poll() is not None for process in self.workers):
                 raise BenchError(f"a worker ended: {processes.tail(self.log)}")
+            if self.slots:
+                self._weigh()
             if time.monotonic() > deadline:
                 begun = self.sheet.begun()
                 raise BenchError(f"{begun} of {count} tasks began in {timeout:.0f} s: {processes.tail(self.log)}")
             time.sleep(POLL_SECONDS)
+
+    def _weigh(self) -> None:
+        """Notes the workers' memory now and then: reading it holds them up for some milliseconds."""
+        if time.monotonic() > self._weigh_at:
+            self.peak_pss = max(self.peak_pss, processes.memory(self.worker_pids())[1])
+            self._weigh_at = time.monotonic() + WEIGH_SECONDS
 
 
 def end_agent(process: subprocess.Popen[str]) -> None:
@@ -130,14 +142,24 @@ def end_agent(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def staged(setup: Setup, system: str, *, slots: int, kept: bool) -> Iterator[Stage]:
+def staged(setup: Setup, system: str, *, tasks: int, kept: bool = True, slots: int = 0) -> Iterator[Stage]:
+    """A run of so many tasks; `slots` is how many waiting ones the workers are to run at a time."""
     python = environments.interpreter(system)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         with server.running(setup.binary, folder, setup.append_only) as redis, sheet_file(folder) as path:
-            env = environment(setup, redis.url, path, kept=kept)
-            sheet = Sheet.create(path, slots)
-            stage = Stage(setup=setup, system=system, python=python, folder=folder, redis=redis, sheet=sheet, env=env)
+            env = environment(setup, redis.url, path, kept=kept, slots=slots)
+            sheet = Sheet.create(path, tasks)
+            stage = Stage(
+                setup=setup,
+                system=system,
+                python=python,
+                folder=folder,
+                redis=redis,
+                sheet=sheet,
+                env=env,
+                slots=slots,
+            )
             try:
                 yield stage
             finally:
@@ -156,7 +178,7 @@ def sheet_file(folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def environment(setup: Setup, url: str, sheet: Path, *, kept: bool) -> dict[str, str]:
+def environment(setup: Setup, url: str, sheet: Path, *, kept: bool, slots: int) -> dict[str, str]:
     """Little of the user's own environment: a stray RQ_REDIS_URL or CELERY_… would change what is measured."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {
@@ -166,4 +188,5 @@ def environment(setup: Setup, url: str, sheet: Path, *, kept: bool) -> dict[str,
         "BENCH_SHEET": str(sheet),
         "BENCH_RESULTS": "kept" if kept else "none",
         "BENCH_PROCESSES": str(setup.processes),
+        "BENCH_SLOTS": str(slots // setup.processes),
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.labs.bench.adapter import BY_DEFAULT
 from tests.labs.bench.workloads import Metrics
 
 
@@ -28,6 +29,7 @@ class Card:
     name: str
     title: str
     versions: dict[str, str] = field(default_factory=dict)
+    workloads: tuple[str, ...] = ()
     failed: str | None = None
 
 
@@ -63,9 +65,12 @@ class Results:
         """Why a number is missing, or why fewer rounds are behind it than behind the others."""
         return next((run.failed for run in self._chosen(system, workload) if run.failed), None)
 
-    def ranked(self) -> list[Card]:
-        """The fastest drain first; those without one last, by name."""
-        return sorted(self.cards, key=lambda card: (-self._speed(card.name), card.name))
+    def ranked(self, workloads: Iterable[str]) -> list[Card]:
+        """Those that these workloads are for (or that could not be asked), the fastest first, then by name."""
+        shown = set(workloads) & self.workloads()
+        by = "drain" if shown.intersection(BY_DEFAULT) else "waiting"
+        cards = [card for card in self.cards if card.failed or shown.intersection(card.workloads)]
+        return sorted(cards, key=lambda card: (-self._speed(card.name, by), card.name))
 
     def workloads(self) -> set[str]:
         return {run.workload for run in self.runs}
@@ -75,8 +80,8 @@ class Results:
         values = [run.metrics[metric] for run in self.runs if metric in run.metrics]
         return Spread.of(values) if values else None
 
-    def _speed(self, system: str) -> float:
-        speed = self.spread(system, "drain", "tasks_per_second")
+    def _speed(self, system: str, workload: str) -> float:
+        speed = self.spread(system, workload, "tasks_per_second")
         return speed.median if speed else 0.0
 
     def _chosen(self, system: str, workload: str) -> Iterable[Run]:

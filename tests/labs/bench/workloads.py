@@ -25,6 +25,10 @@ FAST_SECONDS = 0.001
 SLOW_SECONDS = 2.0
 FAST_RATE = 50
 SLOW_EVERY = 2.5
+SLOTS = 1000
+NAP_SECONDS = 0.1
+LONG_NAP_SECONDS = 1.0
+LONG_NAP_RATE = 500
 
 
 FEWER = {"rq_fork": 10, "rq_simple": 4, "arq": 2, "celery": 2}
@@ -38,9 +42,11 @@ class Sizes:
     tasks: int = 20_000
     busy_tasks: int = 2_000
     memory_tasks: int = 2_000
+    waiting_tasks: int = 20_000
     rate: int = 100
     idle_seconds: float = 10.0
     mixed_seconds: float = 15.0
+    occupied_seconds: float = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,7 @@ def time_limit(count: int) -> float:
 def drain(setup: Setup, sizes: Sizes, system: str, *, kept: bool) -> Metrics:
     """Empty tasks, all enqueued before the first worker starts."""
     tasks = sizes.tasks // FEWER.get(system, 1)
-    with staged(setup, system, slots=tasks, kept=kept) as stage:
+    with staged(setup, system, tasks=tasks, kept=kept) as stage:
         seconds, commands = enqueue(stage, tasks, "empty")
         first, last = work_off(stage, tasks, commands)
         rss, pss = processes.memory(stage.worker_pids())
@@ -141,7 +147,7 @@ def drain_discarded(setup: Setup, sizes: Sizes, system: str) -> Metrics:
 def busy(setup: Setup, sizes: Sizes, system: str) -> Metrics:
     """Tasks that compute; ideal is what as many cores as there are worker processes would need for them alone."""
     count = sizes.busy_tasks
-    with staged(setup, system, slots=count, kept=True) as stage:
+    with staged(setup, system, tasks=count) as stage:
         _, commands = enqueue(stage, count, "spin", BUSY_SECONDS)
         first, last = work_off(stage, count, commands)
         metrics = between(first, last)
@@ -153,7 +159,7 @@ def idle(setup: Setup, sizes: Sizes, system: str) -> Metrics:
     """Single submissions at a steady rate to workers that have nothing else to do."""
     count = int(sizes.rate * sizes.idle_seconds)
     plan = [[n / sizes.rate, "empty", [WARM_CALLS + n]] for n in range(count)]
-    with staged(setup, system, slots=WARM_CALLS + count, kept=True) as stage, stage.agent() as agent:
+    with staged(setup, system, tasks=WARM_CALLS + count) as stage, stage.agent() as agent:
         warm_up(stage, agent)
         late = play(stage, agent, plan)
         return {**waits(stage.sheet.waits(range(WARM_CALLS, WARM_CALLS + count))), "submitter_late": late}
@@ -163,7 +169,7 @@ def mixed(setup: Setup, sizes: Sizes, system: str) -> Metrics:
     """Short tasks at a steady rate, and one long one at a time: a worker process is free for the short ones."""
     plan = mixed_plan(sizes.mixed_seconds)
     fast = int(sizes.mixed_seconds * FAST_RATE)
-    with staged(setup, system, slots=WARM_CALLS + len(plan), kept=True) as stage, stage.agent() as agent:
+    with staged(setup, system, tasks=WARM_CALLS + len(plan)) as stage, stage.agent() as agent:
         warm_up(stage, agent)
         late = play(stage, agent, plan)
         numbers = stage.sheet.waits(range(WARM_CALLS, WARM_CALLS + fast))
@@ -179,10 +185,38 @@ def mixed_plan(seconds: float) -> list[list[Any]]:
     return sorted(plan, key=lambda entry: float(entry[0]))
 
 
-def warm_up(stage: Stage, agent: Agent) -> None:
+def waiting(setup: Setup, sizes: Sizes, system: str) -> Metrics:
+    """Tasks that do nothing but wait, many more than there are slots."""
+    count = sizes.waiting_tasks
+    with staged(setup, system, tasks=count, slots=SLOTS) as stage:
+        _, commands = enqueue(stage, count, "nap", NAP_SECONDS)
+        first, last = work_off(stage, count, commands)
+        return {
+            **between(first, last),
+            "peak_pss": stage.peak_pss,
+            "at_once": stage.sheet.at_once(NAP_SECONDS),
+            "repeated": stage.sheet.repeated(),
+        }
+
+
+def occupied(setup: Setup, sizes: Sizes, system: str) -> Metrics:
+    """Short tasks at a steady rate, while others that wait take half of the slots."""
+    long = int(LONG_NAP_RATE * sizes.occupied_seconds)
+    short = int(sizes.rate * (sizes.occupied_seconds - LONG_NAP_SECONDS))
+    plan: list[list[Any]] = [[n / LONG_NAP_RATE, "nap", [WARM_CALLS + n, LONG_NAP_SECONDS]] for n in range(long)]
+    plan += [[LONG_NAP_SECONDS + n / sizes.rate, "empty", [WARM_CALLS + long + n]] for n in range(short)]
+    plan.sort(key=lambda entry: float(entry[0]))
+    with staged(setup, system, tasks=WARM_CALLS + len(plan), slots=SLOTS) as stage, stage.agent() as agent:
+        warm_up(stage, agent, "nap")
+        late = play(stage, agent, plan)
+        numbers = range(WARM_CALLS + long, WARM_CALLS + len(plan))
+        return {**waits(stage.sheet.waits(numbers)), "submitter_late": late}
+
+
+def warm_up(stage: Stage, agent: Agent, kind: str = "spin") -> None:
     """Start the workers and let every process of theirs import, connect and run something."""
     stage.start_workers(agent.ask("describe")["workers"])
-    agent.ask("enqueue", kind="spin", first=0, count=WARM_CALLS, args=[BUSY_SECONDS])
+    agent.ask("enqueue", kind=kind, first=0, count=WARM_CALLS, args=[BUSY_SECONDS])
     stage.wait_for(WARM_CALLS, START_SECONDS)
     time.sleep(QUIET_SECONDS)
 
@@ -222,7 +256,7 @@ def memory(setup: Setup, sizes: Sizes, system: str) -> Metrics:
     A first few tasks have gone all the way before, so that what a system or the server needs once is not counted.
     """
     count = sizes.memory_tasks
-    with staged(setup, system, slots=FEW_TASKS + count, kept=True) as stage:
+    with staged(setup, system, tasks=FEW_TASKS + count) as stage:
         _, commands = enqueue(stage, FEW_TASKS, "carry", payload())
         before = used_after(stage, FEW_TASKS, commands)
         enqueue(stage, count, "carry", payload(), first=FEW_TASKS)
@@ -247,4 +281,6 @@ WORKLOADS: dict[str, Workload] = {
     "busy": busy,
     "mixed": mixed,
     "memory": memory,
+    "waiting": waiting,
+    "occupied": occupied,
 }

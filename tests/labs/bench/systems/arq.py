@@ -19,6 +19,7 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "ARQ"
 PACKAGES = ("arq", "redis")
+WORKLOADS = (*adapter.BY_DEFAULT, *adapter.WAITING)
 
 
 def with_context(function):
@@ -32,7 +33,7 @@ def with_context(function):
 
 
 class WorkerSettings:
-    max_jobs = 100
+    max_jobs = adapter.SLOTS or 100
     functions = tuple(func(with_context(function), name=kind) for kind, function in handlers.ASYNC.items())
     redis_settings = RedisSettings.from_dsn(adapter.REDIS_URL)
     keep_result = adapter.KEEP_SECONDS if adapter.RESULTS_KEPT else 0

@@ -15,20 +15,37 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "Celery (prefork)"
 PACKAGES = ("celery", "kombu", "redis")
+WORKLOADS = adapter.BY_DEFAULT
 
 app = Celery("bench", broker=adapter.REDIS_URL, backend=adapter.REDIS_URL if adapter.RESULTS_KEPT else None)
 app.conf.update(
     task_ignore_result=not adapter.RESULTS_KEPT,
     result_expires=adapter.KEEP_SECONDS,
     broker_connection_retry_on_startup=True,
+    result_backend_thread_safe=bool(adapter.SLOTS),  # one pool of connections for all threads, as advised for many
 )
 tasks = {kind: app.task(name=kind)(function) for kind, function in handlers.BLOCKING.items()}
 redis = Redis.from_url(adapter.REDIS_URL)
+celery = [
+    sys.executable,
+    "-m",
+    "celery",
+    "-A",
+    "tests.labs.bench.systems.celery:app",
+    "worker",
+    "--loglevel",
+    "WARNING",
+]
 
 
 def workers():
-    celery = [sys.executable, "-m", "celery", "-A", "tests.labs.bench.systems.celery:app"]
-    return [[*celery, "worker", "-c", str(adapter.PROCESSES), "--loglevel", "WARNING"]]
+    return [[*celery, "-c", str(adapter.PROCESSES)]]
+
+
+def pools(pool):
+    """A worker for each process: it has no option for more than one with these pools."""
+    nodes = [["-n", f"node{number}@%h"] for number in range(adapter.PROCESSES)]
+    return [[*celery, *node, "-P", pool, "-c", str(adapter.SLOTS)] for node in nodes]
 
 
 def enqueue(kind, calls):

@@ -14,12 +14,13 @@ from dramatiq.results.backends import RedisBackend
 
 from tests.labs.bench import adapter, handlers
 
-TITLE = "Dramatiq"
+TITLE = "Dramatiq (threads)"
 PACKAGES = ("dramatiq", "redis")
+WORKLOADS = (*adapter.BY_DEFAULT, *adapter.WAITING)
 
-broker = RedisBroker(url=adapter.REDIS_URL)
+broker = RedisBroker(url=adapter.THREADS_URL)
 if adapter.RESULTS_KEPT:
-    backend = RedisBackend(url=adapter.REDIS_URL)
+    backend = RedisBackend(url=adapter.THREADS_URL)
     broker.add_middleware(Results(backend=backend, store_results=True, result_ttl=adapter.KEEP_SECONDS * 1000))
 dramatiq.set_broker(broker)
 
@@ -38,11 +39,9 @@ def actor(kind, function):
 actors = {kind: actor(kind, function) for kind, function in handlers.BLOCKING.items()}
 
 
-def workers():
-    count = str(adapter.PROCESSES)
-    return [
-        [sys.executable, "-m", "dramatiq", "tests.labs.bench.systems.dramatiq", "--processes", count, "--threads", "8"]
-    ]
+def workers(command=(sys.executable, "-m", "dramatiq")):
+    module, count, threads = "tests.labs.bench.systems.dramatiq", str(adapter.PROCESSES), str(adapter.SLOTS or 8)
+    return [[*command, module, "--processes", count, "--threads", threads]]
 
 
 def enqueue(kind, calls):

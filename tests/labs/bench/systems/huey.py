@@ -12,15 +12,16 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "Huey"
 PACKAGES = ("huey", "redis")
+WORKLOADS = adapter.BY_DEFAULT
 
-huey = RedisHuey("bench", url=adapter.REDIS_URL, results=adapter.RESULTS_KEPT)
+huey = RedisHuey("bench", url=adapter.THREADS_URL, results=adapter.RESULTS_KEPT)
 tasks = {kind: huey.task(name=kind)(function) for kind, function in handlers.BLOCKING.items()}
 redis = Redis.from_url(adapter.REDIS_URL)
 
 
-def workers():
-    count = str(adapter.PROCESSES)
-    return [[adapter.script("huey_consumer"), "tests.labs.bench.systems.huey.huey", "-k", "process", "-w", count, "-q"]]
+def workers(kind="process", count=adapter.PROCESSES):
+    module = "tests.labs.bench.systems.huey.huey"
+    return [[adapter.script("huey_consumer"), module, "-k", kind, "-w", str(count), "-q"]]
 
 
 def enqueue(kind, calls):

@@ -15,6 +15,7 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "RQ (fork worker)"
 PACKAGES = ("rq", "redis")
+WORKLOADS = adapter.BY_DEFAULT
 REDIS_URL = adapter.REDIS_URL
 QUEUES = ["default"]
 

@@ -3,9 +3,9 @@
 """Stock RQ with SimpleWorker, which runs jobs in the worker itself: documented for very short, trusted jobs."""
 
 from tests.labs.bench.systems import rq_fork
-from tests.labs.bench.systems.rq_fork import PACKAGES, enqueue, submit, unfinished
+from tests.labs.bench.systems.rq_fork import PACKAGES, WORKLOADS, enqueue, submit, unfinished
 
-__all__ = ["PACKAGES", "TITLE", "enqueue", "submit", "unfinished", "workers"]
+__all__ = ["PACKAGES", "TITLE", "WORKLOADS", "enqueue", "submit", "unfinished", "workers"]
 
 TITLE = "RQ (SimpleWorker)"
 

@@ -11,6 +11,7 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "SAQ"
 PACKAGES = ("saq", "redis")
+WORKLOADS = (*adapter.BY_DEFAULT, *adapter.WAITING)
 
 queue = Queue.from_url(adapter.REDIS_URL)
 redis = Redis.from_url(adapter.REDIS_URL)
@@ -30,7 +31,7 @@ def with_context(function):
 
 
 functions = [(kind, with_context(function)) for kind, function in handlers.ASYNC.items()]
-settings = {"queue": queue, "functions": functions}
+settings = {"queue": queue, "functions": functions, "concurrency": adapter.SLOTS or 10}
 
 
 def workers():

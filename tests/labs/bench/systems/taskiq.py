@@ -15,6 +15,7 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "Taskiq (stream)"
 PACKAGES = ("taskiq", "taskiq-redis", "redis")
+WORKLOADS = (*adapter.BY_DEFAULT, *adapter.WAITING)
 
 broker = RedisStreamBroker(url=adapter.REDIS_URL)
 if adapter.RESULTS_KEPT:
@@ -26,7 +27,8 @@ redis = Redis.from_url(adapter.REDIS_URL, decode_responses=True)
 def workers():
     module = "tests.labs.bench.systems.taskiq:broker"
     taskiq = [sys.executable, "-m", "taskiq", "worker", module]
-    return [[*taskiq, "--workers", str(adapter.PROCESSES), "--log-level", "WARNING"]]
+    slots = ["--max-async-tasks", str(adapter.SLOTS or 100)]
+    return [[*taskiq, "--workers", str(adapter.PROCESSES), *slots, "--log-level", "WARNING"]]
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from worker.handlers.registry import task
 
 TITLE = "Task Queue"
 PACKAGES = ("rq", "redis")
+WORKLOADS = (*adapter.BY_DEFAULT, *adapter.WAITING)
 QUEUE = "normal"
 
 redis = connect(adapter.REDIS_URL)
@@ -35,7 +36,7 @@ def without_result(function):
     return call
 
 
-for kind, function in handlers.BLOCKING.items():
+for kind, function in (handlers.ASYNC if adapter.SLOTS else handlers.BLOCKING).items():
     task(kind)(function if adapter.RESULTS_KEPT else without_result(function))
 parameters = {kind: list(inspect.signature(function).parameters) for kind, function in handlers.BLOCKING.items()}
 
@@ -48,6 +49,9 @@ def workers():
         "WORKER_METRICS_PORT": 0,
         "LOG_LEVEL": "WARNING",
     }
+    if adapter.SLOTS:
+        waiting = {"CONCURRENT_EXECUTORS": adapter.PROCESSES, "EXECUTOR_SLOTS": adapter.SLOTS}
+        settings |= {**waiting, "WORKER_EXECUTORS": 1}
     return [["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable, "-m", "worker"]]
 
 
@@ -56,7 +60,17 @@ def new_task(kind, args):
     return NewTask(id=new_task_id(), type=kind, data=data, queue=QUEUE)
 
 
+@functools.cache
+def start():
+    """Once: makes known which types wait, as the worker before would have, since this one starts after the tasks."""
+    if adapter.SLOTS:
+        redis.sadd(
+            keys.CONCURRENT_TYPES, *(kind for kind, each in handlers.ASYNC.items() if inspect.iscoroutinefunction(each))
+        )
+
+
 def enqueue(kind, calls):
+    start()
     queues.submit([new_task(kind, args) for args in calls])
 
 

@@ -14,10 +14,12 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 from shared.config.settings import load_or_exit  # noqa: E402
 from shared.http.bind import free_port  # noqa: E402
 from shared.observability.tracing import Tracing, subject_of  # noqa: E402
+from tests.labs.bench import adapter  # noqa: E402
 from tests.labs.bench.systems import taskqueue as plain  # noqa: E402
 
 TITLE = "Task Queue, traced"
 PACKAGES = plain.PACKAGES
+WORKLOADS = adapter.BY_DEFAULT
 
 port = free_port()
 os.environ.update(SAMPLER)
