@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -126,10 +127,16 @@ class Heartbeat:
     def holdings(self) -> Holdings:
         """Returns what this worker holds now; used by the heartbeat and the metrics."""
         pool = list(self.engine.pool.members)
+        slots, busy = Counter[str](), Counter[str]()
+        for executor in pool:
+            slots[executor.kind] += executor.slots
+            busy[executor.kind] += min(executor.slots, len(executor.assigned))
         return Holdings(
             executors=len(pool),
             held=len(self.engine.lanes.ready()) + sum(len(executor.assigned) for executor in pool),
             memory_bytes=sum(executor.memory_bytes() for executor in pool),
+            slots=slots,
+            busy=busy,
         )
 
     def info(self) -> WorkerInfo:
@@ -148,8 +155,8 @@ class Heartbeat:
             version=RQ_VERSION,
             queues=tuple(self.engine.settings.claimed_queues),
             executors=holdings.executors,
-            slots=sum(executor.slots for executor in pool),
-            active=sum(min(executor.slots, len(executor.assigned)) for executor in pool),
+            slots=sum(holdings.slots.values()),
+            active=sum(holdings.busy.values()),
             started_at=self.started_at,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
             held=holdings.held,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -54,6 +54,10 @@ class Holdings:
     executors: int = 0
     held: int = 0
     memory_bytes: int = 0
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """By kind of executor, how many tasks can run at a time."""
+    busy: Mapping[str, int] = field(default_factory=dict)
+    """By kind of executor, how many run."""
 
 
 class WorkerMetrics(Collector):
@@ -154,6 +158,12 @@ class HoldingsMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         now = self.holdings()
+        slots = GaugeMetricFamily("taskqueue_slots", "Tasks that the executors can run at a time.", labels=["kind"])
+        busy = GaugeMetricFamily("taskqueue_busy_slots", "Slots in which a task runs.", labels=["kind"])
+        for kind in now.slots:
+            slots.add_metric([kind], now.slots[kind])
+            busy.add_metric([kind], now.busy[kind])
+        yield from (slots, busy)
         yield GaugeMetricFamily("taskqueue_executors", "Executor processes of this worker.", now.executors)
         yield GaugeMetricFamily("taskqueue_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)
         yield GaugeMetricFamily("taskqueue_held_tasks", "Tasks that this worker holds leases on.", now.held)

@@ -213,7 +213,7 @@ def test_restarts_leave_rates_right(site: Site) -> None:
 
 def test_series_of_a_worker_that_was_restarted_are_gone(site: Site) -> None:
     assert len(site.prometheus.series("count by (worker) (worker_errors_total)")) == 2
-    assert site.prometheus.value("sum(taskqueue_executors)") == 2
+    assert site.prometheus.value('sum(taskqueue_slots{kind="serial"})') == 2
 
 
 # --- gauges of the whole system ---
