@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from worker.engine.crash_isolation import CrashIsolation
 from worker.engine.lane_claims import LaneClaims
-from worker.engine.prefetch import PrefetchWindow
+from worker.engine.prefetch import PrefetchWindow, Reserve
 from worker.engine.queue_slots import QueueSlots
 from worker.engine.redis_session import ClaimOrder
 from worker.executors import ipc
@@ -24,8 +24,6 @@ SLOW = 0.1
 """Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""
 MOST_AT_ONCE = 500
 """Tasks that one claim requests at most; more come with the next."""
-AHEAD = 8
-"""A concurrent lane holds a task in reserve for so many slots: a freed slot need not wait for a claim."""
 
 
 class Lane(ABC):
@@ -97,6 +95,10 @@ class Lane(ABC):
         """Returns how many tasks it may hold beside those that its executors have."""
 
     @abstractmethod
+    def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:
+        """Learns from a task that ended by itself how many to claim ahead."""
+
+    @abstractmethod
     def is_worth_a_claim(self, capacity: int) -> bool:
         """Returns whether a claim of this size is worth its round trip."""
 
@@ -128,7 +130,7 @@ class SerialLane(Lane):
         max_crashes: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limits` is how many executors each of some queues may use."""
+        """`limits` is how many executors each of some queues may use; none of their tasks is claimed ahead."""
         super().__init__(pool, claims, monotonic)
         self.prefetch = PrefetchWindow()
         self.slots = QueueSlots(limits, pool, self.ready)
@@ -143,6 +145,10 @@ class SerialLane(Lane):
     def on_claimed(self, now: float, size: int, shortest_wait: float) -> None:
         super().on_claimed(now, size, shortest_wait)
         self.slots.update()
+
+    def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:
+        if claimed.queue.decode() not in self.slots.limits:
+            self.prefetch.learn(run_seconds)
 
     def _room(self) -> int:
         window = self.prefetch.window()
@@ -200,6 +206,13 @@ class ConcurrentLane(Lane):
 
     kind, suffix, pause = ipc.CONCURRENT, "+", 0.25
 
+    def __init__(self, pool: ExecutorPool, claims: LaneClaims, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(pool, claims, monotonic)
+        self._ended = Reserve(monotonic)
+
+    def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:
+        self._ended.learn()
+
     @property
     def _slots(self) -> int:
         """Returns the slots of all executors, and one where there is none.
@@ -213,14 +226,17 @@ class ConcurrentLane(Lane):
         return [executor for executor in self.executors if not executor.retiring]
 
     def _room(self) -> int:
-        slots = self._slots
-        return slots + slots // AHEAD - sum(len(executor.assigned) for executor in self._staying)
+        return self._slots + self._reserve() - sum(len(executor.assigned) for executor in self._staying)
+
+    def _reserve(self) -> int:
+        """Returns how many tasks to claim ahead: a freed slot need not wait for a claim."""
+        return min(self._slots // 2, self._ended.size())
 
     def is_worth_a_claim(self, capacity: int) -> bool:
-        return not self.ready or capacity >= self._slots // AHEAD
+        return not self.all_busy() or capacity >= max(1, self._reserve() // 2)
 
     def all_busy(self) -> bool:
-        return bool(self.ready)
+        return self.free() <= self._reserve()
 
     def hand_out(self, may_note: Callable[[ClaimedTask], bool]) -> None:
         """Fills the slots evenly; suspects come first, to where nothing else runs."""
@@ -229,24 +245,30 @@ class ConcurrentLane(Lane):
             others = [claimed for claimed in self.ready if not claimed.crashed_before]
             self.ready.clear()
             self.ready += [*first, *others]
-        executors = sorted(self.executors, key=lambda each: each.free_slots)
-        left = sum(executor.free_slots for executor in executors)
-        for executor in executors:
-            free = executor.free_slots
-            share = self._share(executor, -(-len(self.ready) * free // left), may_note) if free else []
-            left -= free
-            if share:
-                executor.assign(share)
+        self._fill(0, may_note)
         # Suspects need not wait for an executor that no other task uses: one more is started for them.
         self.pool.isolating = any(each.crashed_before for each in self.ready)
+        if self.ready and not self.pool.isolating:
+            self._fill(self._reserve() // max(1, len(self._staying)), may_note)
+
+    def _fill(self, ahead: int, may_note: Callable[[ClaimedTask], bool]) -> None:
+        """Assigns to each executor what it can begin at once, and so many tasks `ahead`."""
+        executors = sorted(self.executors, key=lambda each: each.room(ahead))
+        left = sum(executor.room(ahead) for executor in executors)
+        for executor in executors:
+            room = executor.room(ahead)
+            most = -(-len(self.ready) * room // left) if room else 0
+            left -= room
+            if most and (share := self._share(executor, executor.slots + ahead, most, may_note)):
+                executor.assign(share)
 
     def _share(
-        self, executor: ExecutorProcess, most: int, may_note: Callable[[ClaimedTask], bool]
+        self, executor: ExecutorProcess, slots: int, most: int, may_note: Callable[[ClaimedTask], bool]
     ) -> list[ClaimedTask]:
         """Returns the tasks for one executor. A suspect runs beside other suspects only, and beside fewer each time."""
-        now, slots = self.monotonic(), executor.slots
+        now = self.monotonic()
         isolated = [each for each in executor.assigned.values() if each.runs_isolated(now)]
-        room = min((each.company(slots) for each in isolated), default=slots)
+        room = min((each.company(executor.slots) for each in isolated), default=slots)
         share: list[ClaimedTask] = []
         for _ in range(len(self.ready)):
             held = len(executor.assigned) + len(share)

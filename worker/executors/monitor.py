@@ -29,6 +29,8 @@ _ITS_OWN_FAULT = ("memory: ", "pipes: ", "hung: ")
 _WORKER_STOPS = "the worker stops"
 CLOSED_PIPE_GRACE = 0.5
 """Seconds for which an executor may live after its pipe was closed: a dying one needs less."""
+LONGEST_WAIT = 0.25
+"""Seconds that a task may wait for a slot of a concurrent executor: then another worker may run it sooner."""
 SILENT = 6.0
 """Seconds without an event of a concurrent executor after which it counts as hung: its loop answers a ping at once."""
 
@@ -55,7 +57,6 @@ class ExecutorMonitor:
         self.metrics = metrics
         self.spans = spans
         self.monotonic = monotonic
-        self._not_claimed_ahead = frozenset(queue.encode() for queue in settings.queue_executors)
         self.check_due = False
         """Whether the next pass of the loop has to check every executor."""
         self.progress_came = False
@@ -96,8 +97,7 @@ class ExecutorMonitor:
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
             self.session.report(report)
             return
-        if not executor.concurrent and claimed.queue not in self._not_claimed_ahead:
-            self.lanes.serial.prefetch.learn(ended.run_us / 1_000_000)
+        self.lanes.of(claimed).on_ended(claimed, ended.run_us / 1_000_000)
         self.session.report(Report(claimed, *ended[1:]))
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
@@ -174,7 +174,10 @@ class ExecutorMonitor:
                 continue
             executor.flush()
             if executor.assigned:
-                self._keep_to_limits(executor, now)
+                if executor.concurrent:
+                    self._keep_turning(executor, now)
+                else:
+                    self._keep_to_limits(executor, now)
                 self._keep_memory(executor, now)
             elif executor.retiring:
                 executor.shutdown()
@@ -186,9 +189,6 @@ class ExecutorMonitor:
         self._release_expiring(now)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
-        if executor.concurrent:
-            self._keep_alive(executor, now)
-            return
         for claimed in executor.begun():
             ran = now - executor.turn_began_at
             if ran > SLOW:
@@ -201,8 +201,14 @@ class ExecutorMonitor:
                 executor.stop_by = executor.stop_by or now + self.settings.kill_grace
                 executor.signal(TIME_LIMIT_SIGNAL)
 
-    def _keep_alive(self, executor: ExecutorProcess, now: float) -> None:
-        """Ends a concurrent executor whose loop does not turn. It keeps to the limits of its tasks by itself."""
+    def _keep_turning(self, executor: ExecutorProcess, now: float) -> None:
+        """Ends a concurrent executor whose loop does not turn, and reassigns tasks that wait too long for a slot.
+
+        It keeps to the limits of its tasks by itself.
+        """
+        if now > executor.full_since() + LONGEST_WAIT:
+            for waiting in executor.take_back():
+                self._reassign(waiting)
         if executor.pinged_at is not None:
             if now > executor.pinged_at + SILENT:
                 executor.kill("hung: its event loop did not turn")

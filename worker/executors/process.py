@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import os
 import secrets
 import signal
@@ -96,10 +97,9 @@ class ExecutorProcess:
     def concurrent(self) -> bool:
         return self.kind == ipc.CONCURRENT
 
-    @property
-    def free_slots(self) -> int:
-        """Returns how many more tasks it can begin at once."""
-        return max(0, self.slots - len(self.assigned)) if self.ready and not self.retiring else 0
+    def room(self, ahead: int) -> int:
+        """Returns how many more tasks it can take: those that it begins at once, and so many ahead of their start."""
+        return max(0, self.slots + ahead - len(self.assigned)) if self.ready and not self.retiring else 0
 
     @property
     def pid(self) -> int:
@@ -129,12 +129,21 @@ class ExecutorProcess:
         """Returns how many of its tasks it has not begun."""
         return ipc.unread_bytes(self._start_tokens_read) // ipc.START_TOKEN_BYTES
 
+    def full_since(self) -> float:
+        """Returns when the first task was assigned that waits for a slot; infinity if there is none."""
+        begun = len(self.assigned) - self.waiting()
+        waiting = list(itertools.islice(self.assigned.values(), begun, begun + 1)) if begun >= self.slots else []
+        return waiting[0].began_at if waiting else math.inf
+
     def begun(self) -> list[ClaimedTask]:
         """Returns the tasks that it has begun."""
         return list(itertools.islice(self.assigned.values(), max(0, len(self.assigned) - self.waiting())))
 
     def began_at(self, claimed: ClaimedTask) -> float:
-        """Returns when it began a task, on the monotonic clock: a serial executor when the one before had ended."""
+        """Returns when it began a task, on the monotonic clock: a serial executor when the one before had ended.
+
+        For a concurrent executor it is when the task was assigned: a slot was free, or is soon.
+        """
         return claimed.began_at if self.concurrent else self.turn_began_at
 
     def command(self, name: str, number: int = 0) -> None:

@@ -77,9 +77,12 @@ class FakeExecutor:
     def idle(self) -> bool:
         return self.ready and not self.retiring and not self.assigned
 
-    @property
-    def free_slots(self) -> int:
-        return max(0, self.slots - len(self.assigned)) if self.ready and not self.retiring else 0
+    def room(self, ahead: int) -> int:
+        return max(0, self.slots + ahead - len(self.assigned)) if self.ready and not self.retiring else 0
+
+    def full_since(self) -> float:
+        waiting = list(self.assigned.values())[self._running() :]
+        return waiting[0].began_at if waiting and self.has_begun else float("inf")
 
     def assign(self, tasks: Sequence[ClaimedTask]) -> None:
         self.turn_began_at = self.turn_began_at if self.assigned else self.time()
@@ -237,6 +240,7 @@ class FakeSession:
         answer = found.result
         for each in orders:
             each.claims.parked = each.claims.unanswered = each.size > 0
+            each.claims.asked_at = self.time()
         if serial:
             parked = len(answer.claimed) < serial.size and not found.ask_again
             serial.claims.parked = serial.claims.unanswered = parked

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeTime, claimed, lanes_of, numbered
 from worker.engine.claimed_task import SETTLED, ClaimedTask
-from worker.engine.lane import AHEAD
+from worker.engine.prefetch import RESERVE_SECONDS
 
 SLOTS = 64
 
@@ -31,6 +31,14 @@ class Scene:
         self.lane.hand_out(self._note)
         return tasks
 
+    def ends_steadily(self, per_second: int) -> int:
+        """So many tasks end per second for a while; returns how many the lane claims ahead then."""
+        for _ in range(100):
+            self.time.now += 0.01
+            for _ in range(per_second // 100):
+                self.lane.on_ended(claimed("ended", self.time), 0.0)
+        return self.lane.free() - SLOTS * len(self.executors)
+
     def _note(self, task: ClaimedTask) -> bool:
         self.noted.append(task)
         return True
@@ -45,12 +53,49 @@ def test_tasks_are_spread_evenly() -> None:
     assert scene.held() == [25, 25]
 
 
-def test_no_executor_gets_more_than_it_has_slots_and_some_are_kept_in_reserve() -> None:
+def test_no_executor_gets_more_than_it_has_slots_while_nothing_is_known() -> None:
     scene = Scene()
-    assert scene.lane.free() == SLOTS + SLOTS // AHEAD
+    assert scene.lane.free() == SLOTS
     scene.gets(SLOTS + 5)
     assert (scene.held(), len(scene.lane.ready)) == ([SLOTS], 5)
-    assert scene.lane.free() == SLOTS // AHEAD - 5
+    assert scene.lane.free() == 0
+
+
+def test_as_many_are_claimed_ahead_as_end_in_a_moment() -> None:
+    scene = Scene(executors=2)
+    ahead = scene.ends_steadily(int(10 / RESERVE_SECONDS))
+    assert ahead == pytest.approx(10, abs=1)
+    scene.gets(2 * SLOTS + 6)
+    assert scene.held() == [SLOTS + 3, SLOTS + 3]
+    assert scene.lane.free() == ahead - 6
+
+
+def test_no_more_than_half_of_the_slots_are_claimed_ahead() -> None:
+    assert Scene().ends_steadily(100_000) == SLOTS // 2
+
+
+def test_nothing_is_claimed_ahead_when_tasks_do_not_end() -> None:
+    scene = Scene()
+    scene.ends_steadily(1000)
+    scene.time.now += 1
+    assert scene.lane.free() == SLOTS
+
+
+def test_free_slots_come_before_those_that_will_be_free() -> None:
+    scene = Scene(executors=2)
+    scene.ends_steadily(100_000)
+    scene.gets(2 * SLOTS)
+    scene.executors[0].assigned.clear()
+    scene.gets(10)
+    assert scene.held() == [10, SLOTS]
+
+
+def test_no_suspect_is_assigned_ahead_of_its_start() -> None:
+    scene = Scene()
+    scene.ends_steadily(100_000)
+    scene.gets(SLOTS)
+    scene.gets(2, suspicions=1)
+    assert scene.held() == [SLOTS]
 
 
 def test_a_lane_without_executors_claims_one_at_a_time() -> None:
@@ -69,9 +114,9 @@ def test_slots_of_a_retiring_executor_are_not_claimed_for() -> None:
     scene = Scene(executors=2)
     scene.gets(2 * SLOTS)
     scene.executors[0].retire()
-    assert scene.lane.free() == SLOTS // AHEAD
+    assert scene.lane.free() == 0
     scene.executors[0].assigned.clear()
-    assert scene.lane.free() == SLOTS // AHEAD
+    assert scene.lane.free() == 0
 
 
 def test_one_that_has_crashed_by_itself_runs_alone() -> None:

@@ -23,7 +23,7 @@ from worker.engine.lane import SLOW
 from worker.executors import ipc
 from worker.executors.crash_reports import CrashReports
 from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.monitor import CLOSED_PIPE_GRACE, SILENT, ExecutorMonitor
+from worker.executors.monitor import CLOSED_PIPE_GRACE, LONGEST_WAIT, SILENT, ExecutorMonitor
 from worker.metrics import WorkerMetrics
 
 GRACE = 2.0
@@ -43,7 +43,7 @@ class Scene:
         self.metrics = WorkerMetrics("w")
         about = Settings(kill_grace=GRACE, **settings)
         reports = CrashReports("w", RetryPolicy(initial_delay=7), 3, cast("Any", self.pool))
-        lanes = lanes_of(self.pool, self.time)
+        lanes = lanes_of(self.pool, self.time, about.claimed_queue_executors)
         self.lane = lanes.serial
         make: Any = ExecutorMonitor
         self.monitor = make(
@@ -204,6 +204,15 @@ def test_a_concurrent_executor_that_answers_nothing_is_killed_as_hung() -> None:
     assert scene.executor.killed_because is None
     scene.after(0.2)
     assert str(scene.executor.killed_because).startswith("hung: ")
+
+
+def test_a_task_that_waits_long_for_a_slot_is_given_back() -> None:
+    scene = Scene(slots=2)
+    scene.after(LONGEST_WAIT)
+    assert scene.session.releases == []
+    scene.after(0.01)
+    assert scene.session.releases == [scene.c]
+    assert list(scene.executor.assigned.values()) == [scene.a, scene.b]
 
 
 def test_a_concurrent_executor_whose_tasks_end_is_not_hung() -> None:

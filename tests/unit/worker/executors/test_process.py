@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+
 import pytest
 
-from tests.unit.worker.fakes import claimed
-from worker.executors import process
+from tests.unit.worker.fakes import claimed, numbered
+from worker.executors import ipc, process
 from worker.executors.process import ExecutorProcess
 
 
@@ -30,3 +33,18 @@ def test_tasks_are_sent_in_frames_of_a_bounded_size_and_one_that_exceeds_it_in_a
         for size in (60, 30, 500, 50, 50, 20)
     ]
     assert [[int(task.id) for task in part] for part in process._frames(tasks)] == [[60, 30], [500], [50, 50], [20]]
+
+
+def test_it_is_full_since_the_first_task_was_assigned_that_waits_for_a_slot() -> None:
+    member = ExecutorProcess("a worker", ipc.CONCURRENT, slots=2)
+    try:
+        member.assign(numbered([claimed("a"), claimed("b"), claimed("c")]))
+        assert member.full_since() == math.inf, "it has begun none: its slots are free"
+        os.read(member._start_tokens_read, 2 * ipc.START_TOKEN_BYTES)
+        assert member.full_since() == member.assigned[3].began_at
+        member.finished(1)
+        assert member.full_since() == math.inf, "the slot is free"
+    finally:
+        member.process.kill()
+        member.process.wait()
+        member.reap()
