@@ -219,6 +219,8 @@ class Engine:
             self._pass_on(name)  # this worker skips that wake-up list until a slot is free
             return
         lanes = [lane for lane in self.lanes if not name or lane.serves(name)]
+        if message is None and (waiting := [lane for lane in lanes if lane.awaiting_work]):
+            lanes = [min(waiting, key=lambda each: each.claims.asked_at)]  # one after the other: half of the commands
         may_claim = self.types_known and self.draining_until is None
         free = [lane for lane in lanes if may_claim and lane.free()]
         for lane in lanes:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 WAKEUP, COMMAND, DIRECT_DISPATCH = "wake-up", "command", "direct dispatch"
 PATIENCE = 4.0
-"""Seconds that an idle worker waits for a wake-up before it claims by itself."""
+"""Seconds that an idle worker waits for a wake-up before it claims by itself, from its lanes in turns."""
 _PAUSE = 1.0
 """Seconds before another try to connect."""
 _LATE = 2.0
@@ -95,6 +95,8 @@ class Listener(ABC):
 class BlockingPopListener(Listener):
     """Blocks on lists at the server and delivers every entry; `None` when none came within its time-out.
 
+    When its connection is lost or closed, an entry may be lost with it: it delivers an empty one.
+
     It pops only after `listen`: a wake-up wakes one worker, and a busy worker must not take it from an idle one.
     """
 
@@ -119,7 +121,7 @@ class BlockingPopListener(Listener):
         now = time.monotonic()
         if self._asked_at is not None and not self._asked.issuperset(self.lists):
             self.close()  # another list needs a new connection; work of a lost entry is claimed anyway
-            self.deliver(None)
+            self.deliver(b"")
         if self._asked_at is None:
             if self._ask("BLPOP", *self.lists, self.patience):
                 self._asked_at, self._asked = now, frozenset(self.lists)
@@ -136,7 +138,7 @@ class BlockingPopListener(Listener):
 
     def _lose(self, why: object) -> None:
         super()._lose(why)
-        self.deliver(None)  # the engine then claims, and finds that Redis is unreachable
+        self.deliver(b"")  # the engine then claims, and finds that Redis is unreachable
 
 
 class PubSubListener(Listener):
@@ -164,7 +166,7 @@ class Notifications:
 
     def __init__(self, redis: Redis, worker: str, queues: Iterable[str], selector: selectors.BaseSelector) -> None:
         self.received: deque[tuple[str, bytes | None]] = deque()
-        """What has arrived: a kind and its message, for a wake-up the queue; None after the time-out of waiting."""
+        """What has arrived: a kind and its message, for a wake-up a lane ("" for any); None when none came in time."""
         self._queues = tuple(queues)
         self._wakeup_lists = [keys.WAKEUP]
         self._wanted: tuple[tuple[str, ...], Collection[str]] = ((), frozenset())

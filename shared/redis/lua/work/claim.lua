@@ -77,8 +77,7 @@ local claimant = string.sub(ARGV[7], -1) == '+' and worker .. '+' or worker
 local claim_key = keys.claim(claimant)
 redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
-for _, key in ipairs({claim_key, keys.dispatched(claimant)}) do
-  local last = redis.call('GET', key)
+for _, last in ipairs(redis.call('MGET', claim_key, keys.dispatched(claimant))) do
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
       local t = waiting_task(id)
@@ -260,12 +259,13 @@ local function take_from_list(lane, n)
 end
 
 -- Deferred work of ended tasks is done before a new task starts: about a millisecond's worth.
-local deferred = redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
+local any_deferred_or_paused = redis.call('EXISTS', keys.DEFERRED_WORK, keys.PAUSED) > 0
+local deferred = any_deferred_or_paused and redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
 if deferred then spend(deferred * COST.deferred) end
 
 -- The requested lanes, and those of them that may give something.
 local asked, lanes, next_token = {}, {}, nil
-local any_paused = redis.call('EXISTS', keys.PAUSED) == 1
+local any_paused = any_deferred_or_paused and redis.call('EXISTS', keys.PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
   else

@@ -16,8 +16,9 @@ redis.call('HSET', rq, 'last_heartbeat', iso(now), unpack(cjson.decode(ARGV[7]))
 -- RQ's tools look up an empty one.
 if ARGV[5] ~= '' then redis.call('HSET', rq, 'current_job', ARGV[5]) else redis.call('HDEL', rq, 'current_job') end
 redis.call('EXPIRE', rq, life)
-redis.call('SADD', keys.RQ_WORKERS, rq)
-for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', keys.rq_workers(queue), rq) end
+if redis.call('SADD', keys.RQ_WORKERS, rq) == 1 then
+  for _, queue in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', keys.rq_workers(queue), rq) end
+end
 local lost = ARGV[9] ~= '-' and (not is_published(ARGV[9]) or redis.call('EXISTS', keys.TYPE_VERSIONS) == 0)
 if lost then return 0 end
 

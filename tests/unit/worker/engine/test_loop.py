@@ -29,7 +29,7 @@ from tests.unit.worker.fakes import (
 from worker.engine.claimed_task import ClaimedTask
 from worker.engine.lane import MOST_AT_ONCE
 from worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
-from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, WAKEUP
+from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
 from worker.engine.redis_session import Report, SyncResult
 from worker.executors.crash_reports import CrashReports
 from worker.executors.monitor import ExecutorMonitor
@@ -152,6 +152,29 @@ def test_a_worker_that_found_nothing_claims_again_only_when_it_is_woken(scene: S
     assert scene.notifications.listening == [True] * 5
     scene.hears(WAKEUP, b"normal")
     assert scene.session.sizes == [2, 2]
+
+
+def lanes_asked(scene: Scene, message: bytes | None) -> list[str]:
+    """The suffixes of the lanes that this wake-up makes the worker claim from."""
+    scene.time.now += PATIENCE
+    before = [lane.claims.asked_at for lane in scene.engine.lanes]
+    scene.hears(WAKEUP, message)
+    return [lane.suffix for lane, at in zip(scene.engine.lanes, before, strict=True) if lane.claims.asked_at != at]
+
+
+def test_an_idle_worker_that_is_not_woken_claims_from_its_lanes_in_turns(scene: Scene) -> None:
+    scene.engine.step()
+    assert [lanes_asked(scene, None) for _ in range(4)] == [[""], ["+"], [""], ["+"]]
+
+
+def test_an_idle_worker_whose_wake_up_may_be_lost_claims_from_all_lanes(scene: Scene) -> None:
+    scene.engine.step()
+    assert lanes_asked(scene, b"") == ["", "+"]
+
+
+def test_a_busy_lane_does_not_keep_an_idle_one_from_its_turn(scene: Scene) -> None:
+    scene.starts(claimed("a"), claimed("b"))
+    assert [lanes_asked(scene, None) for _ in range(2)] == [["+"], ["+"]]
 
 
 def test_a_wake_up_that_reaches_a_busy_worker_is_passed_on_and_no_further_one_awaited(scene: Scene) -> None:
