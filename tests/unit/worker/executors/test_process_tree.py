@@ -79,6 +79,8 @@ def test_what_carries_the_mark_of_an_executor_ends_after_its_death_too(other: su
     )
     left = int(gone.stdout)
     assert alive(left)
+    # Its parent goes on when exec closes their pipe, which is before the kernel knows where the new environment is.
+    wait_until(lambda: mark.encode() in Path(f"/proc/{left}/environ").read_bytes(), "its environment is seen")
     assert end([ProcessIdentity(other.pid, "1", secrets.token_hex(16))]) == [], "that id belongs to another process now"
     assert end([ProcessIdentity(2**22 + 1, "1", mark)]) == ["sleep"]
     wait_until(lambda: not alive(left), "it has ended")
