@@ -31,9 +31,7 @@ MOST_BYTES = 4 << 20
 _AT_ONCE = 16
 _FRESH = 1.0
 """Seconds for which collected metrics are reused, so that many readers cost the parts no more than one."""
-_SUMMED = frozenset(
-    f"taskqueue_{name}" for name in ("executors", "executor_memory_bytes", "held_tasks", "slots", "busy_slots")
-)
+_SUMMED = frozenset(f"taskqueue_{name}" for name in ("executor_memory_bytes", "held_tasks", "slots", "busy_slots"))
 """Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
 _AGE = "taskqueue_housekeeping_last_success_age_seconds"
 _OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_")

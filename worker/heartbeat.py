@@ -132,7 +132,6 @@ class Heartbeat:
             slots[executor.kind] += executor.slots
             busy[executor.kind] += min(executor.slots, len(executor.assigned))
         return Holdings(
-            executors=len(pool),
             held=len(self.engine.lanes.ready()) + sum(len(executor.assigned) for executor in pool),
             memory_bytes=sum(executor.memory_bytes() for executor in pool),
             slots=slots,
@@ -154,7 +153,7 @@ class Heartbeat:
             pid=os.getpid(),
             version=RQ_VERSION,
             queues=tuple(self.engine.settings.claimed_queues),
-            executors=holdings.executors,
+            executors=len(pool),
             slots=sum(holdings.slots.values()),
             active=sum(holdings.busy.values()),
             started_at=self.started_at,

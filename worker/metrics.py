@@ -51,7 +51,6 @@ class Durations:
 class Holdings:
     """What a worker holds at the moment."""
 
-    executors: int = 0
     held: int = 0
     memory_bytes: int = 0
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -164,6 +163,5 @@ class HoldingsMetrics(Collector):
             slots.add_metric([kind], now.slots[kind])
             busy.add_metric([kind], now.busy[kind])
         yield from (slots, busy)
-        yield GaugeMetricFamily("taskqueue_executors", "Executor processes of this worker.", now.executors)
         yield GaugeMetricFamily("taskqueue_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)
         yield GaugeMetricFamily("taskqueue_held_tasks", "Tasks that this worker holds leases on.", now.held)

@@ -279,13 +279,13 @@ class Part(http.server.BaseHTTPRequestHandler):
         "/a": "# HELP task_completions_total Done.\n# TYPE task_completions_total counter\n"
         'task_completions_total{type="x"} 2\n'
         "# TYPE python_info gauge\npython_info 1\n# TYPE pending_tasks_total gauge\npending_tasks_total 5\n"
-        "# TYPE taskqueue_executors gauge\ntaskqueue_executors 2\n"
+        "# TYPE taskqueue_held_tasks gauge\ntaskqueue_held_tasks 2\n"
         "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
         'taskqueue_housekeeping_last_success_age_seconds{name="ttl"} 40\n'
         '# TYPE task_submissions_total counter\ntask_submissions_total{priority="low",type="x"} 99\n',
         "/b": '# TYPE task_completions_total counter\ntask_completions_total{type="x"} 3\n'
         "# TYPE pending_tasks_total gauge\npending_tasks_total 4\n"
-        "# TYPE taskqueue_executors gauge\ntaskqueue_executors 3\n"
+        "# TYPE taskqueue_held_tasks gauge\ntaskqueue_held_tasks 3\n"
         '# TYPE task_duration_seconds histogram\ntask_duration_seconds_bucket{le="+Inf"} 1\n'
         "task_duration_seconds_sum 2\ntask_duration_seconds_count 1\n"
         "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
@@ -333,7 +333,7 @@ def test_metrics_of_other_parts_are_shown_and_added_up(make_gateway: MakeGateway
         found = series(gateway.http.get("/metrics").text)
         assert found['task_completions_total{type="x"}'] == 5
         assert found["pending_tasks_total{}"] == 5, "two leaders that show the whole system are not added up"
-        assert found["taskqueue_executors{}"] == 5
+        assert found["taskqueue_held_tasks{}"] == 5
         assert found["task_duration_seconds_count{}"] == 1
         assert found['taskqueue_housekeeping_last_success_age_seconds{name="ttl"}'] == 3, "whoever did it last"
         assert "python_info{}" not in found
