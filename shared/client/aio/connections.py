@@ -8,8 +8,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 from io import BytesIO
 from typing import Any, Self
@@ -22,6 +22,7 @@ CONNECTIONS = 100
 _LONGEST_LINE = 1 << 20
 _MOST_HEADERS = 100
 _PIECE = 1 << 16
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 
 class Connections:
@@ -82,16 +83,28 @@ class Connections:
         """Opens a connection; `timeout` is the time limit of its responses, in seconds."""
         soon = min(timeout, CONNECT)
         server = await self._socket(soon)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(_LONGEST_LINE, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        owned = False
+
+        def begin() -> asyncio.StreamReaderProtocol:
+            nonlocal owned
+            owned = True
+            return protocol
+
         try:
             async with asyncio.timeout(soon):
                 name = self.host if self.tls else None
-                streams = await asyncio.open_connection(
-                    sock=server, ssl=self.tls, server_hostname=name, limit=_LONGEST_LINE
-                )
+                transport, _ = await loop.create_connection(begin, sock=server, ssl=self.tls, server_hostname=name)
         except BaseException:
-            server.close()
+            if owned:  # by a transport, which may still be registered in the loop and closes it at its end
+                with suppress(OSError):
+                    server.shutdown(socket.SHUT_RDWR)
+            else:
+                server.close()
             raise
-        return Connection(*streams, self, timeout)
+        return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), self, timeout)
 
     async def close(self) -> None:
         """Closes all idle connections."""
@@ -110,7 +123,7 @@ class Connections:
         """Connects to one address of the host after another, `seconds` for each."""
         loop = asyncio.get_running_loop()
         error: OSError | None = None
-        for family, kind, protocol, _, address in await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in await self._addresses(seconds):
             server = socket.socket(family, kind, protocol)
             server.setblocking(False)
             try:
@@ -124,6 +137,16 @@ class Connections:
             else:
                 return server
         raise error or OSError("the host has no address")
+
+    async def _addresses(self, seconds: float) -> Sequence[_Address]:
+        """Returns the addresses of the host. Uses a thread of the loop's pool, for a name alone."""
+        with suppress(socket.gaierror):
+            return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise TimeoutError(f"looking up {self.host} took more than {seconds:g} s") from None
 
 
 def _take(kept: deque[tuple[float, Connection]], timeout: float) -> Connection | None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from asyncio.sslproto import SSLProtocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 import trustme
 
+from shared.client.aio import connections as connecting
 from shared.client.aio.concurrency import each_of
 from shared.client.aio.connections import Connections
 from shared.client.response import LOST, Answer
 
+T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 SIZED = HEAD + b"Content-Length: 5\r\n\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -49,20 +56,32 @@ class Scripted:
     def ask(self, times: int = 1, *, reuse: bool = True, pause: float = 0.0) -> list[Answer]:
         """The answers to requests, one after the other."""
 
-        async def asking() -> list[Answer]:
+        async def asking(there: Connections) -> list[Answer]:
+            answers = []
+            for _ in range(times):
+                answers.append(await _get(there, reuse=reuse))
+                await asyncio.sleep(pause)
+            return answers
+
+        return self.run(asking)
+
+    def run(self, scenario: Callable[[Connections], Awaitable[T]]) -> T:
+        """What a scenario returns, beside the server and with connections to it."""
+
+        async def running() -> T:
             server = await asyncio.start_server(self.serve, "127.0.0.1", ssl=self.server_tls)
             there = Connections("127.0.0.1", server.sockets[0].getsockname()[1], self.client_tls)
-            answers = []
             try:
-                for _ in range(times):
-                    answers.append(await there.request("GET", "/", None, {}, 1.0, reuse=reuse))
-                    await asyncio.sleep(pause)
-                return answers
+                return await scenario(there)
             finally:
                 await there.close()
                 server.close()
 
-        return asyncio.run(asking())
+        return asyncio.run(running())
+
+
+async def _get(there: Connections, *, reuse: bool = True) -> Answer:
+    return await there.request("GET", "/", None, {}, 1.0, reuse=reuse)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +157,70 @@ def test_an_encrypted_connection_is_used_again_if_its_certificate_is_trusted() -
     ca.configure_trust(server.client_tls)
     assert [each.body for each in server.ask(2)] == [b"hello", b"hello"]
     assert server.connections == 1
+
+
+def test_a_cancel_at_the_end_of_a_handshake_leaves_the_descriptor_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    ca = trustme.CA()
+    server = Scripted(SIZED + b"hello", ca=ca)
+    assert server.client_tls
+    ca.configure_trust(server.client_tls)
+    wake = SSLProtocol._wakeup_waiter
+
+    async def scenario(there: Connections) -> None:
+        calls = [asyncio.create_task(_get(there))]
+
+        def woken(self: SSLProtocol, *error: BaseException) -> None:
+            wake(self, *error)
+            if calls and not self._server_side:
+                calls.pop().cancel()
+
+        monkeypatch.setattr(SSLProtocol, "_wakeup_waiter", woken)
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        assert [(await _get(there)).body, (await _get(there, reuse=False)).body] == [b"hello"] * 2
+
+    server.run(scenario)
+
+
+def test_a_socket_that_no_transport_has_taken_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[socket.socket] = []
+    connect = Connections._socket
+
+    async def noted(self: Connections, seconds: float) -> socket.socket:
+        opened.append(await connect(self, seconds))
+        return opened[0]
+
+    async def scenario(there: Connections) -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", None)
+        with pytest.raises(TypeError):
+            await there.connect(1.0)
+        assert opened[0].fileno() == -1
+
+    monkeypatch.setattr(Connections, "_socket", noted)
+    Scripted().run(scenario)
+
+
+def test_a_name_is_looked_up_within_the_time_limit_and_an_address_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connecting, "CONNECT", 0.3)
+    done = threading.Event()
+
+    async def scenario(there: Connections) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, done.wait, 10)
+        try:
+            async with asyncio.timeout(5):
+                assert (await _get(there)).body == b"hello"
+                there.host = "localhost"
+                with pytest.raises(TimeoutError, match=r"looking up localhost took more than 0\.3 s"):
+                    await _get(there, reuse=False)
+        finally:
+            done.set()
+            await busy
+
+    Scripted(SIZED + b"hello").run(scenario)
 
 
 def test_other_tasks_go_on_while_a_plain_iterable_is_read() -> None:
