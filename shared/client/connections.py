@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
@@ -11,7 +12,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 
 from shared.client.response import Answer
 
-__all__ = ["CONNECT", "IDLE", "KEPT", "Connections", "HTTPResponse"]
+__all__ = ["CONNECT", "IDLE", "KEPT", "Connections", "HTTPResponse", "silent"]
 
 CONNECT = 2.0
 """Time limit for connecting, in seconds; a host that is down may drop packets."""
@@ -92,8 +93,10 @@ class Connections:
             while self._kept:
                 since, connection = self._kept.pop()
                 if time.monotonic() - since < IDLE and connection.sock is not None:
-                    connection.sock.settimeout(timeout)
-                    return connection
+                    connection.sock.settimeout(0)
+                    if silent(connection.sock):
+                        connection.sock.settimeout(timeout)
+                        return connection
                 connection.close()
         return None
 
@@ -103,3 +106,14 @@ class Connections:
                 self._kept.append((time.monotonic(), connection))
                 return
         connection.close()
+
+
+def silent(server: socket.socket) -> bool:
+    """Returns whether nothing can be read from a nonblocking socket, neither bytes nor its end."""
+    try:
+        socket.socket.recv(server, 1, socket.MSG_PEEK)  # the `recv` of an encrypted socket takes no flags
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False

@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDis
 from io import BytesIO
 from typing import Any, Self
 
-from shared.client.connections import CONNECT, IDLE
+from shared.client.connections import CONNECT, IDLE, silent
 from shared.client.response import Answer
 
 CONNECTIONS = 100
@@ -32,8 +32,7 @@ class Connections:
         self.host = host
         self.port = port or (443 if tls else 80)
         self.tls = tls
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._kept: deque[tuple[float, Connection]] = deque()
+        self._pool: _Pool | None = None
 
     async def request(
         self,
@@ -46,28 +45,23 @@ class Connections:
         reuse: bool,
     ) -> Answer:
         """Sends a request and returns its response; with `reuse`, on an idle connection if there is one."""
-        self._begin()
-        kept, free = self._kept, self._free
-        try:
-            async with asyncio.timeout(timeout):
-                await free.acquire()
-        except TimeoutError:
-            raise TimeoutError(f"all {CONNECTIONS} connections of this client are in use") from None
-        try:
+        pool = self._begin()
+        async with pool.place(timeout):
             # The gateway may just have closed a reused connection, and then it is unknown what it has read.
-            connection = (_take(kept, timeout) if reuse else None) or await self.connect(timeout)
+            connection = pool.take(timeout) if reuse else None
+            if connection is None:
+                pool.make_room()
+                connection = await self.connect(timeout)
             try:
                 response = await connection.request(method, target, content, headers)
                 answer = Answer(response.status, response.headers, await response.read())
             except BaseException:  # also of a cancelled call: its response may still arrive
                 connection.close()
                 raise
-            if response.will_close:
-                connection.close()
+            if reuse and not response.will_close:
+                pool.keep(connection)
             else:
-                _keep(kept, connection)
-        finally:
-            free.release()
+                connection.close()
         return answer
 
     @asynccontextmanager
@@ -84,7 +78,7 @@ class Connections:
         soon = min(timeout, CONNECT)
         server = await self._socket(soon)
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(_LONGEST_LINE, loop)
+        reader = _Reader(_LONGEST_LINE, loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         owned = False
 
@@ -104,20 +98,22 @@ class Connections:
             else:
                 server.close()
             raise
-        return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), self, timeout)
+        return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), server, self, timeout)
 
     async def close(self) -> None:
-        """Closes all idle connections."""
-        self._begin()
-        while self._kept:
-            self._kept.pop()[1].close()
+        """Closes all idle connections, and those in use when their request ends."""
+        self._begin().close()
+        self._pool = None
         await asyncio.sleep(0)  # the loop closes them in its next turn
 
-    def _begin(self) -> None:
-        if self._loop is not (loop := asyncio.get_running_loop()):
-            self._loop = loop
-            self._kept = deque()
-            self._free = asyncio.Semaphore(CONNECTIONS)
+    def _begin(self) -> _Pool:
+        """Returns the connections of the running loop; closes those of another."""
+        loop = asyncio.get_running_loop()
+        if self._pool is None or self._pool.loop is not loop:
+            if self._pool:
+                self._pool.leave()
+            self._pool = _Pool(loop)
+        return self._pool
 
     async def _socket(self, seconds: float) -> socket.socket:
         """Connects to one address of the host after another, `seconds` for each."""
@@ -149,38 +145,108 @@ class Connections:
             raise TimeoutError(f"looking up {self.host} took more than {seconds:g} s") from None
 
 
-def _take(kept: deque[tuple[float, Connection]], timeout: float) -> Connection | None:
-    while kept:
-        since, connection = kept.pop()
-        if time.monotonic() - since < IDLE and connection.usable:
-            connection.timeout = timeout
-            return connection
-        connection.close()
-    return None
+class _Pool:
+    """Connections of a loop for requests: those in use and those that are idle are at most CONNECTIONS together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._used = 0
+        self._idle: deque[tuple[float, Connection]] = deque()
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self, timeout: float) -> AsyncIterator[None]:
+        """Waits until a connection may be used, and counts it."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise TimeoutError(f"all {CONNECTIONS} connections of this client are in use") from None
+        self._used += 1
+        try:
+            yield
+        finally:
+            self._used -= 1
+            self._free.release()
+
+    def take(self, timeout: float) -> Connection | None:
+        """Returns an idle connection, if there is one."""
+        while self._idle:
+            since, connection = self._idle.pop()
+            if time.monotonic() - since < IDLE and connection.usable:
+                connection.timeout = timeout
+                return connection
+            connection.close()
+        return None
+
+    def make_room(self) -> None:
+        """Closes the oldest idle connection if a new one would be too many."""
+        while self._idle and len(self._idle) + self._used > CONNECTIONS:
+            self._idle.popleft()[1].close()
+
+    def keep(self, connection: Connection) -> None:
+        now = time.monotonic()
+        while self._idle and now - self._idle[0][0] >= IDLE:
+            self._idle.popleft()[1].close()
+        if self._closed or not connection.usable:
+            connection.close()
+        else:
+            self._idle.append((now, connection))
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def leave(self) -> None:
+        """Closes the connections from another loop than theirs."""
+        try:
+            self.loop.call_soon_threadsafe(self.close)
+        except RuntimeError:  # their loop is closed, and their transports can do nothing without it
+            for _, connection in self._idle:
+                connection.socket.close()
 
 
-def _keep(kept: deque[tuple[float, Connection]], connection: Connection) -> None:
-    now = time.monotonic()
-    while kept and now - kept[0][0] >= IDLE:
-        kept.popleft()[1].close()
-    kept.append((now, connection))
+class _Reader(asyncio.StreamReader):
+    """A reader that knows how many bytes it holds, if their takers subtract them, and whether the end has arrived."""
+
+    unread = 0
+    ended = False
+
+    def feed_data(self, data: Any) -> None:
+        self.unread += len(data)
+        super().feed_data(data)
+
+    def feed_eof(self) -> None:
+        self.ended = True
+        super().feed_eof()
 
 
 class Connection:
     """A connection; `timeout` is the longest wait for the other side, in seconds."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: Connections, timeout: float
+        self,
+        reader: _Reader,
+        writer: asyncio.StreamWriter,
+        server: socket.socket,
+        address: Connections,
+        timeout: float,
     ) -> None:
         self.reader = reader
         self.writer = writer
+        self.socket = server
         self.address = address
         self.timeout = timeout
 
     @property
     def usable(self) -> bool:
-        """Returns whether the other side has not closed it."""
-        return not (self.reader.at_eof() or self.reader.exception() or self.writer.is_closing())
+        """Returns whether the other side has neither closed it nor sent anything that was not asked for."""
+        reader = self.reader
+        if reader.unread or reader.ended or reader.exception() or self.writer.is_closing():
+            return False
+        return silent(self.socket)
 
     async def request(
         self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
@@ -209,15 +275,19 @@ class Connection:
 
     async def read(self, most: int) -> bytes:
         async with asyncio.timeout(self.timeout):
-            return await self.reader.read(most)
+            return self._taken(await self.reader.read(most))
 
     async def readline(self) -> bytes:
         """Returns a line, or at the end the rest. Raises HTTPException for one that is too long."""
         try:
             async with asyncio.timeout(self.timeout):
-                return await self.reader.readline()
+                return self._taken(await self.reader.readline())
         except ValueError as error:
             raise HTTPException("a line of the response is too long") from error
+
+    def _taken(self, data: bytes) -> bytes:
+        self.reader.unread -= len(data)
+        return data
 
     def close(self) -> None:
         self.writer.transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
@@ -10,6 +11,7 @@ import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import pytest
@@ -18,6 +20,7 @@ import trustme
 from shared.client.aio import connections as connecting
 from shared.client.aio.concurrency import each_of
 from shared.client.aio.connections import Connections
+from shared.client.connections import Connections as BlockingConnections
 from shared.client.response import LOST, Answer
 
 T = TypeVar("T")
@@ -29,28 +32,39 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 class Scripted:
     """A server that sends the same pieces for each request, and may close the connection then."""
 
-    def __init__(self, *pieces: bytes, close: bool = False, ca: trustme.CA | None = None) -> None:
+    def __init__(self, *pieces: bytes, close: bool = False) -> None:
         self.pieces = pieces
         self.close = close
-        self.server_tls = self.client_tls = None
-        if ca:
-            self.server_tls, self.client_tls = (
-                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
-                ssl.create_default_context(),
-            )
-            ca.issue_cert("127.0.0.1").configure_cert(self.server_tls)
+        self.server_tls: ssl.SSLContext | None = None
+        self.client_tls: ssl.SSLContext | None = None
         self.connections = 0
+        self.open = 0
+        self.sockets: list[socket.socket] = []
+
+    def encrypt(self, *, trusted: bool = True) -> None:
+        ca = trustme.CA()
+        self.server_tls, self.client_tls = (
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+            ssl.create_default_context(),
+        )
+        ca.issue_cert("127.0.0.1").configure_cert(self.server_tls)
+        if trusted:
+            ca.configure_trust(self.client_tls)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        while await reader.readline():
-            await reader.readuntil(b"\r\n\r\n")
-            for piece in self.pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-            if self.close:
-                break
+        self.open += 1
+        self.sockets.append(writer.get_extra_info("socket"))
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while await reader.readline():
+                await reader.readuntil(b"\r\n\r\n")
+                for piece in self.pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                if self.close:
+                    break
+        self.open -= 1
         writer.close()
 
     def ask(self, times: int = 1, *, reuse: bool = True, pause: float = 0.0) -> list[Answer]:
@@ -78,6 +92,13 @@ class Scripted:
                 server.close()
 
         return asyncio.run(running())
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.005)
 
 
 async def _get(there: Connections, *, reuse: bool = True) -> Answer:
@@ -112,8 +133,123 @@ def test_an_answer_without_a_body_ends_with_its_head() -> None:
 
 def test_what_cannot_be_repeated_has_a_connection_of_its_own() -> None:
     server = Scripted(SIZED + b"hello")
-    server.ask(2, reuse=False)
+
+    async def scenario(there: Connections) -> None:
+        for _ in range(3):
+            await _get(there, reuse=False)
+        await until(lambda: server.open == 0, "the connections are closed")
+
+    server.run(scenario)
+    assert server.connections == 3
+
+
+def test_idle_connections_and_those_in_use_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "CONNECTIONS", 3)
+    server = Scripted(SIZED + b"hello")
+
+    async def scenario(there: Connections) -> None:
+        await asyncio.gather(*(_get(there) for _ in range(3)))
+        assert server.open == 3
+        server.pieces = ()  # now requests get no answer
+        calls = [asyncio.create_task(_get(there, reuse=False)) for _ in range(2)]
+        await until(lambda: server.connections == 5, "two more are open")
+        await until(lambda: server.open == 3, "two idle ones are closed")
+        assert not any(each.done() for each in calls)
+        for each in calls:
+            each.cancel()
+
+    server.run(scenario)
+
+
+def test_a_connection_whose_request_outlives_the_client_is_closed() -> None:
+    server = Scripted(SIZED, b"hello")
+
+    async def scenario(there: Connections) -> None:
+        call = asyncio.create_task(_get(there))
+        await until(lambda: server.connections == 1, "the request is on its way")
+        await there.close()
+        assert (await call).body == b"hello"
+        await until(lambda: server.open == 0, "its connection is closed")
+
+    server.run(scenario)
+
+
+def test_the_connections_of_a_loop_that_has_ended_are_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        there = Connections("127.0.0.1", listener.getsockname()[1], None)
+
+        def answer() -> None:
+            while True:
+                server, _ = listener.accept()
+                with server:
+                    server.recv(1000)
+                    server.sendall(SIZED + b"hello")
+                    ended.append(server.recv(1))
+                if len(ended) == 2:
+                    return
+
+        ended: list[bytes] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        # The server serves one connection at a time: the second is answered when the first is closed.
+        for _ in range(2):
+            assert asyncio.run(_get(there)).body == b"hello"
+        assert ended == [b""]
+        asyncio.run(there.close())
+        thread.join(5)
+        assert ended == [b"", b""]
+
+
+STRAY = SIZED + b"stray"
+
+
+@pytest.mark.parametrize("pieces", [(SIZED + b"hello" + STRAY,), (SIZED + b"hello", STRAY)], ids=["at once", "later"])
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_what_was_not_asked_for_is_not_the_answer_to_the_next_request(
+    pieces: tuple[bytes, ...], encrypted: bool
+) -> None:
+    server = Scripted(*pieces)
+    if encrypted:
+        server.encrypt()
+    assert [each.body for each in server.ask(3, pause=0.05)] == [b"hello"] * 3
+    assert server.connections == 3
+
+
+def test_what_was_not_asked_for_is_noticed_before_the_loop_has_read_it() -> None:
+    server = Scripted(SIZED + b"hello")
+
+    async def scenario(there: Connections) -> None:
+        assert (await _get(there)).body == b"hello"
+        os.write(server.sockets[0].fileno(), STRAY)
+        assert (await _get(there)).body == b"hello"
+
+    server.run(scenario)
     assert server.connections == 2
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_the_client_for_threads_takes_nothing_that_was_not_asked_for_either(encrypted: bool) -> None:
+    server = Scripted(SIZED + b"hello")
+    if encrypted:
+        server.encrypt()
+
+    async def scenario(there: Connections) -> None:
+        plain = BlockingConnections(there.host, there.port, there.tls)
+
+        async def get() -> bytes:
+            answer = await asyncio.to_thread(plain.request, "GET", "/", None, {}, 1.0, reuse=True)
+            await asyncio.sleep(0.05)
+            return answer.body
+
+        assert await get() == b"hello"
+        server.pieces += (STRAY,)
+        assert await get() == b"hello"
+        assert server.connections == 1
+        assert await get() == b"hello"
+        assert server.connections == 2
+        plain.close()
+
+    server.run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -149,21 +285,18 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
 
 
 def test_an_encrypted_connection_is_used_again_if_its_certificate_is_trusted() -> None:
-    ca = trustme.CA()
-    server = Scripted(SIZED + b"hello", ca=ca)
+    server = Scripted(SIZED + b"hello")
+    server.encrypt(trusted=False)
     with pytest.raises(ssl.SSLCertVerificationError):
         server.ask()
-    assert server.client_tls
-    ca.configure_trust(server.client_tls)
+    server.encrypt()
     assert [each.body for each in server.ask(2)] == [b"hello", b"hello"]
     assert server.connections == 1
 
 
 def test_a_cancel_at_the_end_of_a_handshake_leaves_the_descriptor_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    ca = trustme.CA()
-    server = Scripted(SIZED + b"hello", ca=ca)
-    assert server.client_tls
-    ca.configure_trust(server.client_tls)
+    server = Scripted(SIZED + b"hello")
+    server.encrypt()
     wake = SSLProtocol._wakeup_waiter
 
     async def scenario(there: Connections) -> None:
