@@ -90,3 +90,7 @@ def __getattr__(name: str) -> Any:
     from shared.client.aio import client
 
     return getattr(client, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

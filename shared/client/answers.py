@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
+from shared.client.problems import NoGateway
 from shared.domain.task import TaskState
 
 T = TypeVar("T")
@@ -235,10 +236,13 @@ class Lock:
 
 
 def read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Returns a value of type `kind` from a response."""
-    known = {_snake(name): value for name, value in document.items()}
+    """Returns a value of type `kind` from a response. Raises NoGateway when fields are missing or have other types."""
     hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
-    return kind(**{name: _value(hint, known[name]) for name, hint in hints.items() if name in known})
+    try:
+        known = {_snake(name): value for name, value in document.items()}
+        return kind(**{name: _value(hint, known[name]) for name, hint in hints.items() if name in known})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NoGateway(f"it sent an invalid {kind.__name__}: {error}") from error
 
 
 @cache

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPResponse, HTTPSConnection
 
 from shared.client.response import Answer
 
@@ -27,7 +27,7 @@ class Connections:
 
     def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
         self.host = host
-        self.port = port
+        self.port = port or (443 if tls else 80)  # without it, http.client takes the end of an IPv6 address for one
         self.tls = tls
         self._kept: list[tuple[float, HTTPConnection]] = []
         self._lock = threading.Lock()
@@ -77,6 +77,7 @@ class Connections:
             if self.tls is None
             else HTTPSConnection(self.host, self.port, timeout=soon, context=self.tls)
         )
+        connection.response_class = _Response
         connection.connect()
         connection.sock.settimeout(timeout)
         return connection
@@ -106,6 +107,15 @@ class Connections:
                 self._kept.append((time.monotonic(), connection))
                 return
         connection.close()
+
+
+class _Response(HTTPResponse):
+    def begin(self) -> None:
+        """Reads the head of the response and those of interim responses before it, such as 103 Early Hints."""
+        super().begin()
+        while 100 <= self.status < 200 and self.status != SWITCHING_PROTOCOLS:
+            self.headers = self.msg = None  # type: ignore[assignment]  # as it is before the head is read
+            super().begin()
 
 
 def silent(server: socket.socket) -> bool:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from shared.client.answers import BatchItem, read
 from shared.client.concurrency import Condition, Future, Senders, Tasks, each_of, result_of, wait_for_change
 from shared.client.problems import ClientError, Problem, problem
+from shared.client.response import retry_after
 from shared.client.sending import Sending
 from shared.client.transport import Transport
 
@@ -240,11 +241,11 @@ class _Pages:
                 if refusal.status != _TOO_LARGE and refusal.type != _INVALID_JSON:
                     raise
                 return self._halved(start, tasks, refusal)
-            items: list[Outcome] = answer.document["items"]
+            items: list[Outcome] = answer.items
             unknown = next((each["problem"] for each in items if _unknown(each)), None)
             if unknown is None:
                 return items
-            if not patience.pause(unknown.get("retry_after")):
+            if not patience.pause(retry_after(unknown.get("retry_after"))):
                 raise problem(unknown["status"], unknown)
 
     def _halved(self, start: int, tasks: list[_Task], refusal: Problem) -> list[Outcome]:

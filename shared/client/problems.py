@@ -54,7 +54,8 @@ class Problem(ClientError):
     @property
     def errors(self) -> list[Mapping[str, Any]]:
         """Returns the invalid fields, if any."""
-        return list(self.document.get("errors") or ())
+        errors = self.document.get("errors")
+        return errors if isinstance(errors, list) else []
 
 
 class NotFound(Problem):
@@ -86,13 +87,13 @@ def problem(status: int, body: bytes | Mapping[str, Any], location: str | None =
         body = {"title": f"HTTP {status}", "detail": f"redirected to {location}: use the address of the gateway itself"}
     document = body if isinstance(body, Mapping) else _read(status, body)
     kind = _KINDS.get(status) or (Refused if 400 <= status < 500 else Problem)
-    return kind({"status": status, **document})
+    return kind({**document, "status": status})
 
 
 def _read(status: int, body: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if isinstance(document, dict) and "title" in document:
         return document

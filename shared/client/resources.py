@@ -41,7 +41,7 @@ class Pages(Iterator[T]):
             answer = transport.ask("GET", path, query={"limit": PAGE, **query, "cursor": cursor})
             page = answer.document
             self.unreadable += page.get("unreadable", [])
-            for each in page["items"]:
+            for each in answer.items:
                 yield read(kind, each)
             cursor = page["next_cursor"]
             if cursor is None:
@@ -61,7 +61,7 @@ class Resource:
     def _all(self, kind: type[T], path: str) -> list[T]:
         """Returns the items of a list that has a single page."""
         answer = self.transport.ask("GET", path)
-        return [read(kind, each) for each in answer.document["items"]]
+        return [read(kind, each) for each in answer.items]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

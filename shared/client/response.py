@@ -12,6 +12,8 @@ from shared.client.problems import NoGateway, Problem, Unreachable
 _IN_PROGRESS = "/problems/request-in-progress"
 NOTHING_DONE = 429
 _AGAIN = (408, NOTHING_DONE, 503)
+LEAST_PAUSE = 0.1
+"""Minimum seconds before a request is repeated."""
 LOST = (OSError, HTTPException)
 """Exceptions for a lost response."""
 
@@ -29,16 +31,31 @@ class Answer:
         """Returns the body as a JSON object. Raises NoGateway when it is not one."""
         return read_document(self.body)
 
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """Returns the items of a list. Raises NoGateway when the body is none."""
+        items = self.document["items"]
+        if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
+            raise NoGateway(f"it sent {self.body[:100]!r} instead of a list of JSON objects")
+        return items
+
 
 def read_document(data: bytes | str) -> dict[str, Any]:
     """Parses a JSON object from a gateway. Raises NoGateway when the data is not one."""
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise NoGateway(f"it sent {data[:100]!r} instead of a JSON object")
-    return document
+    return _Document(document)
+
+
+class _Document(dict[str, Any]):
+    """A JSON object from a gateway."""
+
+    def __missing__(self, name: str) -> Any:
+        raise NoGateway(f"it sent a JSON object without {name!r}")
 
 
 def may_pass(refusal: Problem) -> bool:
@@ -46,12 +63,13 @@ def may_pass(refusal: Problem) -> bool:
     return refusal.status in _AGAIN or refusal.type == _IN_PROGRESS
 
 
-def retry_after(headers: HTTPMessage) -> float | None:
-    """Returns the seconds in Retry-After, or None."""
+def retry_after(value: object) -> float | None:
+    """Returns the seconds in a Retry-After header or a `retry_after` field, at least LEAST_PAUSE, or None."""
     try:
-        return max(0.0, float(headers.get("Retry-After", "")))
-    except ValueError:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         return None  # absent, or a date, which gateways do not send
+    return max(LEAST_PAUSE, seconds)  # in this order, which replaces nan too
 
 
 def unreachable(url: str, error: BaseException) -> Unreachable:

@@ -59,7 +59,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
 def _go_on(transport: Transport, patience: Patience, lost: Exception) -> None:
     """Waits before the stream is requested again. Raises its error when a retry is useless or patience is used up."""
     if isinstance(lost, Problem):
-        if not may_pass(lost) or not patience.pause(lost.document.get("retry_after")):
+        if not may_pass(lost) or not patience.pause(retry_after(lost.document.get("retry_after"))):
             raise lost
     elif not patience.pause():
         raise unreachable(transport.url, lost) from lost
@@ -73,7 +73,7 @@ def _stream(transport: Transport, path: str, last_event_id: str | None) -> Gener
     with transport.connections.stream(transport.target(path), headers, SILENCE) as response:
         if not 200 <= response.status < 300:
             refusal = problem(response.status, response.read(), response.headers.get("Location"))
-            refusal.document.setdefault("retry_after", retry_after(response.headers))
+            refusal.document.setdefault("retry_after", response.headers.get("Retry-After"))
             raise refusal
         media_type = response.headers.get_content_type()
         if response.status == 204:

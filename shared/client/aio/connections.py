@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -22,6 +23,8 @@ CONNECTIONS = 100
 _LONGEST_LINE = 1 << 20
 _MOST_HEADERS = 100
 _PIECE = 1 << 16
+_INTERIM = re.compile(rb"HTTP/\S+ +1(?!01)\d\d\b")
+"""The status line of a response before the actual one, such as 103 Early Hints."""
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 
@@ -259,7 +262,9 @@ class Connection:
         self.writer.write(b"".join(message.parts))
         async with asyncio.timeout(self.timeout):
             await self.writer.drain()
-        return HTTPResponse(self, _Head(await self._head(), method))
+        while _INTERIM.match(head := await self._head()):
+            pass
+        return HTTPResponse(self, _Head(head, method))
 
     async def _head(self) -> bytes:
         lines: list[bytes] = []

@@ -19,6 +19,7 @@ from shared.client.aio.sending import Sending
 from shared.client.aio.transport import Transport
 from shared.client.answers import BatchItem, read
 from shared.client.problems import ClientError, Problem, problem
+from shared.client.response import retry_after
 
 PAGE = 1000
 """Maximum tasks of a page."""
@@ -241,11 +242,11 @@ class _Pages:
                 if refusal.status != _TOO_LARGE and refusal.type != _INVALID_JSON:
                     raise
                 return await self._halved(start, tasks, refusal)
-            items: list[Outcome] = answer.document["items"]
+            items: list[Outcome] = answer.items
             unknown = next((each["problem"] for each in items if _unknown(each)), None)
             if unknown is None:
                 return items
-            if not await patience.pause(unknown.get("retry_after")):
+            if not await patience.pause(retry_after(unknown.get("retry_after"))):
                 raise problem(unknown["status"], unknown)
 
     async def _halved(self, start: int, tasks: list[_Task], refusal: Problem) -> list[Outcome]:

@@ -40,7 +40,7 @@ class Pages(AsyncIterator[T]):
             answer = await transport.ask("GET", path, query={"limit": PAGE, **query, "cursor": cursor})
             page = answer.document
             self.unreadable += page.get("unreadable", [])
-            for each in page["items"]:
+            for each in answer.items:
                 yield read(kind, each)
             cursor = page["next_cursor"]
             if cursor is None:
@@ -60,7 +60,7 @@ class Resource:
     async def _all(self, kind: type[T], path: str) -> list[T]:
         """Returns the items of a list that has a single page."""
         answer = await self.transport.ask("GET", path)
-        return [read(kind, each) for each in answer.document["items"]]
+        return [read(kind, each) for each in answer.items]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

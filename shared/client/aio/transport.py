@@ -127,7 +127,7 @@ class Transport:
                 return answer
             refusal = problem(answer.status, answer.body, answer.headers.get("Location"))
             may = may_pass(refusal) and (repeatable or refusal.status == NOTHING_DONE)
-            if not may or not await patience.pause(retry_after(answer.headers)):
+            if not may or not await patience.pause(retry_after(answer.headers.get("Retry-After"))):
                 raise refusal
 
     def target(self, path: str, query: Mapping[str, Any] | None = None) -> str:

@@ -75,6 +75,33 @@ def test_a_page_is_no_answer(asking: Callable[[Client], object], body: bytes, cl
         asking(client)
 
 
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+@pytest.mark.parametrize(
+    "body", [b'{"a":1}', b'{"items":5,"batch_id":"b","task_id":"t","status":[]}', b"[" * 100_000], ids=lambda b: b[:9]
+)
+def test_json_of_another_form_is_no_answer(
+    asking: Callable[[Client], object], body: bytes, client_class: type[Client]
+) -> None:
+    with (
+        answering(200, body, Content_Type="application/json") as url,
+        client_class(url) as client,
+        pytest.raises(NoGateway, match="is not a gateway"),
+    ):
+        asking(client)
+
+
+@pytest.mark.parametrize("body", [b'{"title":"no","status":"odd","errors":5,"retry_after":{}}', b"[" * 100_000])
+def test_a_refusal_of_another_form_is_a_problem(body: bytes, client_class: type[Client]) -> None:
+    with (
+        answering(503, body, Content_Type="application/json") as url,
+        client_class(url, patience=0.1) as client,
+    ):
+        for asking in ASKING.values():
+            with pytest.raises(Problem) as refused:
+                asking(client)
+            assert (refused.value.status, refused.value.errors) == (503, [])
+
+
 def test_events_of_something_else_are_no_answer(client_class: type[Client]) -> None:
     with (
         answering(200, EVENT, Content_Type="text/event-stream") as url,

@@ -17,6 +17,7 @@ from typing import TypeVar
 import pytest
 import trustme
 
+from shared.client import AsyncClient, Client
 from shared.client.aio import connections as connecting
 from shared.client.aio.concurrency import each_of
 from shared.client.aio.connections import Connections
@@ -131,6 +132,30 @@ def test_an_answer_without_a_body_ends_with_its_head() -> None:
     assert server.connections == 1
 
 
+@pytest.mark.parametrize(
+    "interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 2]
+)
+def test_responses_before_the_actual_one_are_skipped_in_both_clients(interim: bytes) -> None:
+    server = Scripted(interim, interim + SIZED + b"hello")
+
+    async def scenario(there: Connections) -> None:
+        threads = BlockingConnections(there.host, there.port, None)
+        for _ in range(2):
+            assert (await _get(there)).body == b"hello"
+            answer = await asyncio.to_thread(threads.request, "GET", "/", None, {}, 1.0, reuse=True)
+            assert answer.body == b"hello"
+        threads.close()
+
+    server.run(scenario)
+    assert server.connections == 2
+
+
+def test_an_ipv6_address_without_a_port_has_that_of_the_scheme() -> None:
+    for url, port in (("http://[::1]", 80), ("https://[::1]", 443)):
+        for client in (Client(url), AsyncClient(url)):
+            assert (client.transport.connections.host, client.transport.connections.port) == ("::1", port)
+
+
 def test_what_cannot_be_repeated_has_a_connection_of_its_own() -> None:
     server = Scripted(SIZED + b"hello")
 
@@ -234,10 +259,10 @@ def test_the_client_for_threads_takes_nothing_that_was_not_asked_for_either(encr
         server.encrypt()
 
     async def scenario(there: Connections) -> None:
-        plain = BlockingConnections(there.host, there.port, there.tls)
+        threads = BlockingConnections(there.host, there.port, there.tls)
 
         async def get() -> bytes:
-            answer = await asyncio.to_thread(plain.request, "GET", "/", None, {}, 1.0, reuse=True)
+            answer = await asyncio.to_thread(threads.request, "GET", "/", None, {}, 1.0, reuse=True)
             await asyncio.sleep(0.05)
             return answer.body
 
@@ -247,7 +272,7 @@ def test_the_client_for_threads_takes_nothing_that_was_not_asked_for_either(encr
         assert server.connections == 1
         assert await get() == b"hello"
         assert server.connections == 2
-        plain.close()
+        threads.close()
 
     server.run(scenario)
 
