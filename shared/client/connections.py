@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPResponse, HTTPSConnection
 
 from shared.client.response import Answer
@@ -57,6 +57,10 @@ class Connections:
         else:
             self._keep(connection)
         return answer
+
+    def long_poll(self, seconds: float, timeout: float) -> nullcontext[float]:
+        """Gives the seconds for which a request may wait at the gateway: all, as each thread has its own connection."""
+        return nullcontext(seconds)
 
     @contextmanager
     def stream(self, target: str, headers: Mapping[str, str], timeout: float) -> Iterator[HTTPResponse]:

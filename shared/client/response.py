@@ -18,6 +18,10 @@ LOST = (OSError, HTTPException)
 """Exceptions for a lost response."""
 
 
+class NoTurn(Unreachable, TimeoutError):
+    """A request was not sent, because other calls of the client occupy the connections that it may use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response."""
@@ -74,6 +78,8 @@ def retry_after(value: object) -> float | None:
 
 def unreachable(url: str, error: BaseException) -> Unreachable:
     """Returns the exception for a lost response."""
+    if isinstance(error, NoTurn):
+        return Unreachable(str(error))
     named = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
     reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or named
     return Unreachable(f"{url} does not answer ({reason}): check the address and that a gateway is running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import ssl
 import time
@@ -26,6 +27,8 @@ from shared.domain.task import TaskState
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0
 """Maximum seconds for which a gateway lets a request wait for a result."""
+PAUSE, LONGEST_PAUSE = 1.0, 5.0
+"""Seconds between requests for a result that may not wait at the gateway, at first and at most."""
 _KEY = re.compile(r"[!-~]*")
 """Characters of a key that a header can hold: printable ASCII without spaces."""
 
@@ -147,20 +150,22 @@ class AsyncClient:
         clock = self.transport.clock
         limit = plain({"timeout": timeout}).get("timeout")
         end = None if limit is None else clock() + limit
+        pause = PAUSE
         while True:
             left = LONGEST_WAIT if end is None else max(0.0, min(LONGEST_WAIT, end - clock()))
-            begun = clock()
-            with self.transport.long_poll(left) as seconds:
-                answer = await self.transport.ask(
-                    "GET", f"{_path(task_id)}/result", query={"wait": seconds}, longer=seconds, lasting=True
-                )
+            async with self.transport.connections.long_poll(left, self.transport.timeout) as seconds:
+                begun = clock()
+                answer = await self.transport.ask("GET", f"{_path(task_id)}/result", wait=seconds, lasting=True)
             if answer.status == 200:
                 return read(Ended, answer.document)
             if end is not None and clock() >= end:
                 raise NotInTime(f"task {task_id} has not ended within {limit:g} s: it is {answer.document['status']}")
-            # The gateway responds at once when too many requests wait, and `long_poll` limits those of this client.
+            # The gateway responds at once when too many requests wait, as it does when `long_poll` gives no time.
             if clock() - begun < left / 2:
-                await self.transport.sleep(min(1.0, left))
+                await self.transport.sleep(min(pause * (0.75 + random.random() / 2), left))
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+            else:
+                pause = PAUSE
 
     def watch(self, task_id: str) -> AsyncIterator[Task]:
         """Yields the current task, and again after each change of state or progress, until it has ended.

@@ -16,10 +16,14 @@ from io import BytesIO
 from typing import Any, Self
 
 from shared.client.connections import CONNECT, IDLE, silent
-from shared.client.response import Answer
+from shared.client.response import Answer, NoTurn
 
 CONNECTIONS = 100
 """Maximum connections for requests; more requests wait for their turn. A stream has a connection beside these."""
+LONG_POLLS = 50
+"""Maximum requests that wait for results at the gateway; each occupies a connection."""
+POLLS = 10
+"""Maximum requests for results beside these, so that connections stay free for others."""
 _LONGEST_LINE = 1 << 20
 _MOST_HEADERS = 100
 _PIECE = 1 << 16
@@ -66,6 +70,23 @@ class Connections:
             else:
                 connection.close()
         return answer
+
+    @asynccontextmanager
+    async def long_poll(self, seconds: float, timeout: float) -> AsyncIterator[float]:
+        """Waits for the turn of a request for a result, and yields the seconds for which it may wait at the gateway.
+
+        They are 0 while LONG_POLLS others wait there. Of those with 0, POLLS have a turn at a time; more wait for one,
+        for `seconds` and `timeout`. Raises NoTurn.
+        """
+        pool = self._begin()
+        waits = not pool.long_polls.locked()
+        turns = pool.long_polls if waits else pool.polls
+        advice = "too many calls wait for results at a time: send the tasks as a batch, and use batches.watch"
+        await _acquire(turns, seconds + timeout, advice)
+        try:
+            yield seconds if waits else 0.0
+        finally:
+            turns.release()
 
     @asynccontextmanager
     async def stream(self, target: str, headers: Mapping[str, str], timeout: float) -> AsyncIterator[HTTPResponse]:
@@ -148,11 +169,21 @@ class Connections:
             raise TimeoutError(f"looking up {self.host} took more than {seconds:g} s") from None
 
 
+async def _acquire(turns: asyncio.Semaphore, timeout: float, advice: str) -> None:
+    try:
+        async with asyncio.timeout(timeout):
+            await turns.acquire()
+    except TimeoutError:
+        raise NoTurn(advice) from None
+
+
 class _Pool:
     """Connections of a loop for requests: those in use and those that are idle are at most CONNECTIONS together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.long_polls = asyncio.Semaphore(LONG_POLLS)
+        self.polls = asyncio.Semaphore(POLLS)
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._used = 0
         self._idle: deque[tuple[float, Connection]] = deque()
@@ -160,12 +191,9 @@ class _Pool:
 
     @asynccontextmanager
     async def place(self, timeout: float) -> AsyncIterator[None]:
-        """Waits until a connection may be used, and counts it."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._free.acquire()
-        except TimeoutError:
-            raise TimeoutError(f"all {CONNECTIONS} connections of this client are in use") from None
+        """Waits until a connection may be used, and counts it. Raises NoTurn."""
+        advice = f"all {CONNECTIONS} connections of this client are in use: make fewer calls at a time"
+        await _acquire(self._free, timeout, advice)
         self._used += 1
         try:
             yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ from shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_a
 
 BRIEF, LASTING = 2.0, 30.0
 """Default seconds of patience for a single request, and for a long operation."""
-LONG_POLLS = 50
-"""Maximum requests of a client that wait for results at the gateway; each occupies a connection."""
 
 
 class Patience:
@@ -41,6 +38,15 @@ class Patience:
         """Restarts the time limit after progress."""
         self.until = self.clock() + self.seconds
         self.tries = 0
+
+    @contextmanager
+    def uncounted(self, most: float) -> Iterator[None]:
+        """Extends the time limit by what the block takes, at most by `most` seconds."""
+        begun = self.clock()
+        try:
+            yield
+        finally:
+            self.until += min(most, self.clock() - begun)
 
     async def pause(self, wished: float | None = None) -> bool:
         """Waits before the next retry. Returns False immediately when no time is left for one."""
@@ -85,7 +91,6 @@ class Transport:
         self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
         self.sleep = sleep
         self.clock = clock
-        self._long_polls = threading.BoundedSemaphore(LONG_POLLS)
 
     def patience(self, *, lasting: bool = False) -> Patience:
         seconds = self.seconds if self.seconds is not None else LASTING if lasting else BRIEF
@@ -99,25 +104,28 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-        longer: float = 0.0,
+        wait: float | None = None,
         repeatable: bool = True,
         lasting: bool = False,
     ) -> Answer:
-        """Sends a request and returns its response; `body` is a value or JSON; `longer` adds seconds to the time limit.
+        """Sends a request and returns its response; `body` is a value or JSON.
 
-        Raises Problem or Unreachable.
+        `wait` is the seconds for which the gateway may wait before it responds. A retry does not wait: its response
+        shows that the gateway is back, and the caller knows how much time is left. Raises Problem or Unreachable.
         """
-        target = self.target(path, query)
         content = body if body is None or isinstance(body, bytes) else _encoded(body)
         sent = {**self.headers, **(headers or {})}
         if content is not None:
             sent["Content-Type"] = "application/json"
         patience = self.patience(lasting=lasting)
         while True:
+            target = self.target(path, {**(query or {}), "wait": wait})
+            longer, wait = wait or 0.0, wait and 0.0  # a retry does not wait
             try:
-                answer = await self.connections.request(
-                    method, target, content, sent, self.timeout + longer, reuse=repeatable
-                )
+                with patience.uncounted(longer):
+                    answer = await self.connections.request(
+                        method, target, content, sent, self.timeout + longer, reuse=repeatable
+                    )
             except LOST as error:
                 may = repeatable or isinstance(error, ConnectionRefusedError)
                 if not may or not await patience.pause():
@@ -134,16 +142,6 @@ class Transport:
         """Returns the path with prefix and query."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return f"{self.prefix}{path}?{urlencode(given)}" if given else f"{self.prefix}{path}"
-
-    @contextmanager
-    def long_poll(self, seconds: float) -> Iterator[float]:
-        """Yields the seconds for which a request may wait at the gateway: 0 while too many others wait."""
-        may = self._long_polls.acquire(blocking=False)
-        try:
-            yield seconds if may else 0.0
-        finally:
-            if may:
-                self._long_polls.release()
 
     async def close(self) -> None:
         await self.connections.close()

@@ -12,12 +12,13 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.client import HTTPMessage
 from typing import TypeVar
 
 import pytest
 import trustme
 
-from shared.client import AsyncClient, Client
+from shared.client import AsyncClient, Client, Unreachable
 from shared.client.aio import connections as connecting
 from shared.client.aio.concurrency import each_of
 from shared.client.aio.connections import Connections
@@ -379,6 +380,103 @@ def test_a_name_is_looked_up_within_the_time_limit_and_an_address_without_a_thre
             await busy
 
     Scripted(SIZED + b"hello").run(scenario)
+
+
+def test_calls_that_wait_for_results_leave_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "LONG_POLLS", 2)
+    monkeypatch.setattr(connecting, "POLLS", 3)
+    polls: list[int] = []
+    long_polls: list[str] = []
+    naps: list[float] = []
+    running = 0
+
+    async def request(_: Connections, method: str, target: str, *__: object, reuse: bool) -> Answer:
+        nonlocal running
+        if "wait=0.0" not in target:
+            long_polls.append(target)
+            await asyncio.sleep(3600)
+        running += 1
+        polls.append(running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return Answer(202, HTTPMessage(), b'{"status":"pending"}')
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+        await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        client = AsyncClient("http://127.0.0.1:1", sleep=nap)
+        calls = [asyncio.create_task(client.wait("x")) for _ in range(20)]
+        await until(lambda: len(naps) >= 180, "they ask again and again")
+        for each in calls:
+            each.cancel()
+
+    monkeypatch.setattr(Connections, "request", request)
+    asyncio.run(scenario())
+    assert (len(long_polls), max(polls)) == (2, 3)
+    assert 0.75 <= min(naps) < 1.25
+    assert all(3.75 <= each <= 6.25 for each in naps[-18:]), "pauses grow"
+    assert len(set(naps[:18])) == 18, "they do not ask again at the same time"
+
+
+def test_a_call_that_gets_no_turn_to_ask_for_a_result_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "LONG_POLLS", 1)
+    monkeypatch.setattr(connecting, "POLLS", 1)
+
+    async def scenario() -> None:
+        client = AsyncClient("http://127.0.0.1:1", timeout=0.1)
+        turns = client.transport.connections.long_poll
+        async with turns(5.0, 1.0) as first, turns(5.0, 1.0) as second:
+            assert (first, second) == (5.0, 0.0)
+            with pytest.raises(Unreachable, match=r"^too many calls wait .* use batches\.watch$"):
+                await client.wait("x", 0)
+
+    asyncio.run(scenario())
+
+
+def test_any_number_of_threads_wait_at_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(60)
+    targets: list[str] = []
+
+    def request(_: BlockingConnections, method: str, target: str, *__: object, reuse: bool) -> Answer:
+        targets.append(target)
+        together.wait(10)
+        return Answer(200, HTTPMessage(), b'{"task_id":"x","status":"completed","result":1}')
+
+    monkeypatch.setattr(BlockingConnections, "request", request)
+    client = Client("http://127.0.0.1:1")
+    with ThreadPoolExecutor(60) as pool:
+        assert list(pool.map(client.result, ["x"] * 60)) == [1] * 60
+    assert {each.partition("?")[2] for each in targets} == {"wait=30.0"}
+
+
+def test_a_long_poll_that_is_cut_off_late_uses_up_neither_patience_nor_the_time_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    waits: list[float] = []
+
+    async def request(_: Connections, method: str, target: str, *__: object, reuse: bool) -> Answer:
+        nonlocal now
+        waits.append(float(target.rpartition("=")[2]))
+        if len(waits) == 1:
+            now += 31
+            raise ConnectionResetError("cut off")
+        status = "pending" if len(waits) == 2 else "completed"
+        return Answer(
+            200 + 2 * (status == "pending"), HTTPMessage(), b'{"task_id":"x","status":"%b"}' % status.encode()
+        )
+
+    async def nap(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(Connections, "request", request)
+    client = AsyncClient("http://127.0.0.1:1", sleep=nap, clock=lambda: now)
+    assert asyncio.run(client.wait("x", 40)).status == "completed"
+    assert waits[:2] == [30, 0]
+    assert 8 < waits[2] < 9
 
 
 def test_other_tasks_go_on_while_a_plain_iterable_is_read() -> None:
