@@ -8,7 +8,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -168,7 +168,7 @@ class Client:
             else:
                 pause = PAUSE
 
-    def watch(self, task_id: str) -> Iterator[Task]:
+    def watch(self, task_id: str) -> Generator[Task]:
         """Yields the current task, and again after each change of state or progress, until it has ended.
 
         Reconnects when the connection is lost. Raises NotFound.

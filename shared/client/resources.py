@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,7 +97,7 @@ class Batches(Resource):
         """Retries all dead letters of a batch."""
         return self._ask(Batch, "POST", f"/batches/{quote(batch_id, safe='')}/retry", repeatable=False)
 
-    def watch(self, batch_id: str) -> Iterator[Batch]:
+    def watch(self, batch_id: str) -> Generator[Batch]:
         """Yields the current batch, and again after each change, until all its tasks have ended. Raises NotFound."""
         return watch(self.transport, f"/batches/{quote(batch_id, safe='')}/events", Batch)
 

@@ -30,7 +30,7 @@ class _Event:
     data: str = ""
 
 
-def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
+def watch(transport: Transport, path: str, kind: type[T]) -> Generator[T]:
     """Yields each state, the last one when the subject has ended; ends early when the subject is removed.
 
     Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
@@ -39,10 +39,11 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
     patience = transport.patience(lasting=True)
     while True:
         lost: Exception = ConnectionResetError("the stream of events was cut off")
+        alive = False
         try:
             with closing(_stream(transport, path, last_event_id)) as events:
                 for event in events:
-                    patience.renew()
+                    alive = True
                     if event.name == _ALIVE:
                         continue
                     if event.name == "gone":
@@ -53,6 +54,8 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Iterator[T]:
                         return
         except (Problem, *LOST) as error:
             lost = error
+        if alive:  # not at each event, as silence may last longer than patience
+            patience.renew()
         _go_on(transport, patience, lost)
 
 

@@ -7,7 +7,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -167,7 +167,7 @@ class AsyncClient:
             else:
                 pause = PAUSE
 
-    def watch(self, task_id: str) -> AsyncIterator[Task]:
+    def watch(self, task_id: str) -> AsyncGenerator[Task]:
         """Yields the current task, and again after each change of state or progress, until it has ended.
 
         Reconnects when the connection is lost. Raises NotFound.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -96,7 +96,7 @@ class Batches(Resource):
         """Retries all dead letters of a batch."""
         return await self._ask(Batch, "POST", f"/batches/{quote(batch_id, safe='')}/retry", repeatable=False)
 
-    def watch(self, batch_id: str) -> AsyncIterator[Batch]:
+    def watch(self, batch_id: str) -> AsyncGenerator[Batch]:
         """Yields the current batch, and again after each change, until all its tasks have ended. Raises NotFound."""
         return watch(self.transport, f"/batches/{quote(batch_id, safe='')}/events", Batch)
 

@@ -29,7 +29,7 @@ class _Event:
     data: str = ""
 
 
-async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncIterator[T]:
+async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncGenerator[T]:
     """Yields each state, the last one when the subject has ended; ends early when the subject is removed.
 
     Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
@@ -38,10 +38,11 @@ async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncIterator
     patience = transport.patience(lasting=True)
     while True:
         lost: Exception = ConnectionResetError("the stream of events was cut off")
+        alive = False
         try:
             async with aclosing(_stream(transport, path, last_event_id)) as events:
                 async for event in events:
-                    patience.renew()
+                    alive = True
                     if event.name == _ALIVE:
                         continue
                     if event.name == "gone":
@@ -52,6 +53,8 @@ async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncIterator
                         return
         except (Problem, *LOST) as error:
             lost = error
+        if alive:  # not at each event, as silence may last longer than patience
+            patience.renew()
         await _go_on(transport, patience, lost)
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -106,11 +107,9 @@ def test_who_stops_watching_closes_the_stream(running: Running, opened: Opened) 
     async def scenario() -> None:
         async with AsyncClient(running.url) as client:
             task = (await client.submit("echo", 1, delay=60)).task_id
-            async for seen in client.watch(task):
-                assert seen.status is TaskState.SCHEDULED
-                break
-            stream = client.watch(task)
-            await anext(stream)
+            async with aclosing(client.watch(task)) as stream:
+                assert (await anext(stream)).status is TaskState.SCHEDULED
+            await anext(stream := client.watch(task))
             await cancelled(_next(stream))
             await client.cancel(task)
         assert not any(each.usable for each in opened)

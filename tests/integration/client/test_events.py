@@ -151,13 +151,13 @@ def test_a_client_continues_its_stream_at_the_next_gateway(running: Running, cli
     gateway = start_gateway(running.system, port)
     with client_class(f"http://127.0.0.1:{port}", patience=40) as client:
         task = client.submit("echo", 1, delay=600).task_id
-        seen = client.watch(task)
-        assert next(seen).status is TaskState.SCHEDULED
-        gateway.send_signal(signal.SIGTERM)
-        assert gateway.wait(20) == 0
-        start_gateway(running.system, port)
-        client.cancel(task)
-        assert [each.status for each in seen] == [TaskState.CANCELLED]
+        with closing(client.watch(task)) as seen:
+            assert next(seen).status is TaskState.SCHEDULED
+            gateway.send_signal(signal.SIGTERM)
+            assert gateway.wait(20) == 0
+            start_gateway(running.system, port)
+            client.cancel(task)
+            assert [each.status for each in seen] == [TaskState.CANCELLED]
 
 
 class Sink:

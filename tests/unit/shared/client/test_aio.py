@@ -11,7 +11,7 @@ import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from http.client import HTTPMessage
 from typing import TypeVar
 
@@ -477,6 +477,49 @@ def test_a_long_poll_that_is_cut_off_late_uses_up_neither_patience_nor_the_time_
     assert asyncio.run(client.wait("x", 40)).status == "completed"
     assert waits[:2] == [30, 0]
     assert 8 < waits[2] < 9
+
+
+class _Stream:
+    """A stream of events that goes silent after its lines."""
+
+    status = 200
+    headers = HTTPMessage()
+    headers["Content-Type"] = "text/event-stream"
+
+    def __init__(self, *lines: bytes) -> None:
+        self.lines = iter(lines)
+
+    async def readline(self, most: int) -> bytes:
+        if line := next(self.lines, b""):
+            return line
+        raise TimeoutError
+
+
+def test_a_stream_that_goes_silent_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    task = b'data: {"task_id":"x","type":"t","priority":"normal","status":"%b"}\n'
+    streams = iter([_Stream(task % b"running", b"\n"), _Stream(b"event: end\n", task % b"completed", b"\n"), _Stream()])
+
+    @asynccontextmanager
+    async def stream(_: Connections, target: str, headers: object, silence: float) -> AsyncIterator[_Stream]:
+        nonlocal now
+        try:
+            yield next(streams)
+        finally:
+            now += silence
+
+    async def nap(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def seen() -> list[str]:
+        client = AsyncClient("http://127.0.0.1:1", sleep=nap, clock=lambda: now)
+        return [each.status async for each in client.watch("x")]
+
+    monkeypatch.setattr(Connections, "stream", stream)
+    assert asyncio.run(seen()) == ["running", "completed"]
+    with pytest.raises(Unreachable, match="timed out"):
+        asyncio.run(seen())  # a stream that says nothing at all
 
 
 def test_other_tasks_go_on_while_a_plain_iterable_is_read() -> None:
