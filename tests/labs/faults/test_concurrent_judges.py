@@ -49,7 +49,7 @@ def case_of(
     run = SimpleNamespace(happened=list(faults), stalls=[], ledger=ledger)
     case = Case(cast("Any", run), cast("Any", tasks), set(), {}, [], cast("Any", None))
     case.executions = {each.task_id: [each] for each in executions}
-    case.monotonic = lambda seconds: int(float(seconds) * SECOND)  # type: ignore[method-assign]
+    case.monotonic = lambda moment: int(float(moment) * SECOND)  # type: ignore[method-assign]
     return case
 
 
