@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.labs.faults.case import AFTER_THAW, Case
+from tests.labs.faults.case import AFTER_THAW, SECOND, Case
 from tests.labs.faults.ledger import Execution
+from tests.labs.faults.site import LEASE
+
+HELD = int(LEASE * SECOND)
+"""Nanoseconds for which a worker may begin what it claimed before that was taken back."""
 
 
 def untouched(case: Case) -> Case:
     """The case without the tasks that were run, cancelled or sent back while a step could be taken back."""
-    spans = [(each.begin_ns - AFTER_THAW, each.end_ns) for each in case.run.happened if each.rolls_back]
+    spans = [(each.begin_ns - AFTER_THAW, each.end_ns + HELD) for each in case.run.happened if each.rolls_back]
 
     def during(begin: int, end: int) -> bool:
         return any(begin <= over and end >= began for began, over in spans)
