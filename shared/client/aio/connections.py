@@ -80,13 +80,13 @@ class Connections:
         """
         pool = self._begin()
         waits = not pool.long_polls.locked()
-        turns = pool.long_polls if waits else pool.polls
+        places = pool.long_polls if waits else pool.polls
         advice = "too many calls wait for results at a time: send the tasks as a batch, and use batches.watch"
-        await _acquire(turns, seconds + timeout, advice)
+        await _acquire(places, seconds + timeout, advice)
         try:
             yield seconds if waits else 0.0
         finally:
-            turns.release()
+            places.release()
 
     @asynccontextmanager
     async def stream(self, target: str, headers: Mapping[str, str], timeout: float) -> AsyncIterator[HTTPResponse]:
@@ -169,10 +169,10 @@ class Connections:
             raise TimeoutError(f"looking up {self.host} took more than {seconds:g} s") from None
 
 
-async def _acquire(turns: asyncio.Semaphore, timeout: float, advice: str) -> None:
+async def _acquire(places: asyncio.Semaphore, timeout: float, advice: str) -> None:
     try:
         async with asyncio.timeout(timeout):
-            await turns.acquire()
+            await places.acquire()
     except TimeoutError:
         raise NoTurn(advice) from None
 
