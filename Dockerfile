@@ -1,4 +1,4 @@
-# One image for all parts. The command selects the part: python -m gateway, worker, worker.housekeeping, dashboard.
+# One image for all parts. The command selects the part: taskqueue gateway, worker, housekeeper, dashboard.
 # checkov:skip=CKV_DOCKER_7: the base image is named by the argument, with its version
 ARG PYTHON_IMAGE=python:3.13-slim
 
@@ -11,16 +11,20 @@ COPY requirements.lock pyproject.toml ./
 RUN python -m venv --without-pip /opt/venv \
  && python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
       --require-hashes --only-binary :all: --no-binary crontab --requirement requirements.lock
-COPY shared /app/shared
-COPY gateway /app/gateway
-COPY worker /app/worker
-COPY dashboard /app/dashboard
+# In place of the links that the package has to its parts.
+COPY taskqueue/__init__.py taskqueue/__main__.py taskqueue/py.typed /app/taskqueue/
+COPY shared /app/taskqueue/shared
+COPY gateway /app/taskqueue/gateway
+COPY worker /app/taskqueue/worker
+COPY dashboard /app/taskqueue/dashboard
 # Byte code is compiled here, as the root file system is read-only at run time; by content hash, so that the build is
-# reproducible. The parts read their version from the metadata.
+# reproducible. The parts read their version from the metadata. The command is what pip would make of its entry point.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /app /opt/venv/lib \
  && python -c "import pathlib, tomllib; about = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \
 folder = next(pathlib.Path('/opt/venv/lib').glob('python3*/site-packages')) / 'taskqueue-{version}.dist-info'.format(**about); \
-folder.mkdir(); (folder / 'METADATA').write_text('Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n'.format(**about))"
+folder.mkdir(); (folder / 'METADATA').write_text('Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n'.format(**about))" \
+ && printf '#!/opt/venv/bin/python\nfrom taskqueue.__main__ import main\nraise SystemExit(main())\n' >/opt/venv/bin/taskqueue \
+ && chmod +x /opt/venv/bin/taskqueue
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE}
@@ -49,5 +53,5 @@ USER 10001:10001
 # Gateway; dashboard; metrics and health of worker and housekeeper.
 EXPOSE 5000 5001 9100 9101
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
-  CMD ["python", "-S", "-m", "shared.http.healthcheck", "5000", "5001", "9100", "9101"]
-CMD ["python", "-m", "gateway"]
+  CMD ["python", "-S", "-m", "taskqueue.shared.http.healthcheck", "5000", "5001", "9100", "9101"]
+CMD ["taskqueue", "gateway"]

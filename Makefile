@@ -19,7 +19,7 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
-SOURCES := $(wildcard gateway worker dashboard shared tests examples tools)
+SOURCES := $(wildcard gateway worker dashboard shared taskqueue tests examples tools)
 
 # An environment without its Python, or created for another folder, is removed, as it would fail with obscure errors.
 ifneq ($(wildcard $(VENV)/.made-in),)
@@ -35,7 +35,7 @@ help: ## show this list
 setup: $(VENV)/.run ## create the environment for `make run` and the commands in .venv/bin
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
-	@exec $(PY) -m shared.local
+	@exec $(PY) -m taskqueue.shared.local
 
 # What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
 LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \
@@ -103,7 +103,7 @@ bench: $(VENV)/.dev ## run the benchmarks, side by side with other queues
 lock: $(VENV)/.dev ## update requirements.lock, from which the image is built
 	$(PIP) 'uv>=0.9,<1'
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
-	  --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+	  --extra server --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
 manifests: ## render k8s/deployment.yaml from its parts (needs kubectl)
 	@rendered=$$(kubectl kustomize k8s/overlays/production) && { \

@@ -14,21 +14,21 @@ from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 from werkzeug.routing import BaseConverter
 from werkzeug.utils import find_modules, import_string
 
-from dashboard import present
-from dashboard.auth import security
-from dashboard.auth.login_throttle import LoginThrottle
-from dashboard.auth.sessions import Sessions
-from dashboard.auth.users import Role, Users
-from dashboard.background import Background
-from dashboard.context import PageContext
-from dashboard.explain.status import waiting_for
-from dashboard.metrics import Metrics
-from dashboard.overview import Overview
-from dashboard.queries import Queries
-from dashboard.stores import open_stores
-from shared.config.settings import Settings
-from shared.domain.sanitize import plain
-from shared.errors import (
+from taskqueue.dashboard import present
+from taskqueue.dashboard.auth import security
+from taskqueue.dashboard.auth.login_throttle import LoginThrottle
+from taskqueue.dashboard.auth.sessions import Sessions
+from taskqueue.dashboard.auth.users import Role, Users
+from taskqueue.dashboard.background import Background
+from taskqueue.dashboard.context import PageContext
+from taskqueue.dashboard.explain.status import waiting_for
+from taskqueue.dashboard.metrics import Metrics
+from taskqueue.dashboard.overview import Overview
+from taskqueue.dashboard.queries import Queries
+from taskqueue.dashboard.stores import open_stores
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.sanitize import plain
+from taskqueue.shared.errors import (
     BatchBusy,
     BatchNotFound,
     CorruptRecord,
@@ -39,8 +39,8 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
-from shared.observability.instrumentation import trace_redis, trace_requests
-from shared.observability.tracing import Tracing
+from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
+from taskqueue.shared.observability.tracing import Tracing
 
 
 class PlainName(BaseConverter):
@@ -51,7 +51,7 @@ class PlainName(BaseConverter):
 
 def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     """Returns the dashboard, wired to one Redis client."""
-    app = Flask("dashboard", root_path=str(files("dashboard")))
+    app = Flask("taskqueue.dashboard", root_path=str(files("taskqueue.dashboard")))
     app.url_map.strict_slashes = False
     app.url_map.converters["default"] = PlainName
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -75,7 +75,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     app.extensions["page_context"] = context
     app.extensions["background"] = Background(stores.bulk_actions)
     security.install(app, settings, users, context.sessions, redis)
-    for page in find_modules("dashboard.pages"):
+    for page in find_modules("taskqueue.dashboard.pages"):
         app.register_blueprint(import_string(page).blueprint)
     _teach_templates(app, context)
     _register_errors(app)
@@ -113,7 +113,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _fingerprint(name: str) -> str:
-    return hashlib.sha256((files("dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
+    return hashlib.sha256((files("taskqueue.dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
 
 
 _MISSING: dict[type[TaskQueueError], tuple[str, str]] = {

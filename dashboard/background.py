@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from shared.errors import TaskQueueError
-from shared.stores.bulk_actions import BulkAction, BulkActions
+from taskqueue.shared.errors import TaskQueueError
+from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shared.errors import StoreUnavailable
+from taskqueue.shared.errors import StoreUnavailable
 
 T = TypeVar("T")
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 from flask import current_app, flash, redirect, render_template
 from werkzeug.local import LocalProxy
 
-from dashboard.auth.login_throttle import LoginThrottle
-from dashboard.auth.security import person
-from dashboard.auth.sessions import Sessions
-from dashboard.auth.users import Users
-from dashboard.metrics import Metrics
-from dashboard.present import Redaction
-from dashboard.queries import Queries
-from dashboard.stores import Stores
-from shared.config.settings import Settings
+from taskqueue.dashboard.auth.login_throttle import LoginThrottle
+from taskqueue.dashboard.auth.security import person
+from taskqueue.dashboard.auth.sessions import Sessions
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.dashboard.metrics import Metrics
+from taskqueue.dashboard.present import Redaction
+from taskqueue.dashboard.queries import Queries
+from taskqueue.dashboard.stores import Stores
+from taskqueue.shared.config.settings import Settings
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -7,12 +7,12 @@ from typing import Any
 
 from flask import abort
 
-from dashboard.context import context
-from shared.domain import strict_json
-from shared.domain.json_schema import compile_schema
-from shared.domain.schedule import NOT_TO_BE_SCHEDULED
-from shared.domain.task import WEBHOOK_TYPE
-from shared.errors import InvalidJSON
+from taskqueue.dashboard.context import context
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.json_schema import compile_schema
+from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.errors import InvalidJSON
 
 
 def parse(text: str) -> Any:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from dashboard.metrics import Metrics
-from dashboard.stores import Stores
-from shared.domain.clock import instant
-from shared.domain.decode import whole_or_none
-from shared.domain.task import TaskState, TaskSummary
-from shared.redis import keys
-from shared.redis.client import text, translated
-from shared.redis.startup_check import info
-from shared.stores.locks import LEADER, LockInfo
-from shared.stores.queues import QueueInfo
-from shared.stores.task_types import absence
-from shared.stores.tasks import Filter
-from shared.stores.workers import WorkerInfo
+from taskqueue.dashboard.metrics import Metrics
+from taskqueue.dashboard.stores import Stores
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import whole_or_none
+from taskqueue.shared.domain.task import TaskState, TaskSummary
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.startup_check import info
+from taskqueue.shared.stores.locks import LEADER, LockInfo
+from taskqueue.shared.stores.queues import QueueInfo
+from taskqueue.shared.stores.task_types import absence
+from taskqueue.shared.stores.tasks import Filter
+from taskqueue.shared.stores.workers import WorkerInfo
 
 MINUTES = 60
 RECENT = 12

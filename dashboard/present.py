@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.domain.sanitize import plain
+from taskqueue.shared.domain.sanitize import plain
 
 HIDDEN = "••••••"
 """The beginning of the placeholder of a redacted value."""

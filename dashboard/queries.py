@@ -11,20 +11,20 @@ from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from dashboard.cache import FRESH, TTLCache
-from dashboard.overview import Overview, Snapshot
-from dashboard.stores import Stores
-from shared.domain.task import TaskDetail, TaskState, TaskSummary
-from shared.errors import TaskNotFound
-from shared.stores.audit import AuditEntry
-from shared.stores.batches import Batch, BatchItem
-from shared.stores.bulk_actions import BulkAction, Selection
-from shared.stores.dependencies import Relations, Relative, read_relations
-from shared.stores.failure_groups import FailureGroup
-from shared.stores.limits import LimitState
-from shared.stores.locks import LockInfo
-from shared.stores.schedules import SchedulePage, StoredSchedule
-from shared.stores.tasks import Filter, Page, Reading
+from taskqueue.dashboard.cache import FRESH, TTLCache
+from taskqueue.dashboard.overview import Overview, Snapshot
+from taskqueue.dashboard.stores import Stores
+from taskqueue.shared.domain.task import TaskDetail, TaskState, TaskSummary
+from taskqueue.shared.errors import TaskNotFound
+from taskqueue.shared.stores.audit import AuditEntry
+from taskqueue.shared.stores.batches import Batch, BatchItem
+from taskqueue.shared.stores.bulk_actions import BulkAction, Selection
+from taskqueue.shared.stores.dependencies import Relations, Relative, read_relations
+from taskqueue.shared.stores.failure_groups import FailureGroup
+from taskqueue.shared.stores.limits import LimitState
+from taskqueue.shared.stores.locks import LockInfo
+from taskqueue.shared.stores.schedules import SchedulePage, StoredSchedule
+from taskqueue.shared.stores.tasks import Filter, Page, Reading
 
 P = ParamSpec("P")
 T = TypeVar("T")

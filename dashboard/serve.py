@@ -9,11 +9,11 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from dashboard.auth.users import Users
-from shared.config.settings import Settings
-from shared.http import bind
-from shared.http.gunicorn import Served, require_authentication
-from shared.redis.startup_check import exit_if_unusable
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.http import bind
+from taskqueue.shared.http.gunicorn import Served, require_authentication
+from taskqueue.shared.redis.startup_check import exit_if_unusable
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -28,7 +28,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Exits with status 2 if it cannot start."""
     users = Users.load_or_exit(settings)
     if not users.required:
-        remedy = "DASHBOARD_USERS (python -m dashboard user NAME ROLE creates a line)"
+        remedy = "DASHBOARD_USERS (taskqueue user NAME ROLE creates a line)"
         require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
     exit_if_unusable(settings.store_url)
@@ -51,12 +51,15 @@ class Dashboard(Served):
 
     def load_config(self) -> None:
         self.configure(
-            workers=1, worker_class="dashboard.server.GunicornWorker", threads=THREADS, graceful_timeout=DRAIN_SECONDS
+            workers=1,
+            worker_class="taskqueue.dashboard.server.GunicornWorker",
+            threads=THREADS,
+            graceful_timeout=DRAIN_SECONDS,
         )
 
     def load(self) -> Flask:
         """Returns the app, built in the serving process."""
-        from dashboard.app import create_app
+        from taskqueue.dashboard.app import create_app
 
         app = create_app(self.settings, self.connect("dashboard"), self.users)
         app.extensions["background"].start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.http import server
+from taskqueue.shared.http import server
 
 
 class Server(server.Server):

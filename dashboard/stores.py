@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared.redis.scripts import Scripts
-from shared.stores.audit import Audit
-from shared.stores.batches import Batches
-from shared.stores.bulk_actions import BulkActions
-from shared.stores.dead_letters import DeadLetters
-from shared.stores.failure_groups import FailureGroups
-from shared.stores.limits import Limits
-from shared.stores.locks import LockAdmin
-from shared.stores.queues import Queues
-from shared.stores.schedules import ScheduleStore
-from shared.stores.task_types import TaskTypes
-from shared.stores.tasks import Records
-from shared.stores.workers import Workers
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.stores.bulk_actions import BulkActions
+from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.failure_groups import FailureGroups
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import Workers
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.config.settings import Settings
-    from shared.observability.tracing import Tracing
+    from taskqueue.shared.config.settings import Settings
+    from taskqueue.shared.observability.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,15 @@
-"""`python -m gateway`: starts the REST API."""
+"""`taskqueue gateway`: starts the REST API."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-from gateway.serve import serve
-from shared.config import foreign_names
-from shared.config.collector import announce
-from shared.config.settings import load_or_exit
-from shared.observability import logs
+from taskqueue.gateway.serve import serve
+from taskqueue.shared.config import foreign_names
+from taskqueue.shared.config.collector import announce
+from taskqueue.shared.config.settings import load_or_exit
+from taskqueue.shared.observability import logs
 
 
 def main() -> None:

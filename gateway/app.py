@@ -14,50 +14,50 @@ from flask import Flask, Response
 from redis import Redis
 from werkzeug.routing import BaseConverter
 
-from gateway.auth.authenticator import Authenticator
-from gateway.circuit_breaker import CircuitBreaker
-from gateway.events.broadcaster import Broadcaster
-from gateway.http import errors, middleware
-from gateway.http.endpoints import Guards, Limits, register
-from gateway.http.openapi import document
-from gateway.metrics import Metrics
-from gateway.metrics_federation import MetricsFederation
-from gateway.readiness import Readiness
-from gateway.routes.batch_progress import BatchRoutes
-from gateway.routes.batches import BatchSubmission
-from gateway.routes.dead_letters import DeadLetterRoutes
-from gateway.routes.documentation import Documentation
-from gateway.routes.events import EventRoutes, Poller
-from gateway.routes.health import HealthRoutes
-from gateway.routes.keys import KeyRoutes
-from gateway.routes.limits import LimitRoutes
-from gateway.routes.locks import LockRoutes
-from gateway.routes.metrics import MetricsRoutes
-from gateway.routes.queues import QueueRoutes
-from gateway.routes.schedules import ScheduleRoutes
-from gateway.routes.tasks import Tasks
-from gateway.routes.types import TypeRoutes
-from gateway.routes.workers import WorkerRoutes
-from gateway.tasks.batch_planner import BatchPlanner
-from gateway.tasks.task_factory import TaskFactory
-from gateway.tasks.type_cache import TypeCache
-from shared.config.settings import Settings
-from shared.domain.task import TASK_ID
-from shared.observability.instrumentation import trace_redis, trace_requests
-from shared.observability.tracing import Tracing
-from shared.redis.scripts import Scripts
-from shared.stores.api_keys import Keyring
-from shared.stores.audit import Audit
-from shared.stores.batches import Batches
-from shared.stores.dead_letters import DeadLetters
-from shared.stores.idempotency import Idempotency
-from shared.stores.limits import Limits as TaskLimits
-from shared.stores.locks import LockAdmin
-from shared.stores.queues import Queues
-from shared.stores.schedules import ScheduleStore
-from shared.stores.task_types import TaskTypes
-from shared.stores.tasks import Records
-from shared.stores.workers import Workers
+from taskqueue.gateway.auth.authenticator import Authenticator
+from taskqueue.gateway.circuit_breaker import CircuitBreaker
+from taskqueue.gateway.events.broadcaster import Broadcaster
+from taskqueue.gateway.http import errors, middleware
+from taskqueue.gateway.http.endpoints import Guards, Limits, register
+from taskqueue.gateway.http.openapi import document
+from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.metrics_federation import MetricsFederation
+from taskqueue.gateway.readiness import Readiness
+from taskqueue.gateway.routes.batch_progress import BatchRoutes
+from taskqueue.gateway.routes.batches import BatchSubmission
+from taskqueue.gateway.routes.dead_letters import DeadLetterRoutes
+from taskqueue.gateway.routes.documentation import Documentation
+from taskqueue.gateway.routes.events import EventRoutes, Poller
+from taskqueue.gateway.routes.health import HealthRoutes
+from taskqueue.gateway.routes.keys import KeyRoutes
+from taskqueue.gateway.routes.limits import LimitRoutes
+from taskqueue.gateway.routes.locks import LockRoutes
+from taskqueue.gateway.routes.metrics import MetricsRoutes
+from taskqueue.gateway.routes.queues import QueueRoutes
+from taskqueue.gateway.routes.schedules import ScheduleRoutes
+from taskqueue.gateway.routes.tasks import Tasks
+from taskqueue.gateway.routes.types import TypeRoutes
+from taskqueue.gateway.routes.workers import WorkerRoutes
+from taskqueue.gateway.tasks.batch_planner import BatchPlanner
+from taskqueue.gateway.tasks.task_factory import TaskFactory
+from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import TASK_ID
+from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.api_keys import Keyring
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.idempotency import Idempotency
+from taskqueue.shared.stores.limits import Limits as TaskLimits
+from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import Workers
 
 
 class TaskIdConverter(BaseConverter):
@@ -76,7 +76,7 @@ class NameConverter(BaseConverter):
 
 def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = None, waiters: int = 8) -> Flask:
     """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time."""
-    app = Flask("gateway", static_folder=None)
+    app = Flask("taskqueue.gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     # Set by the server when it stops, so that no request waits for a result any longer.
     app.config["STOPPING"] = threading.Event()

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from gateway import schemas
-from shared.domain.retry import RetryPolicy
-from shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
-from shared.stores.batches import Batch
-from shared.stores.queues import QueueInfo
-from shared.stores.task_types import Offer, TaskType
-from shared.stores.workers import WorkerInfo
+from taskqueue.gateway import schemas
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
+from taskqueue.shared.stores.batches import Batch
+from taskqueue.shared.stores.queues import QueueInfo
+from taskqueue.shared.stores.task_types import Offer, TaskType
+from taskqueue.shared.stores.workers import WorkerInfo
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:

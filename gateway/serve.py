@@ -31,12 +31,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from shared.config.settings import Settings, exit_with
-from shared.errors import SettingsError
-from shared.http import bind
-from shared.http.gunicorn import Served, memory_folder, require_authentication
-from shared.redis.startup_check import exit_if_unusable
-from shared.stores.api_keys import Keyring
+from taskqueue.shared.config.settings import Settings, exit_with
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.http import bind
+from taskqueue.shared.http.gunicorn import Served, memory_folder, require_authentication
+from taskqueue.shared.redis.startup_check import exit_if_unusable
+from taskqueue.shared.stores.api_keys import Keyring
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -94,7 +94,7 @@ class Gateway(Served):
     def load_config(self) -> None:
         self.configure(
             workers=processes(self.settings),
-            worker_class="gateway.http.server.GunicornWorker",
+            worker_class="taskqueue.gateway.http.server.GunicornWorker",
             threads=THREADS,
             graceful_timeout=DRAIN_SECONDS,
             backlog=bind.BACKLOG,
@@ -103,8 +103,8 @@ class Gateway(Served):
 
     def load(self) -> Flask:
         """Builds the app, in each process, so that processes share no connection."""
-        from gateway.app import create_app
-        from gateway.metrics import Metrics
+        from taskqueue.gateway.app import create_app
+        from taskqueue.gateway.metrics import Metrics
 
         redis = self.connect("gateway")
         metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
@@ -117,7 +117,7 @@ class Gateway(Served):
 
 def _forget_process(server: Any, worker: Any) -> None:
     """Keeps the counts of an ended process."""
-    from gateway.metrics import take_over
+    from taskqueue.gateway.metrics import take_over
 
     take_over(server.app.metrics_folder, worker.pid)
 

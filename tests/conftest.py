@@ -12,8 +12,8 @@ import pytest
 import redis
 from hypothesis import settings
 
-from shared.errors import SettingsError
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import harness
 from tests.support.fork_server import ForkServers
 from tests.support.least_privilege import guarded_server, url_of_user

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
-from shared.redis.linker import CONFIRMING, scripts, source, with_quarantine
+from taskqueue.shared.redis.linker import CONFIRMING, scripts, source, with_quarantine
 
 CONFIG = Path(__file__).resolve().parent.parent / ".luacheckrc"
 _FINDING = re.compile(r"(\w+)\.lua:(\d+):\d+: (.*)")

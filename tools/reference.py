@@ -16,18 +16,18 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
-import dashboard.metrics
-import gateway.metrics
-from shared.cli.main import parser as cli_parser
-from shared.config.settings import Settings, load, yaml_path
-from shared.domain.task import TRANSITIONS, Outcome
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
+from taskqueue.dashboard import metrics as dashboard_metrics
+from taskqueue.gateway import metrics as gateway_metrics
+from taskqueue.shared.cli.main import parser as cli_parser
+from taskqueue.shared.config.settings import Settings, load, yaml_path
+from taskqueue.shared.domain.task import TRANSITIONS, Outcome
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.worker.housekeeping.main import build
+from taskqueue.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 from tools.markdown import Row, joined, table
 from tools.openapi_reference import endpoints, objects
-from worker.housekeeping.main import build
-from worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 BEGIN, END = "<!-- generated: python -m tools.reference -->", "<!-- end of generated -->"
@@ -56,7 +56,7 @@ def _shown(value: object) -> str:
 
 def metrics() -> str:
     """Returns every metric, by the part that exposes it."""
-    counted, seen = gateway.metrics.Metrics(), dashboard.metrics.Metrics()
+    counted, seen = gateway_metrics.Metrics(), dashboard_metrics.Metrics()
     counted.submitted("normal", "process")
     for requests in (counted.requests, seen.requests):
         requests.labels("/", "GET", "2xx").observe(0.01)

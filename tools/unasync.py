@@ -29,7 +29,7 @@ RENAMED = {
     "aclosing": "closing",
     "anext": "next",
     "For one event loop at a time": "Thread-safe",
-    "shared.client.aio": "shared.client",
+    "taskqueue.shared.client.aio": "taskqueue.shared.client",
 }
 _NAME = re.compile(rf"\b(?:(?:async|await) |({'|'.join(map(re.escape, RENAMED))})\b)")
 

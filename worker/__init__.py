@@ -1,16 +1,9 @@
-"""The worker; modules with handlers import this package.
+"""The worker, and the names that handlers use; users import them from `taskqueue`."""
 
-from worker import task
-
-@task("greet")
-def greet(name: str) -> str:
-    return f"Hello {name}"
-"""
-
-from worker.handlers.context import current_task, progress, report_progress
-from worker.handlers.locking import execute_with_lock, lock
-from worker.handlers.registry import task
-from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from taskqueue.worker.handlers.context import current_task, progress, report_progress
+from taskqueue.worker.handlers.locking import execute_with_lock, lock
+from taskqueue.worker.handlers.registry import task
+from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 
 __all__ = [
     "GiveUp",

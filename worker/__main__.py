@@ -1,6 +1,6 @@
-"""`python -m worker`: runs tasks until SIGTERM or Ctrl-C; a second one stops at once."""
+"""`taskqueue worker`: runs tasks until SIGTERM or Ctrl-C; a second one stops at once."""
 
-from worker.main import main
+from taskqueue.worker.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

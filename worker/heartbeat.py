@@ -16,12 +16,12 @@ from itertools import islice
 
 from redis.exceptions import RedisError
 
-from shared.domain.limit import Limit
-from shared.domain.task import WEBHOOK_TYPE, TaskState
-from shared.errors import TaskQueueError
-from shared.stores.limits import Limits
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.workers import (
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState
+from taskqueue.shared.errors import TaskQueueError
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.workers import (
     BUSY_HEARTBEAT,
     HEARTBEAT,
     BlockingType,
@@ -30,9 +30,9 @@ from shared.stores.workers import (
     WorkerInfo,
     Workers,
 )
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.loop import Engine
-from worker.metrics import Holdings
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.loop import Engine
+from taskqueue.worker.metrics import Holdings
 
 log = logging.getLogger(__name__)
 

@@ -13,37 +13,37 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
-from shared.config import foreign_names
-from shared.config.collector import announce
-from shared.config.settings import Settings, exit_with, load_or_exit
-from shared.http.bind import raise_file_limit
-from shared.http.metrics_server import Check, MetricsServer
-from shared.observability import logs
-from shared.observability.tracing import Tracing
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
-from shared.redis.startup_check import exit_if_unusable
-from shared.stores.limits import Limits
-from shared.stores.task_types import TaskTypes
-from shared.stores.workers import Workers
-from worker.engine.lane import ConcurrentLane, Lanes, SerialLane
-from worker.engine.lane_claims import LaneClaims
-from worker.engine.loop import Engine, forward_signals
-from worker.engine.notifications import Notifications
-from worker.engine.redis_session import RedisSession
-from worker.executors.crash_reports import CrashReports
-from worker.executors.monitor import ExecutorMonitor
-from worker.executors.pool import CannotStart, ExecutorPool
-from worker.executors.tracing import SpanForwarder
-from worker.executors.watchdog import Watchdog
-from worker.heartbeat import Heartbeat
-from worker.metrics import HoldingsMetrics, WorkerMetrics
+from taskqueue.shared.config import foreign_names
+from taskqueue.shared.config.collector import announce
+from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
+from taskqueue.shared.http.bind import raise_file_limit
+from taskqueue.shared.http.metrics_server import Check, MetricsServer
+from taskqueue.shared.observability import logs
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.redis.startup_check import exit_if_unusable
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.workers import Workers
+from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.loop import Engine, forward_signals
+from taskqueue.worker.engine.notifications import Notifications
+from taskqueue.worker.engine.redis_session import RedisSession
+from taskqueue.worker.executors.crash_reports import CrashReports
+from taskqueue.worker.executors.monitor import ExecutorMonitor
+from taskqueue.worker.executors.pool import CannotStart, ExecutorPool
+from taskqueue.worker.executors.tracing import SpanForwarder
+from taskqueue.worker.executors.watchdog import Watchdog
+from taskqueue.worker.heartbeat import Heartbeat
+from taskqueue.worker.metrics import HoldingsMetrics, WorkerMetrics
 
 log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """`python -m worker`."""
+    """`taskqueue worker`."""
     settings = load_or_exit()
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure("worker", settings.log_level, settings.log_format, instance=name, in_background=True)

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from flask import Flask, Response, abort, current_app, g, redirect, request, session
 
-from dashboard.auth.sessions import Sessions, SignedCookies
-from dashboard.auth.users import ANYONE, Person, Role, Users
-from shared.config.settings import Settings
-from shared.http.bind import answers_to
+from taskqueue.dashboard.auth.sessions import Sessions, SignedCookies
+from taskqueue.dashboard.auth.users import ANYONE, Person, Role, Users
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.http.bind import answers_to
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -16,9 +16,9 @@ from flask import session
 from flask.sessions import SecureCookieSessionInterface
 from redis.exceptions import RedisError
 
-from dashboard.auth.users import Person, Users
-from shared.redis import keys
-from shared.redis.client import text, translated
+from taskqueue.dashboard.auth.users import Person, Users
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from shared.config.settings import Settings, exit_with
-from shared.errors import SettingsError
+from taskqueue.shared.config.settings import Settings, exit_with
+from taskqueue.shared.errors import SettingsError
 
 
 class Role(IntEnum):
@@ -97,7 +97,7 @@ class Users:
         if not name or role.upper() not in Role.__members__ or hashed.count("$") != 2:
             return f"{name[:40]!r} is not a valid user: write name:role:hash, with the role viewer, operator or admin"
         if not hashed.startswith(_KNOWN):
-            command = f"python -m dashboard user {name[:40]} {role}"
+            command = f"taskqueue user {name[:40]} {role}"
             return f"{name[:40]!r} has no valid password hash: create one with {command}"
         self.hashes[name] = (Role[role.upper()], hashed)
         return None
@@ -109,14 +109,14 @@ _QUOTE = "in .env and in a shell, put the line in single quotes"
 
 
 def print_user(arguments: list[str]) -> None:
-    """Runs `python -m dashboard user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
+    """Runs `taskqueue user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
     if (
         len(arguments) != 2
         or arguments[1].upper() not in Role.__members__
         or ":" in arguments[0]
         or "," in arguments[0]
     ):
-        exit_with("usage: python -m dashboard user NAME viewer|operator|admin (NAME without : and ,)")
+        exit_with("usage: taskqueue user NAME viewer|operator|admin (NAME without : and ,)")
     password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:
         exit_with("the password must have at least 8 characters")

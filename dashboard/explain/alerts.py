@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dashboard.overview import Snapshot
-from dashboard.present import duration
-from shared.doctor.findings import Level
-from shared.doctor.store import check_risks
-from shared.domain.task import TaskState
-from shared.stores.queues import QueueInfo
+from taskqueue.dashboard.overview import Snapshot
+from taskqueue.dashboard.present import duration
+from taskqueue.shared.doctor.findings import Level
+from taskqueue.shared.doctor.store import check_risks
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.queues import QueueInfo
 
 LATE = timedelta(seconds=10)
 WAITING_LONG = timedelta(minutes=5)
@@ -76,7 +76,7 @@ def _workers(now: Snapshot) -> Iterator[Alert]:
     if not now.alive:
         waiting = now.counts[TaskState.PENDING]
         what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
-        yield Alert("danger", "No worker is alive", f"{what}: start one with python -m worker.", "/workers")
+        yield Alert("danger", "No worker is alive", f"{what}: start one with taskqueue worker.", "/workers")
         return
     covered = {name for worker in now.workers if worker.state != "silent" for name in worker.queues}
     for queue in now.queues:
@@ -95,7 +95,7 @@ def _housekeeping(now: Snapshot) -> Iterator[Alert]:
         yield Alert(
             "danger",
             f"Due tasks are {duration(late)} late",
-            "No housekeeper is running: start one with python -m worker.housekeeping.",
+            "No housekeeper is running: start one with taskqueue housekeeper.",
         )
 
 

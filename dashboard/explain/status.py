@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dashboard.overview import Snapshot
-from dashboard.present import ago, duration
-from shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
-from shared.stores.batches import Batch
-from shared.stores.dependencies import Relative
-from shared.stores.workers import WorkerInfo
+from taskqueue.dashboard.overview import Snapshot
+from taskqueue.dashboard.present import ago, duration
+from taskqueue.shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
+from taskqueue.shared.stores.batches import Batch
+from taskqueue.shared.stores.dependencies import Relative
+from taskqueue.shared.stores.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)
 
@@ -78,7 +78,7 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     if queue.paused is not None:
         return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it on the page Queues."
     if not now.alive:
-        return "No worker is alive: start one with python -m worker."
+        return "No worker is alive: start one with taskqueue worker."
     takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
     if not takers:
         return f"No live worker takes from {task.queue}: check WORKER_QUEUES."
@@ -126,7 +126,7 @@ def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
     if late > PATIENCE:
         return (
             f"It was due {duration(late)} ago and is not in its queue yet: "
-            "check that a housekeeper is running (python -m worker.housekeeping)."
+            "check that a housekeeper is running (taskqueue housekeeper)."
         )
     return f"{start}; it is due {ago(task.due_at, now.now())}."
 

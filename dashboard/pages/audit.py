@@ -6,7 +6,7 @@ import re
 
 from flask import Blueprint, abort, request
 
-from dashboard.context import context, show
+from taskqueue.dashboard.context import context, show
 
 blueprint = Blueprint("audit", __name__)
 

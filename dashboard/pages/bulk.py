@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from dashboard.auth.security import demand_role, needs, person
-from dashboard.auth.users import Role
-from dashboard.context import changed, context, show
-from shared.stores.bulk_actions import BulkAction, Selection, Verb
+from taskqueue.dashboard.auth.security import demand_role, needs, person
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import changed, context, show
+from taskqueue.shared.stores.bulk_actions import BulkAction, Selection, Verb
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from dashboard.context import context
-from shared.errors import StoreUnavailable
-from shared.redis.client import translated
+from taskqueue.dashboard.context import context
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import translated
 
 blueprint = Blueprint("health", __name__)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from dashboard.auth.security import needs, person
-from dashboard.auth.users import Role
-from dashboard.context import context, recorded, show
-from shared.stores.locks import LEADER
+from taskqueue.dashboard.auth.security import needs, person
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import context, recorded, show
+from taskqueue.shared.stores.locks import LEADER
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

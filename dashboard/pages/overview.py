@@ -6,9 +6,9 @@ import json
 
 from flask import Blueprint
 
-from dashboard.context import context, show
-from dashboard.explain.alerts import alerts
-from dashboard.overview import Snapshot
+from taskqueue.dashboard.context import context, show
+from taskqueue.dashboard.explain.alerts import alerts
+from taskqueue.dashboard.overview import Snapshot
 
 blueprint = Blueprint("overview", __name__)
 

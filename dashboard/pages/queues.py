@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from dashboard.auth.security import needs, person
-from dashboard.auth.users import Role
-from dashboard.context import changed, context, show
+from taskqueue.dashboard.auth.security import needs, person
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import changed, context, show
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, abort, request, url_for
 from werkzeug.exceptions import BadRequest
 
-from dashboard import editing
-from dashboard.auth.security import needs
-from dashboard.auth.users import Role
-from dashboard.context import changed, context, show
-from dashboard.present import Redaction, pretty
-from shared.domain.schedule import Missed, Overlap, Schedule, read_declared, task_now, upcoming
-from shared.domain.task import new_task_id
-from shared.observability.tracing import current_traceparent
-from shared.stores.schedules import StoredSchedule
+from taskqueue.dashboard import editing
+from taskqueue.dashboard.auth.security import needs
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.present import Redaction, pretty
+from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, read_declared, task_now, upcoming
+from taskqueue.shared.domain.task import new_task_id
+from taskqueue.shared.observability.tracing import current_traceparent
+from taskqueue.shared.stores.schedules import StoredSchedule
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

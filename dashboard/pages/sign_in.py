@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, g, redirect, render_template, request
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from dashboard.auth.security import safe_target
-from dashboard.context import context
+from taskqueue.dashboard.auth.security import safe_target
+from taskqueue.dashboard.context import context
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, request, url_for
 from werkzeug.exceptions import BadRequest
 
-from dashboard import editing
-from dashboard.auth.security import needs, person
-from dashboard.auth.users import Role
-from dashboard.context import changed, context, show
-from dashboard.explain.graph import draw
-from dashboard.explain.status import RelatedTasks, explain
-from dashboard.explain.timeline import timeline
-from dashboard.present import as_command, pretty
-from shared.domain.task import TaskDetail, TaskState
-from shared.errors import BatchNotFound
-from shared.stores.dependencies import Relations
-from shared.stores.tasks import Reading
+from taskqueue.dashboard import editing
+from taskqueue.dashboard.auth.security import needs, person
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.explain.graph import draw
+from taskqueue.dashboard.explain.status import RelatedTasks, explain
+from taskqueue.dashboard.explain.timeline import timeline
+from taskqueue.dashboard.present import as_command, pretty
+from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.errors import BatchNotFound
+from taskqueue.shared.stores.dependencies import Relations
+from taskqueue.shared.stores.tasks import Reading
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse

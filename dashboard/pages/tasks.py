@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, redirect, request, url_for
 
-from dashboard.context import context, show
-from shared.domain.task import TaskState
-from shared.stores.tasks import Filter
+from taskqueue.dashboard.context import context, show
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from flask import g, request
 
-from gateway.http import errors
-from gateway.http.errors import Refusal
-from shared.errors import StoreUnavailable
-from shared.redis.client import translated
-from shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
 
 if TYPE_CHECKING:
-    from gateway.circuit_breaker import CircuitBreaker
-    from gateway.metrics import Metrics
-    from shared.redis.scripts import Scripts
+    from taskqueue.gateway.circuit_breaker import CircuitBreaker
+    from taskqueue.gateway.metrics import Metrics
+    from taskqueue.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from hashlib import blake2b
 from queue import SimpleQueue
 from typing import Protocol
 
-from gateway.http import errors
-from gateway.http.errors import Refusal
-from shared.errors import StoreUnavailable
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.shared.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
-from gateway.auth.authenticator import actor
-from gateway.http import errors
-from gateway.http.errors import Kind, Refusal
-from gateway.tasks import validation_messages
-from shared.domain import strict_json
-from shared.redis.connections import note_what_is_sent
-from shared.stores.api_keys import Scope
-from shared.stores.idempotency import Request
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Kind, Refusal
+from taskqueue.gateway.tasks import validation_messages
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.redis.connections import note_what_is_sent
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.idempotency import Request
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from gateway.auth.authenticator import Authenticator
-    from gateway.circuit_breaker import CircuitBreaker
-    from shared.stores.audit import Audit
+    from taskqueue.gateway.auth.authenticator import Authenticator
+    from taskqueue.gateway.circuit_breaker import CircuitBreaker
+    from taskqueue.shared.stores.audit import Audit
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from flask import Response, g, has_request_context, request
 from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
-from shared.domain import strict_json
-from shared.errors import (
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.errors import (
     BatchBusy,
     BatchNotFound,
     BatchStopped,
@@ -31,7 +31,7 @@ from shared.errors import (
     TaskNotFound,
     TaskQueueError,
 )
-from shared.redis.connections import anything_sent
+from taskqueue.shared.redis.connections import anything_sent
 
 log = logging.getLogger(__name__)
 

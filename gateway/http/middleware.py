@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 
-from gateway.http.errors import FOREIGN, Refusal
-from shared.domain.traceparent import checked, trace_id
-from shared.http.bind import answers_to, is_loopback
-from shared.observability.tracing import log_fields
+from taskqueue.gateway.http.errors import FOREIGN, Refusal
+from taskqueue.shared.domain.traceparent import checked, trace_id
+from taskqueue.shared.http.bind import answers_to, is_loopback
+from taskqueue.shared.observability.tracing import log_fields
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from gateway.metrics import Metrics
-    from shared.config.settings import Settings
+    from taskqueue.gateway.metrics import Metrics
+    from taskqueue.shared.config.settings import Settings
 
-log = logging.getLogger("gateway.access")
+log = logging.getLogger("taskqueue.gateway.access")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HEADERS = (

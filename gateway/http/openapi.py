@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway import schemas
-from gateway.http import errors
-from gateway.http.endpoints import JSON, Answer, Endpoint
-from gateway.http.errors import Kind
-from shared.domain.task import TASK_ID
+from taskqueue.gateway import schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import JSON, Answer, Endpoint
+from taskqueue.gateway.http.errors import Kind
+from taskqueue.shared.domain.task import TASK_ID
 
 Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]

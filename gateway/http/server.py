@@ -13,9 +13,9 @@ from typing import Any
 from waitress.channel import ClientDisconnected
 from waitress.task import ErrorTask
 
-from gateway.events.broadcaster import Stream
-from gateway.http import errors
-from shared.http import server
+from taskqueue.gateway.events.broadcaster import Stream
+from taskqueue.gateway.http import errors
+from taskqueue.shared.http import server
 
 log = logging.getLogger(__name__)
 

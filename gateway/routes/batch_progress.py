@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway import present, schemas
-from gateway.http import errors
-from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from gateway.routes.tasks import bad_cursor
-from shared.stores.api_keys import Scope
-from shared.stores.batches import Batches
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.routes.tasks import bad_cursor
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.batches import Batches
 
 
 class BatchRoutes:

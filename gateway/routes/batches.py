@@ -8,17 +8,17 @@ from typing import Any
 
 from flask import g
 
-from gateway import present, schemas
-from gateway.http import errors
-from gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
-from shared.domain.task import NewTask
-from shared.errors import BatchNotFound, StoreUnavailable
-from shared.failpoints import failpoint
-from shared.stores.api_keys import Scope
-from shared.stores.idempotency import Begun, Idempotency, Request, new_seed
-from shared.stores.queues import CHUNK
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
+from taskqueue.shared.domain.task import NewTask
+from taskqueue.shared.errors import BatchNotFound, StoreUnavailable
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
+from taskqueue.shared.stores.queues import CHUNK
 
 _REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
 _FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}

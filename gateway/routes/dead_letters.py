@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway import schemas
-from gateway.http import errors
-from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from gateway.routes.tasks import task_list
-from shared.domain.task import TaskState
-from shared.failpoints import failpoint
-from shared.stores.api_keys import Scope
-from shared.stores.dead_letters import DeadLetters
+from taskqueue.gateway import schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.routes.tasks import task_list
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.dead_letters import DeadLetters
 
 PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
 

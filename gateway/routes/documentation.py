@@ -9,10 +9,10 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from gateway.docs import page
-from gateway.http import errors
-from gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
-from gateway.http.errors import KINDS, Refusal
+from taskqueue.gateway.docs import page
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
+from taskqueue.gateway.http.errors import KINDS, Refusal
 
 _ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -70,12 +70,12 @@ class Documentation:
         """Returns the style sheet and the script of the documentation page."""
         if name not in _ASSETS:
             raise Refusal(errors.NO_SUCH_PATH, f"no such file: use {' or '.join(_ASSETS)}")
-        return Reply(content=(files("gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
+        return Reply(content=(files("taskqueue.gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
 
     @_open("/favicon.ico", "The icon.", "*/*")
     def favicon(self) -> Reply:
         """Returns the icon that browsers request by default."""
-        return Reply(content=(files("gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
+        return Reply(content=(files("taskqueue.gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
     @_open("/problems", "All kinds of problem.")
     def problems(self) -> Reply:

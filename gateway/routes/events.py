@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping
 
 from flask import request
 
-from gateway import present
-from gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Snapshot, Subject, Waiting
-from gateway.http import errors
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.schemas.batches import BatchView
-from gateway.schemas.tasks import TaskView
-from shared.domain import strict_json
-from shared.domain.task import TaskSummary
-from shared.errors import BatchNotFound, TaskNotFound
-from shared.stores.batches import Batch, Batches
-from shared.stores.tasks import Records
+from taskqueue.gateway import present
+from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Snapshot, Subject, Waiting
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.schemas.batches import BatchView
+from taskqueue.gateway.schemas.tasks import TaskView
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.task import TaskSummary
+from taskqueue.shared.errors import BatchNotFound, TaskNotFound
+from taskqueue.shared.stores.batches import Batch, Batches
+from taskqueue.shared.stores.tasks import Records
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),

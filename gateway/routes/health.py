@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gateway import schemas
-from gateway.circuit_breaker import CircuitBreaker
-from gateway.http import errors
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.readiness import Readiness
-from shared.config.settings import Settings
-from shared.doctor import Level, examine, worst
-from shared.doctor.findings import Finding
-from shared.doctor.store import check_risks
-from shared.doctor.system import check_capacity, check_housekeeping
-from shared.errors import StoreUnavailable
-from shared.redis import startup_check
-from shared.redis.client import translated
-from shared.stores.queues import QueueInfo, Queues
-from shared.stores.workers import WorkerInfo, Workers
+from taskqueue.gateway import schemas
+from taskqueue.gateway.circuit_breaker import CircuitBreaker
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.readiness import Readiness
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.doctor import Level, examine, worst
+from taskqueue.shared.doctor.findings import Finding
+from taskqueue.shared.doctor.store import check_risks
+from taskqueue.shared.doctor.system import check_capacity, check_housekeeping
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis import startup_check
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.stores.queues import QueueInfo, Queues
+from taskqueue.shared.stores.workers import WorkerInfo, Workers
 
 ALIVE = {"status": "ok"}
 STOPPING = ("redis role", "eviction")
@@ -139,7 +139,7 @@ class HealthRoutes:
         ]
         alive = len(register.live) + len(register.unreadable)
         if not alive:
-            notes.append("no worker is alive: tasks are accepted but not run; start one with python -m worker")
+            notes.append("no worker is alive: tasks are accepted but not run; start one with taskqueue worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three

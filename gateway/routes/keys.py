@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import Field
 from redis import Redis
 
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.schemas.values import NextCursor, View
-from shared.domain.clock import instant
-from shared.domain.decode import whole_or_none
-from shared.redis import keys
-from shared.redis.client import translated
-from shared.stores.api_keys import ApiKey, Keyring, Scope
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.schemas.values import NextCursor, View
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import whole_or_none
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope
 
 
 class KeyView(View):

@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.auth.authenticator import actor
-from gateway.http import errors
-from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.schemas.values import Body, NextCursor, View
-from shared.domain.limit import read_limit
-from shared.stores.api_keys import Scope
-from shared.stores.limits import Limits, LimitState
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.schemas.values import Body, NextCursor, View
+from taskqueue.shared.domain.limit import read_limit
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.limits import Limits, LimitState
 
 
 class LimitBody(Body):

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from gateway.auth.authenticator import actor
-from gateway.http import errors
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.schemas.values import Body, NextCursor, View
-from shared.redis import keys
-from shared.stores.api_keys import Scope
-from shared.stores.locks import LEADER, LockAdmin, LockInfo
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.schemas.values import Body, NextCursor, View
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.locks import LEADER, LockAdmin, LockInfo
 
 
 class LockView(View):

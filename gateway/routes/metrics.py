@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway import schemas
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.metrics import Metrics
-from gateway.metrics_federation import MetricsFederation
+from taskqueue.gateway import schemas
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.metrics_federation import MetricsFederation
 
 
 class MetricsRoutes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway import present, schemas
-from gateway.auth.authenticator import actor
-from gateway.http import errors
-from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.tasks import validation_messages
-from shared.stores.api_keys import Scope
-from shared.stores.queues import Queues
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.tasks import validation_messages
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.queues import Queues
 
 
 class QueueRoutes:

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 from flask import g
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway import present, schemas
-from gateway.http import errors
-from gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.metrics import Metrics
-from gateway.schemas.values import Body, Tag, View
-from gateway.tasks.task_factory import webhook_of
-from gateway.tasks.type_cache import TypeCache
-from shared.domain import strict_json
-from shared.domain.schedule import (
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.schemas.values import Body, Tag, View
+from taskqueue.gateway.tasks.task_factory import webhook_of
+from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.schedule import (
     NOT_TO_BE_SCHEDULED,
     Missed,
     Overlap,
@@ -29,12 +29,12 @@ from shared.domain.schedule import (
     task_now,
     upcoming,
 )
-from shared.domain.task import WEBHOOK_TYPE, new_task_id
-from shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
-from shared.observability.tracing import Tracing, subject_of
-from shared.stores.api_keys import Scope
-from shared.stores.queues import Queues
-from shared.stores.schedules import ScheduleStore, StoredSchedule
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, new_task_id
+from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
+from taskqueue.shared.observability.tracing import Tracing, subject_of
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
 
 SHOWN = 5
 """Number of upcoming due times shown with a schedule."""

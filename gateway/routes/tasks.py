@@ -9,19 +9,19 @@ from typing import Any
 
 from flask import g
 
-from gateway import present, schemas
-from gateway.http import errors
-from gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.tasks.task_factory import TaskFactory, refusal_of
-from gateway.tasks.type_cache import TypeCache
-from shared.domain.retry import RetryPolicy
-from shared.domain.task import NewTask, TaskState
-from shared.failpoints import failpoint
-from shared.stores.api_keys import Scope
-from shared.stores.idempotency import Idempotency, Request
-from shared.stores.queues import Queues, Submitted
-from shared.stores.tasks import Filter, Page, Records
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.tasks.task_factory import TaskFactory, refusal_of
+from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.domain.task import NewTask, TaskState
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.queues import Queues, Submitted
+from taskqueue.shared.stores.tasks import Filter, Page, Records
 
 WAIT_STEP = 1.0
 

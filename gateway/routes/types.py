@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway import present, schemas
-from gateway.http import errors
-from gateway.http.endpoints import Answer, Reply, endpoint
-from gateway.http.errors import Refusal
-from gateway.tasks.type_cache import TypeCache
-from shared.domain.retry import RetryPolicy
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.shared.domain.retry import RetryPolicy
 
 
 class TypeRoutes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import present, schemas
-from gateway.http.endpoints import Answer, Reply, endpoint
-from shared.stores.workers import Workers
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.shared.stores.workers import Workers
 
 
 class WorkerRoutes:

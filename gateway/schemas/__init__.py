@@ -4,9 +4,9 @@ There is one module per resource. Import the package and write `schemas.NAME` to
 """
 
 # ruff: noqa: F403  # every name of the files below is one of the package
-from gateway.schemas.batches import *
-from gateway.schemas.problems import *
-from gateway.schemas.submission import *
-from gateway.schemas.system import *
-from gateway.schemas.tasks import *
-from gateway.schemas.values import *
+from taskqueue.gateway.schemas.batches import *
+from taskqueue.gateway.schemas.problems import *
+from taskqueue.gateway.schemas.submission import *
+from taskqueue.gateway.schemas.system import *
+from taskqueue.gateway.schemas.tasks import *
+from taskqueue.gateway.schemas.values import *

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from gateway.schemas.submission import NewTaskBody
-from gateway.schemas.tasks import TaskView
-from gateway.schemas.values import Body, NextCursor, PageQuery, SparseView, View
-from shared.domain.task import Conflict, TaskState
+from taskqueue.gateway.schemas.submission import NewTaskBody
+from taskqueue.gateway.schemas.tasks import TaskView
+from taskqueue.gateway.schemas.values import Body, NextCursor, PageQuery, SparseView, View
+from taskqueue.shared.domain.task import Conflict, TaskState
 
 
 class BatchItemBody(NewTaskBody):

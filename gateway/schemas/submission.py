@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
-from gateway.schemas.values import (
+from taskqueue.gateway.schemas.values import (
     MAX_UNIQUE,
     Body,
     Delay,
@@ -24,9 +24,9 @@ from gateway.schemas.values import (
     _expanded,
     _not_too_far,
 )
-from shared.domain.egress_policy import LONGEST as LONGEST_URL
-from shared.domain.task import Conflict, TaskState
-from shared.domain.task_fields import (
+from taskqueue.shared.domain.egress_policy import LONGEST as LONGEST_URL
+from taskqueue.shared.domain.task import Conflict, TaskState
+from taskqueue.shared.domain.task_fields import (
     MOST_TAGS,
     Events,
     ExpiresIn,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway.schemas.values import Body, NextCursor, Query, View
+from taskqueue.gateway.schemas.values import Body, NextCursor, Query, View
 
 
 class MetricsQuery(Query):

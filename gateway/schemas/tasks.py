@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway.schemas.values import Instant, NextCursor, PageQuery, Priority, Query, View
-from shared.domain.task import On, OnParentFailure, Outcome, TaskState
+from taskqueue.gateway.schemas.values import Instant, NextCursor, PageQuery, Priority, Query, View
+from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
 
 
 class TasksQuery(PageQuery):

@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic.functional_validators import AfterValidator
 
-from gateway.tasks.validation_messages import choices, shown
-from shared.domain.egress_policy import EgressPolicy
-from shared.domain.task import TASK_ID, On, OnParentFailure
-from shared.domain.task_fields import KEY, LIMIT_KEY, TAG
+from taskqueue.gateway.tasks.validation_messages import choices, shown
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
+from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 
 MAX_UNIQUE = 366 * 86400
 _RFC_3339 = re.compile(

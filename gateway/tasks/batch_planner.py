@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.http import errors
-from gateway.http.errors import Refusal
-from gateway.ordering import circles, in_order
-from gateway.schemas.batches import BatchTermsBody
-from gateway.tasks.task_factory import TaskFactory, refusal_of
-from shared.domain.task import BatchPlace, NewTask, TaskState
-from shared.failpoints import failpoint
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.idempotency import task_id
-from shared.stores.queues import Queues, Submitted
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.ordering import circles, in_order
+from taskqueue.gateway.schemas.batches import BatchTermsBody
+from taskqueue.gateway.tasks.task_factory import TaskFactory, refusal_of
+from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.idempotency import task_id
+from taskqueue.shared.stores.queues import Queues, Submitted
 
 Item = dict[str, Any]
 """The response for one task."""

@@ -11,18 +11,28 @@ from typing import Any
 from flask import g
 from pydantic import ValidationError
 
-from gateway.auth.authenticator import actor
-from gateway.http import errors
-from gateway.http.errors import Refusal
-from gateway.metrics import Metrics
-from gateway.schemas.batches import BatchItemBody
-from gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
-from gateway.tasks import validation_messages
-from gateway.tasks.type_cache import TypeCache
-from shared.domain import strict_json
-from shared.domain.task import BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, Unique, Webhook, new_task_id
-from shared.observability.tracing import Tracing, subject_of
-from shared.stores.queues import Submitted
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.schemas.batches import BatchItemBody
+from taskqueue.gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
+from taskqueue.gateway.tasks import validation_messages
+from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.task import (
+    BatchPlace,
+    Conflict,
+    NewTask,
+    On,
+    OnParentFailure,
+    Parent,
+    Unique,
+    Webhook,
+    new_task_id,
+)
+from taskqueue.shared.observability.tracing import Tracing, subject_of
+from taskqueue.shared.stores.queues import Submitted
 
 Find = Callable[[int | str], str]
 """Returns the id of a task of the same batch by its index or name. Raises ValueError with the reason."""

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.http import errors
-from gateway.http.errors import Refusal
-from gateway.tasks import validation_messages
-from shared.domain.json_schema import Validator, compile_schema
-from shared.domain.task import WEBHOOK_TYPE
-from shared.stores.task_types import Offer, TaskType, TaskTypes, absence
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.tasks import validation_messages
+from taskqueue.shared.domain.json_schema import Validator, compile_schema
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
 FRESH = 1.0
 """Seconds for which the cache is not read again."""
-NO_TYPES = "no worker has registered its task types yet: start one (python -m worker)"
+NO_TYPES = "no worker has registered its task types yet: start one (taskqueue worker)"
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000
 """Maximum compiled versions; more than any update leaves behind."""

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from shared.cli import keys, operations, tasks
-from shared.cli.output import Output
-from shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
-from shared.client.client import DEFAULT_URL
+from taskqueue.shared.cli import keys, operations, parts, tasks
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
+from taskqueue.shared.client.client import DEFAULT_URL
 
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
@@ -39,6 +39,8 @@ class Status(IntEnum):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status."""
     wanted = parser().parse_args(arguments)
+    if "part" in wanted:
+        return parts.run(wanted)
     out = Output(sys.stdout, as_json=wanted.json)
     try:
         with Client(wanted.url, timeout=wanted.timeout, patience=wanted.patience) as client:
@@ -67,7 +69,9 @@ def status_of(error: Exception) -> Status:
 def parser() -> argparse.ArgumentParser:
     """Returns the parser with all commands."""
     top = argparse.ArgumentParser(
-        prog="taskqueue", description="Submits and manages tasks over the REST API of a gateway.", epilog=_EPILOG
+        prog="taskqueue",
+        description="Submits and manages tasks over the REST API of a gateway, and starts the parts of a system.",
+        epilog=_EPILOG,
     )
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     top.add_argument("--url", help=f"address of the gateway (default: TASKQUEUE_URL, else {DEFAULT_URL})")
@@ -85,5 +89,6 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     tasks.add_commands(commands)
     operations.add_commands(commands)
+    parts.add_commands(commands)
     keys.add_commands(operations.add_group(commands, "keys", "API keys: create, list, revoke"))
     return top

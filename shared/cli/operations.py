@@ -1,4 +1,4 @@
-"""Commands for operators: dead letters, queues, schedules, locks, doctor."""
+"""Commands for operators: dead letters, queues, schedules, locks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from shared.cli.output import Output
-from shared.cli.tasks import read_data
-from shared.client import Client, ClientError, Conflict, Schedule, Task
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.cli.tasks import read_data
+from taskqueue.shared.client import Client, ClientError, Conflict, Schedule, Task
 
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
 _QUEUES = {
@@ -39,8 +39,6 @@ def add_commands(commands: Any) -> None:
     _add_queues(add_group(commands, "queues", "queues: list, pause, resume, move-foreign"))
     _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
     _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
-    doctor = commands.add_parser("doctor", help="examine the system from this machine: settings, Redis, workers, …")
-    doctor.set_defaults(run=examine)
 
 
 def add_group(commands: Any, name: str, text: str) -> Any:
@@ -235,10 +233,3 @@ def unlock(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     client.locks.unlock(wanted.name, wanted.token, wanted.reason)
     out.value({"name": wanted.name, "unlocked": True})
     return 0
-
-
-def examine(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Runs the doctor, which reads the settings of this machine, not those of the gateway."""
-    from shared.doctor.__main__ import main
-
-    return main(["--json"] if out.as_json else [])

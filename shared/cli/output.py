@@ -10,8 +10,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
-from shared.client import Batch, Problem, Task
-from shared.domain import sanitize
+from taskqueue.shared.client import Batch, Problem, Task
+from taskqueue.shared.domain import sanitize
 
 BAR = 30
 _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})

@@ -13,9 +13,9 @@ from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
-from shared.cli.output import Output, dump
-from shared.client import Batch, Client, NotFound, Task, TaskState
-from shared.client.tasks import Options
+from taskqueue.shared.cli.output import Output, dump
+from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
+from taskqueue.shared.client.tasks import Options
 
 _TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "priority": "PRIORITY", "created_at": "CREATED"}
 

@@ -1,6 +1,6 @@
 """The Python client: submits tasks, reads their state and waits for results.
 
-from shared.client import Client
+from taskqueue import Client
 
 with Client("http://localhost:8000") as queue:
     task = queue.submit("process", "to be or not to be", priority="high")
@@ -11,7 +11,7 @@ with Client("http://localhost:8000") as queue:
 
 from typing import TYPE_CHECKING, Any
 
-from shared.client.answers import (
+from taskqueue.shared.client.answers import (
     Accepted,
     Attempt,
     Batch,
@@ -26,9 +26,9 @@ from shared.client.answers import (
     Task,
     TaskDetail,
 )
-from shared.client.client import Client
-from shared.client.feed import BatchFeed
-from shared.client.problems import (
+from taskqueue.shared.client.client import Client
+from taskqueue.shared.client.feed import BatchFeed
+from taskqueue.shared.client.problems import (
     ClientError,
     Conflict,
     NoGateway,
@@ -41,12 +41,12 @@ from shared.client.problems import (
     Unavailable,
     Unreachable,
 )
-from shared.client.tasks import Options, new_task
-from shared.domain.task import TaskState
+from taskqueue.shared.client.tasks import Options, new_task
+from taskqueue.shared.domain.task import TaskState
 
 if TYPE_CHECKING:
-    from shared.client.aio.client import AsyncClient
-    from shared.client.aio.feed import AsyncBatchFeed
+    from taskqueue.shared.client.aio.client import AsyncClient
+    from taskqueue.shared.client.aio.feed import AsyncBatchFeed
 
 __all__ = [
     "Accepted",
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
     """Imports the client for asyncio when it is first used: programs without it do not pay for asyncio."""
     if name not in ("AsyncBatchFeed", "AsyncClient"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shared.client.aio import client
+    from taskqueue.shared.client.aio import client
 
     return getattr(client, name)
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from shared.client.problems import NoGateway
-from shared.domain.task import TaskState
+from taskqueue.shared.client.problems import NoGateway
+from taskqueue.shared.domain.task import TaskState
 
 T = TypeVar("T")
 

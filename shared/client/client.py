@@ -15,15 +15,15 @@ from typing import Any, Self, Unpack
 from urllib.parse import quote
 from uuid import uuid4
 
-from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
-from shared.client.concurrency import Sleep, Tasks, sleep
-from shared.client.feed import BatchFeed
-from shared.client.problems import NotInTime, TaskFailed
-from shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
-from shared.client.tasks import Options, Seconds, plain
-from shared.client.transport import Transport
-from shared.client.watching import watch
-from shared.domain.task import TaskState
+from taskqueue.shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
+from taskqueue.shared.client.concurrency import Sleep, Tasks, sleep
+from taskqueue.shared.client.feed import BatchFeed
+from taskqueue.shared.client.problems import NotInTime, TaskFailed
+from taskqueue.shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
+from taskqueue.shared.client.tasks import Options, Seconds, plain
+from taskqueue.shared.client.transport import Transport
+from taskqueue.shared.client.watching import watch
+from taskqueue.shared.domain.task import TaskState
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0

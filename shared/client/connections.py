@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPResponse, HTTPSConnection
 
-from shared.client.response import Answer
+from taskqueue.shared.client.response import Answer
 
 __all__ = ["CONNECT", "IDLE", "KEPT", "Connections", "HTTPResponse", "silent"]
 

@@ -15,12 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from shared.client.answers import BatchItem, read
-from shared.client.concurrency import Condition, Future, Senders, Tasks, each_of, result_of, wait_for_change
-from shared.client.problems import ClientError, Problem, problem
-from shared.client.response import retry_after
-from shared.client.sending import Sending
-from shared.client.transport import Transport
+from taskqueue.shared.client.answers import BatchItem, read
+from taskqueue.shared.client.concurrency import (
+    Condition,
+    Future,
+    Senders,
+    Tasks,
+    each_of,
+    result_of,
+    wait_for_change,
+)
+from taskqueue.shared.client.problems import ClientError, Problem, problem
+from taskqueue.shared.client.response import retry_after
+from taskqueue.shared.client.sending import Sending
+from taskqueue.shared.client.transport import Transport
 
 PAGE = 1000
 """Maximum tasks of a page."""

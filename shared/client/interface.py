@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Unpack
 
-from shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
-from shared.client.tasks import Options, Seconds
-from shared.domain.task import TaskState
+from taskqueue.shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
+from taskqueue.shared.client.tasks import Options, Seconds
+from taskqueue.shared.domain.task import TaskState
 
 
 class SentBatch(Protocol):

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import TaskQueueError
+from taskqueue.shared.errors import TaskQueueError
 
 if TYPE_CHECKING:
-    from shared.client.answers import Ended
+    from taskqueue.shared.client.answers import Ended
 
 
 class ClientError(TaskQueueError):

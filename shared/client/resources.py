@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, read
-from shared.client.problems import NotInTime
-from shared.client.tasks import plain
-from shared.client.transport import Transport
-from shared.client.watching import watch
+from taskqueue.shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, read
+from taskqueue.shared.client.problems import NotInTime
+from taskqueue.shared.client.tasks import plain
+from taskqueue.shared.client.transport import Transport
+from taskqueue.shared.client.watching import watch
 
 if TYPE_CHECKING:
-    from shared.domain.task import TaskState
+    from taskqueue.shared.domain.task import TaskState
 
 T = TypeVar("T")
 PAGE = 200

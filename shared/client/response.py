@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from typing import Any
 
-from shared.client.problems import NoGateway, Problem, Unreachable
+from taskqueue.shared.client.problems import NoGateway, Problem, Unreachable
 
 _IN_PROGRESS = "/problems/request-in-progress"
 NOTHING_DONE = 429

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from shared.client.concurrency import Sleep, sleep
-from shared.client.connections import Connections
-from shared.client.problems import problem
-from shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+from taskqueue.shared.client.concurrency import Sleep, sleep
+from taskqueue.shared.client.connections import Connections
+from taskqueue.shared.client.problems import problem
+from taskqueue.shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_after, unreachable
 
 BRIEF, LASTING = 2.0, 30.0
 """Default seconds of patience for a single request, and for a long operation."""

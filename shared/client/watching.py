@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shared.client.answers import read
-from shared.client.connections import HTTPResponse
-from shared.client.problems import NoGateway, Problem, problem
-from shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
-from shared.client.transport import Patience, Transport
+from taskqueue.shared.client.answers import read
+from taskqueue.shared.client.connections import HTTPResponse
+from taskqueue.shared.client.problems import NoGateway, Problem, problem
+from taskqueue.shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
+from taskqueue.shared.client.transport import Patience, Transport
 
 T = TypeVar("T")
 SILENCE = 45.0

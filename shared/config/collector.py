@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from shared.errors import SettingsError
+from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from shared.config.settings import Settings
+    from taskqueue.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +80,8 @@ def _protocol(settings: Settings, named: bool) -> str:
         raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")
     if chosen == "grpc" and not _has_grpc():
         where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "asks for gRPC"
-        install = ".venv/bin/pip install --editable '.[grpc]'"
-        raise SettingsError(
-            f"{variable} {where}, which is not installed: run {install} in the checkout, or use HTTP (port 4318)"
-        )
+        install = "pip install 'taskqueue[grpc]'"
+        raise SettingsError(f"{variable} {where}, which is not installed: {install}, or use HTTP (port 4318)")
     return chosen
 
 

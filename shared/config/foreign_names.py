@@ -6,14 +6,14 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 
-from shared.config.settings import Settings
+from taskqueue.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
 _PREFIXES = ("DECKARD_", "WORKFLOW_", "REDISSON_")
 _OURS = {
     "DECKARD_REDIS_ADDRESS": "set REDIS_HOST, or REDIS_URL",
-    "DECKARD_HOUSEKEEPER_ENABLED": "start a housekeeper as a process of its own: python -m worker.housekeeping",
+    "DECKARD_HOUSEKEEPER_ENABLED": "start a housekeeper as a process of its own: taskqueue housekeeper",
     "WORKFLOW_LOCK_ENABLED": "set HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED",
     "WORKFLOW_LOCK_TIMEOUT": "set HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL",
     "WORKFLOW_LOCK_WAIT_TIME": "set HOUSEKEEPER_LOCK_WAIT",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from shared.config.redis_address import completed
-from shared.config.values import (
+from taskqueue.shared.config.redis_address import completed
+from taskqueue.shared.config.values import (
     Choices,
     Executors,
     HostsAndNetworks,
@@ -36,14 +36,14 @@ from shared.config.values import (
     Weights,
     signing_key,
 )
-from shared.config.yaml_file import read_tree
-from shared.domain.egress_policy import EgressPolicy
-from shared.domain.limit import Limit, check_name, read_limit
-from shared.domain.retry import RetryPolicy
-from shared.errors import SettingsError
+from taskqueue.shared.config.yaml_file import read_tree
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.limit import Limit, check_name, read_limit
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shared.domain.schedule import Schedule
+    from taskqueue.shared.domain.schedule import Schedule
 
 
 def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -200,7 +200,9 @@ class Settings(BaseModel):
     max_crashes: int = _at("retry.max_crashes", 3, "Crashes after which a task is dead-lettered.", ge=1, le=100)
 
     # Workers
-    task_modules: Names = _at("worker.task_modules", ("worker.handlers.examples",), "Modules with handlers to import.")
+    task_modules: Names = _at(
+        "worker.task_modules", ("taskqueue.worker.handlers.examples",), "Modules with handlers to import."
+    )
     worker_executors: int = _at(
         "worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256
     )
@@ -455,7 +457,7 @@ class Settings(BaseModel):
         if self.schedules is None:
             return None
         # Imported here because the cron parser is slow to import.
-        from shared.domain.schedule import read_declared
+        from taskqueue.shared.domain.schedule import read_declared
 
         found, mistakes = [], []
         for name, entry in self.schedules.items():
@@ -574,7 +576,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 def _tracing_mistakes(settings: Settings) -> list[str]:
     """Returns the mistakes in OpenTelemetry's own variables."""
     # Imported here because it imports this module.
-    from shared.config.collector import destination_of
+    from taskqueue.shared.config.collector import destination_of
 
     try:
         destination_of(settings)

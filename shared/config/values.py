@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from shared.config.redis_address import read_address
-from shared.domain.egress_policy import EgressPolicy
-from shared.domain.lock import OnError
+from taskqueue.shared.config.redis_address import read_address
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.lock import OnError
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})

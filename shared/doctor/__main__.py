@@ -1,17 +1,18 @@
-"""`python -m shared.doctor [--json]`: exits with status 0 if all is well, 1 on warnings, 2 on errors."""
+"""`taskqueue doctor [--json]`: exits with status 0 if all is well, 1 on warnings, 2 on errors."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from shared.config.settings import load_or_exit
-from shared.doctor import Finding, Level, examine, worst
-from shared.domain.sanitize import plain
-from shared.redis.client import connect
+from taskqueue.shared.config.settings import load_or_exit
+from taskqueue.shared.doctor import Finding, Level, examine, worst
+from taskqueue.shared.domain.sanitize import plain
+from taskqueue.shared.redis.client import connect
 
 _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 
@@ -19,14 +20,17 @@ _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examines the system that the settings name and returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m shared.doctor", description="Examines a running system and reports what to change."
+        prog="taskqueue doctor", description="Examines a running system and reports what to change."
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args(arguments)
     settings = load_or_exit()
     with connect(settings.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
         findings = examine(settings, redis)
-    print(as_json(findings) if wanted.json else as_text(findings))
+    try:
+        print(as_json(findings) if wanted.json else as_text(findings), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
     return list(Level).index(worst(findings))
 
 

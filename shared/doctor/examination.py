@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from shared.config.redis_address import without_password
-from shared.doctor import store, surroundings, system
-from shared.doctor.findings import Finding, fine, wrong
-from shared.errors import StoreUnavailable, TaskQueueError
-from shared.redis.client import translated
-from shared.redis.startup_check import info, refuse_old
+from taskqueue.shared.config.redis_address import without_password
+from taskqueue.shared.doctor import store, surroundings, system
+from taskqueue.shared.doctor.findings import Finding, fine, wrong
+from taskqueue.shared.errors import StoreUnavailable, TaskQueueError
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.redis.startup_check import info, refuse_old
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.config.settings import Settings
+    from taskqueue.shared.config.settings import Settings
 
 
 def examine(settings: Settings, redis: Redis) -> list[Finding]:

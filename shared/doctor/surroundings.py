@@ -8,14 +8,14 @@ import urllib.request
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.config.collector import address_of_traces
-from shared.config.redis_address import read_address, without_password
-from shared.doctor.findings import Finding, doubtful, fine, wrong
-from shared.errors import SettingsError
-from shared.http.bind import is_loopback
+from taskqueue.shared.config.collector import address_of_traces
+from taskqueue.shared.config.redis_address import read_address, without_password
+from taskqueue.shared.doctor.findings import Finding, doubtful, fine, wrong
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.http.bind import is_loopback
 
 if TYPE_CHECKING:
-    from shared.config.settings import Settings
+    from taskqueue.shared.config.settings import Settings
 
 _PATIENCE = 1.0
 _OTLP_PORT = 4318

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared.doctor.findings import Finding, Level, doubtful, fine, wrong
-from shared.domain.clock import instant_us
-from shared.redis import keys, schema_version
-from shared.redis.client import raw, text
-from shared.redis.scripts import Scripts
-from shared.stores.locks import LockAdmin
-from shared.stores.queues import Queues
-from shared.stores.task_types import TaskTypes
-from shared.stores.workers import Workers
+from taskqueue.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from taskqueue.shared.domain.clock import instant_us
+from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis.client import raw, text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redis import Redis
 
-    from shared.config.settings import Settings
-    from shared.stores.queues import QueueInfo
-    from shared.stores.workers import WorkerInfo
+    from taskqueue.shared.config.settings import Settings
+    from taskqueue.shared.stores.queues import QueueInfo
+    from taskqueue.shared.stores.workers import WorkerInfo
 
 BUSY = 60
 """Seconds without a free executor after which a warning is due."""
@@ -99,7 +99,7 @@ def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings:
             )
         ]
     if not workers:
-        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: python -m worker")]
+        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: taskqueue worker")]
     executors = sum(each.executors for each in workers)
     findings = [fine("workers", f"{len(workers)} alive with {executors} executors")]
     served = {queue for each in workers if each.state != "draining" for queue in each.queues}
@@ -161,7 +161,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
         return wrong(
             "housekeeping",
             f"no housekeeper is running: {' and '.join(late)}",
-            "start a housekeeper: python -m worker.housekeeping",
+            "start a housekeeper: taskqueue housekeeper",
         )
     owners = sorted({lock.owner for lock in LockAdmin(Scripts(redis)).all() if lock.owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")

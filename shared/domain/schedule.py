@@ -22,12 +22,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
-from shared.domain.decode import as_declared
-from shared.domain.egress_policy import EgressPolicy
-from shared.domain.retry import Changes, RetryPolicy
-from shared.domain.schedule_fields import check_fields
-from shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
-from shared.domain.task_fields import KEY, LIMIT_KEY
+from taskqueue.shared.domain.decode import as_declared
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.retry import Changes, RetryPolicy
+from taskqueue.shared.domain.schedule_fields import check_fields
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
+from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")

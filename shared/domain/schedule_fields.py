@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo
 
-from shared.domain.egress_policy import LONGEST, EgressPolicy
-from shared.domain.task_fields import (
+from taskqueue.shared.domain.egress_policy import LONGEST, EgressPolicy
+from taskqueue.shared.domain.task_fields import (
     MOST_TAGS_OF_A_SCHEDULE,
     TAG,
     Events,

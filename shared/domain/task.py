@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
-from shared.domain.retry import Changes
-from shared.domain.traceparent import TRACEPARENT
+from taskqueue.shared.domain.retry import Changes
+from taskqueue.shared.domain.traceparent import TRACEPARENT
 
 
 class TaskState(StrEnum):

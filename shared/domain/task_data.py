@@ -1,9 +1,9 @@
 """How a task's data is stored in RQ's record.
 
 RQ stores a call there: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
-function, which refuses to run: a stock RQ worker that pops one of our queue entries cannot execute the data of a
-caller. The arguments are the task's type and its data; the data is kept as the original text, so that workers pass it
-on without parsing it.
+function, of a module that does not exist: a stock RQ worker that pops one of our queue entries cannot execute the data
+of a caller. The name belongs to the format of the data, so it stays when modules move. The arguments are the task's
+type and its data; the data is kept as the original text, so that workers pass it on without parsing it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import zlib
 from functools import lru_cache
 
-from shared.errors import CorruptRecord
+from taskqueue.shared.errors import CorruptRecord
 
 _FUNCTION = "shared.domain.task_data.refuse"
 _HEAD = f'["{_FUNCTION}",null,["'
@@ -20,13 +20,6 @@ _TAIL = "],{}]"
 _END = _TAIL.encode()
 
 _MOST_INFLATED = 64 << 20
-
-
-def refuse(task_type: str, data: object) -> None:
-    """The function that a stock RQ worker finds in a task of ours. Raises always."""
-    raise RuntimeError(
-        f"a task of type {task_type!r} can only be run by `python -m worker`: stop the stock RQ worker on this Redis"
-    )
 
 
 def encode(task_type: str, data: str) -> str:

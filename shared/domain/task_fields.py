@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.domain.retry import MOST_PAUSES
+from taskqueue.shared.domain.retry import MOST_PAUSES
 
 _TEN_YEARS = 10 * 365 * 86400
 

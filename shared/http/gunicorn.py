@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from shared.config.settings import Settings, exit_with
-from shared.http import bind
-from shared.redis.client import connect
+from taskqueue.shared.config.settings import Settings, exit_with
+from taskqueue.shared.http import bind
+from taskqueue.shared.redis.client import connect
 
 if TYPE_CHECKING:
     import socket

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from shared.config.redis_address import without_password
-from shared.config.settings import Settings, exit_with, load_or_exit
-from shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
-from shared.http.bind import LOOPBACK, free_port, port_problem
-from shared.local.embedded_redis import EmbeddedRedis, choose_server
-from shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
-from shared.redis.client import connect, translated
+from taskqueue.shared.config.redis_address import without_password
+from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
+from taskqueue.shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
+from taskqueue.shared.http.bind import LOOPBACK, free_port, port_problem
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
+from taskqueue.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
+from taskqueue.shared.redis.client import connect, translated
 
 _GRACE_OF_INGRESS = 15.0
 """Seconds for requests in flight to finish."""
 _MARGIN = 5.0
 """Seconds above a worker's own limit, so that the worker itself ends slow tasks and gives them back."""
 _PARTS = (
-    ("gateway", "gateway", "gateway_port", True),
-    ("dashboard", "dashboard", "dashboard_port", True),
-    ("worker", "worker", "worker_metrics_port", False),
-    ("housekeeper", "worker.housekeeping", "housekeeper_metrics_port", False),
+    ("gateway", "gateway_port", True),
+    ("dashboard", "dashboard_port", True),
+    ("worker", "worker_metrics_port", False),
+    ("housekeeper", "housekeeper_metrics_port", False),
 )
 
 
@@ -36,7 +36,6 @@ class Part:
     """One part of the product; `ingress` marks parts that accept external requests."""
 
     name: str
-    module: str
     port_variable: str
     ingress: bool
     port: int
@@ -74,8 +73,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def parts_of(settings: Settings) -> list[Part]:
     """Returns the parts with their ports; port 0 is replaced by a free one, so that the banner can show it."""
     return [
-        Part(name, module, setting.upper(), ingress, getattr(settings, setting) or free_port())
-        for name, module, setting, ingress in _PARTS
+        Part(name, setting.upper(), ingress, getattr(settings, setting) or free_port())
+        for name, setting, ingress in _PARTS
     ]
 
 
@@ -148,7 +147,7 @@ def _run(
 def _service(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
     return Service(
         name=part.name,
-        argv=(sys.executable, "-m", part.module),
+        argv=(sys.executable, "-m", "taskqueue", part.name),
         env=env,
         host=_reachable(settings.bind_host),
         port=part.port,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.errors import SettingsError
+from taskqueue.shared.errors import SettingsError
 
 log = logging.getLogger(__name__)
 

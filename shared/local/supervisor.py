@@ -21,8 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
-from shared.errors import TaskQueueError
-from shared.http.healthcheck import status as readiness
+from taskqueue.shared.errors import TaskQueueError
+from taskqueue.shared.http.healthcheck import status as readiness
 
 SUPERVISOR = "taskqueue"
 """The name of the supervisor in the log."""

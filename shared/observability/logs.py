@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
-from shared import failpoints
-from shared.observability.background_log import BackgroundHandler
+from taskqueue.shared import failpoints
+from taskqueue.shared.observability.background_log import BackgroundHandler
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}

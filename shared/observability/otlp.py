@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
 
 if TYPE_CHECKING:
-    from shared.config.collector import Destination
+    from taskqueue.shared.config.collector import Destination
 
-log = logging.getLogger("shared.observability.tracing")
+log = logging.getLogger("taskqueue.shared.observability.tracing")
 
 QUEUE = 2048
 """Maximum spans waiting to be sent: about 4 MB."""

@@ -22,16 +22,16 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.config.collector import destination_of
-from shared.config.settings import Settings
-from shared.domain.task import TaskState
-from shared.domain.traceparent import TRACEPARENT, Subject, attempt_span, dead_letter_span, is_sampled
+from taskqueue.shared.config.collector import destination_of
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject, attempt_span, dead_letter_span, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from shared.domain.task import NewTask
+    from taskqueue.shared.domain.task import NewTask
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SEND, _SETTLE = "send", "settle"
@@ -59,7 +59,7 @@ class Tracing:
         if destination is None and not settings.trace_locally:
             return
         # Imported here so that processes without tracing save its memory and start-up time.
-        from shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
+        from taskqueue.shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
 
         self.ids = ChosenIds()
         self.provider = provider_of(part, instance, self.ids, sampler_of(destination, forwarded))

@@ -38,7 +38,7 @@ def connect(
     from redis.exceptions import ConnectionError
     from redis.retry import Retry
 
-    from shared.redis.connections import make_pool
+    from taskqueue.shared.redis.connections import make_pool
 
     # Only broken connections are retried; a time-out has used up the caller's time already.
     retry = Retry(NoBackoff(), retries, supported_errors=(ConnectionError,))
@@ -64,7 +64,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from shared.redis.errors import translation
+        from taskqueue.shared.redis.errors import translation
 
         ours = translation(error)
         if ours is None:

@@ -28,8 +28,8 @@ from redis.connection import (
 from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
-from shared.config.redis_address import Address, read_address
-from shared.redis import schema_version
+from taskqueue.shared.config.redis_address import Address, read_address
+from taskqueue.shared.redis import schema_version
 
 if TYPE_CHECKING:
 

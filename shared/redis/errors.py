@@ -15,8 +15,8 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
-from shared.redis.connections import ForeignFormat, Refusing
+from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
+from taskqueue.shared.redis.connections import ForeignFormat, Refusing
 
 # The last one is the wording of Redis 7.0 for scripts.
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
@@ -26,7 +26,7 @@ _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 @cache
 def sources() -> Mapping[str, str]:
     """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
-    folders = [each for each in (files("shared.redis") / "lua").iterdir() if each.is_dir()]
+    folders = [each for each in (files("taskqueue.shared.redis") / "lua").iterdir() if each.is_dir()]
     return {file.name.removesuffix(".lua"): file.read_text() for folder in folders for file in folder.iterdir()}
 
 
@@ -57,7 +57,7 @@ def _linked(name: str, *first: str) -> str:
 
 
 def _literal(script: str) -> str:
-    """Returns a script in which `keys.NAME` and `keys.name(x)` are the keys of these names in `shared.redis.keys`."""
+    """Returns a script in which `keys.NAME` and `keys.name(x)` are the keys of `shared/redis/keys.py`."""
     return _KEY.sub(lambda found: _key(found[1], is_call=bool(found[2])), script)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.domain.task import TaskState
-from shared.redis import keys
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
 
 SINGLE: Mapping[str, str] = {
     **dict.fromkeys(

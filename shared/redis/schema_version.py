@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 
 KEY = keys.FORMAT
 FORMAT = 4

@@ -2,7 +2,7 @@
 
 The store that calls a script knows the layout of its arguments and of its reply. A script is called by its digest; a
 server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch, so none
-are declared: the product needs a single primary (see `shared.redis.keys`).
+are declared: the product needs a single primary (see `taskqueue.shared.redis.keys`).
 
 Every script may be sent twice (redis-py resends after a lost answer): ids and lease tokens make the repetition
 idempotent.
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared.domain.clock import Clock, RedisClock
-from shared.domain.lock import NO_LOCK, FencingToken
-from shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
-from shared.redis import append_only_file, quarantine
-from shared.redis.client import text, translated
-from shared.redis.linker import CONFIRMING, source, with_quarantine
+from taskqueue.shared.domain.clock import Clock, RedisClock
+from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
+from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
+from taskqueue.shared.redis import append_only_file, quarantine
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.linker import CONFIRMING, source, with_quarantine
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -29,10 +29,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.errors import SettingsError
+from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ def _options(parts: Iterable[str]) -> Mapping[str, str]:
 
 def _rate(text: str) -> Rate:
     # Imported here, because it imports the Redis client, which the command `taskqueue` starts without.
-    from shared.domain.limit import read_rate
+    from taskqueue.shared.domain.limit import read_rate
 
     count, per = read_rate(text)
     if count < 1:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from shared.domain.clock import instant
-from shared.errors import StoreUnavailable
-from shared.redis import keys
-from shared.redis.client import text, translated
-from shared.redis.scripts import Scripts
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis

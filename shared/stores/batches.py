@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from shared.domain.clock import instant
-from shared.domain.decode import whole_or_none
-from shared.domain.task import TaskState, TaskSummary
-from shared.errors import BatchBusy, BatchNotFound
-from shared.redis import keys
-from shared.redis.client import text, translated
-from shared.redis.quarantine import without_corrupt
-from shared.stores.record_fields import SUMMARY_FIELDS, read_summary
-from shared.stores.tasks import cursor_of, read_cursor
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import whole_or_none
+from taskqueue.shared.domain.task import TaskState, TaskSummary
+from taskqueue.shared.errors import BatchBusy, BatchNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.quarantine import without_corrupt
+from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, read_summary
+from taskqueue.shared.stores.tasks import cursor_of, read_cursor
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may examine while it filters."""

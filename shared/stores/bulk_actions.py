@@ -15,16 +15,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from shared.domain.clock import instant, to_us
-from shared.domain.decode import UNREADABLE, whole
-from shared.domain.task import TaskState
-from shared.failpoints import failpoint
-from shared.redis import keys
-from shared.redis.client import text, translated
+from taskqueue.shared.domain.clock import instant, to_us
+from taskqueue.shared.domain.decode import UNREADABLE, whole
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
-    from shared.stores.dead_letters import DeadLetters
+    from taskqueue.shared.redis.scripts import Scripts
+    from taskqueue.shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
 SILENCE = timedelta(seconds=5)

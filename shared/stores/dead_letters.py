@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shared.domain import strict_json, task_data
-from shared.domain.decode import whole_or_none
-from shared.domain.task import TaskState
-from shared.domain.traceparent import Subject, read_traceparent
-from shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from shared.redis import keys
-from shared.redis.client import text, translated
-from shared.stores.tasks import Filter, Page, Records
+from taskqueue.shared.domain import strict_json, task_data
+from taskqueue.shared.domain.decode import whole_or_none
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.traceparent import Subject, read_traceparent
+from taskqueue.shared.errors import BatchStopped, IllegalTransition, TaskNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.stores.tasks import Filter, Page, Records
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shared.redis.scripts import Scripts
-    from shared.stores.spans import Spans
+    from taskqueue.shared.redis.scripts import Scripts
+    from taskqueue.shared.stores.spans import Spans
 
 CHUNK = 200
 """Dead letters moved or removed in one step."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared.domain.decode import UNREADABLE
-from shared.domain.task import On, TaskState
-from shared.redis import keys
-from shared.redis.client import text, translated
-from shared.redis.quarantine import without_corrupt
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.task import On, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
     from redis import Redis

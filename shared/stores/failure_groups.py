@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shared.domain.clock import instant
-from shared.domain.decode import UNREADABLE
-from shared.domain.strict_json import load_anything
-from shared.redis.client import text, translated
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.strict_json import load_anything
+from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

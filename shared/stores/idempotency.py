@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.domain.clock import to_us
-from shared.domain.task import in_base32
-from shared.errors import KeyBelongsToAnother, RequestInProgress
-from shared.redis import keys
-from shared.redis.client import raw, text, translated
-from shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.task import in_base32
+from taskqueue.shared.errors import KeyBelongsToAnother, RequestInProgress
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import raw, text, translated
+from taskqueue.shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shared.domain.task import NewTask
-    from shared.redis.scripts import Argument, Scripts
+    from taskqueue.shared.domain.task import NewTask
+    from taskqueue.shared.redis.scripts import Argument, Scripts
 
 SILENCE = timedelta(seconds=10)
 """How long a request of several steps may be silent before a repetition resumes it."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.domain.clock import instant
-from shared.domain.decode import fits
-from shared.domain.limit import Limit, check_name
-from shared.redis.client import text, translated
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import fits
+from taskqueue.shared.domain.limit import Limit, check_name
+from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 _NUMBERS = ("concurrency", "count", "per", "burst")
 _KINDS: Mapping[str, type] = {"source": str, "by": str, **dict.fromkeys((*_NUMBERS, "at"), float)}

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from shared.domain.clock import instant, to_us
-from shared.domain.decode import whole_or_none
-from shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
-from shared.errors import LockChanged, LockLost, StoreUnavailable
-from shared.redis.client import text, text_or_number, translated
+from taskqueue.shared.domain.clock import instant, to_us
+from taskqueue.shared.domain.decode import whole_or_none
+from taskqueue.shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
+from taskqueue.shared.errors import LockChanged, LockLost, StoreUnavailable
+from taskqueue.shared.redis.client import text, text_or_number, translated
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 

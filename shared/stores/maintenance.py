@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from shared.domain.lock import NO_LOCK, FencingToken
-from shared.redis import keys
-from shared.redis.client import text, text_or_number
+from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, text_or_number
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 
 class Reaped(NamedTuple):

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.domain import task_data
-from shared.domain.clock import instant, instant_us, to_us
-from shared.domain.decode import UNREADABLE, moment
-from shared.domain.task import NewTask, TaskState, Webhook
-from shared.errors import IllegalTransition, TaskNotFound
-from shared.redis import keys
-from shared.redis.client import text, translated
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.clock import instant, instant_us, to_us
+from taskqueue.shared.domain.decode import UNREADABLE, moment
+from taskqueue.shared.domain.task import NewTask, TaskState, Webhook
+from taskqueue.shared.errors import IllegalTransition, TaskNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Argument, Scripts
+    from taskqueue.shared.redis.scripts import Argument, Scripts
 
 _First = Sequence[tuple[bytes, float]]
 """The first entry of an index with its score; empty for an empty index."""

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from shared.domain import task_data
-from shared.domain.clock import instant
-from shared.domain.decode import UNREADABLE, whole
-from shared.domain.retry import Changes, RetryPolicy
-from shared.domain.strict_json import load_anything
-from shared.domain.task import (
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import UNREADABLE, whole
+from taskqueue.shared.domain.retry import Changes, RetryPolicy
+from taskqueue.shared.domain.strict_json import load_anything
+from taskqueue.shared.domain.task import (
     Attempt,
     BatchPlace,
     ErrorInfo,
@@ -31,8 +31,8 @@ from shared.domain.task import (
     TaskSummary,
     Webhook,
 )
-from shared.errors import CorruptRecord
-from shared.redis.client import text
+from taskqueue.shared.errors import CorruptRecord
+from taskqueue.shared.redis.client import text
 
 T = TypeVar("T")
 

@@ -51,7 +51,7 @@ class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes wi
     # Deliberate: rq-scheduler's own methods lose due times and run others twice.
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise NotImplementedError(
-            "rq-scheduler's own methods lose and double runs: use shared.stores.schedules or /schedules"
+            "rq-scheduler's own methods lose and double runs: use taskqueue.shared.stores.schedules or /schedules"
         )
 
     run = enqueue_jobs = enqueue_job = acquire_lock = _refuse

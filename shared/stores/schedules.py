@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared.domain import task_data
-from shared.domain.clock import instant, instant_us
-from shared.domain.decode import UNREADABLE, fits, whole
-from shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
-from shared.domain.task import WEBHOOK_TYPE
-from shared.errors import CorruptRecord, ScheduleNotFound
-from shared.redis import keys
-from shared.redis.client import raw, text, translated
-from shared.stores.queues import submit_arguments
-from shared.stores.tasks import encode_cursor, member_of
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.clock import instant, instant_us
+from taskqueue.shared.domain.decode import UNREADABLE, fits, whole
+from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.errors import CorruptRecord, ScheduleNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import raw, text, translated
+from taskqueue.shared.stores.queues import submit_arguments
+from taskqueue.shared.stores.tasks import encode_cursor, member_of
 
 if TYPE_CHECKING:
-    from shared.domain.lock import FencingToken
-    from shared.domain.task import NewTask
-    from shared.errors import TaskQueueError
-    from shared.redis.scripts import Argument, Scripts
-    from shared.stores.spans import Spans
+    from taskqueue.shared.domain.lock import FencingToken
+    from taskqueue.shared.domain.task import NewTask
+    from taskqueue.shared.errors import TaskQueueError
+    from taskqueue.shared.redis.scripts import Argument, Scripts
+    from taskqueue.shared.stores.spans import Spans
 
 log = logging.getLogger(__name__)
 

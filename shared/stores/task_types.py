@@ -17,18 +17,18 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shared.domain.clock import instant, instant_us
-from shared.domain.decode import UNREADABLE, as_declared
-from shared.domain.limit import Limit
-from shared.domain.retry import Changes, RetryPolicy
-from shared.redis import keys
-from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import without_corrupt
+from taskqueue.shared.domain.clock import instant, instant_us
+from taskqueue.shared.domain.decode import UNREADABLE, as_declared
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.retry import Changes, RetryPolicy
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import raw, text, translated
+from taskqueue.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 T = TypeVar("T")
 RECENT = timedelta(minutes=1)
@@ -42,7 +42,7 @@ class TaskType:
 
     `concurrent` is whether an executor runs many of its tasks at a time.
 
-    Its limit is not included: it is declared to `shared.stores.limits`, where it can be changed while workers run.
+    Its limit is not included: it is declared to `shared/stores/limits.py`, where it can be changed while workers run.
     """
 
     name: str
@@ -139,7 +139,9 @@ class TaskTypes:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        from shared.redis.scripts import Scripts  # not for executors, which import this module: see `redis/client.py`
+        from taskqueue.shared.redis.scripts import (
+            Scripts,  # not for executors, which import this module: see `redis/client.py`
+        )
 
         self.scripts: Scripts = Scripts(redis)
         self.now = instant(0)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from shared.domain.clock import instant_us
-from shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
-from shared.errors import CorruptRecord, TaskNotFound
-from shared.redis import keys
-from shared.redis.client import raw, text, translated
-from shared.redis.quarantine import raise_unless_corruption, without_corrupt
-from shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
+from taskqueue.shared.domain.clock import instant_us
+from taskqueue.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
+from taskqueue.shared.errors import CorruptRecord, TaskNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import raw, text, translated
+from taskqueue.shared.redis.quarantine import raise_unless_corruption, without_corrupt
+from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may examine while it filters: about 3 ms of Redis, whatever the number stored."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from shared.http.bind import free_port
+from taskqueue.shared.http.bind import free_port
 from tests.support.harness import ROOT, wait_until
 
 
@@ -43,22 +43,24 @@ class Product:
 
 
 @contextmanager
-def product(folder: Path, **environment: str) -> Iterator[Product]:
-    """Everything up, and nothing left afterwards."""
+def product(
+    folder: Path, *, code: Path = ROOT, python: str | Path = sys.executable, **environment: str
+) -> Iterator[Product]:
+    """Everything up, of the package that this Python finds in the folder with the code, and nothing left afterwards."""
     names = ("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT", "REDIS_PORT")
     ports = {name: free_port() for name in names}
     log = folder / "run.log"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REDIS_", "TASK"))}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "shared.local"],
+            [python, "-m", "taskqueue.shared.local"],
             env={
                 **clean,
                 **{name: str(port) for name, port in ports.items()},
                 "DATA_DIR": str(folder / "data"),
                 **environment,
             },
-            cwd=ROOT,
+            cwd=code,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

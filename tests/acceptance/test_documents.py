@@ -58,11 +58,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     (folder / "shop" / "tasks.py").write_text(python(QUICKSTART, "# shop/tasks.py"))
     (folder / "shop" / "invoices.py").write_text(python(GUIDES / "handlers.md", "# shop/tasks.py"))
     batches = GUIDES / "batches-and-dependencies.md"
-    blocks = ("from worker import current_task, task", '@task("fetch")', '@task("summary")')
+    blocks = ("from taskqueue import current_task, task", '@task("fetch")', '@task("summary")')
     (folder / "shop" / "imports.py").write_text("\n".join(python(batches, each) for each in blocks))
-    modules = "worker.handlers.examples,shop.tasks,shop.invoices,shop.imports"
-    settings = {"QUEUE_EXECUTORS": "low:1", "WORKER_EXECUTORS": "2"}
-    with product(folder, TASK_MODULES=modules, PYTHONPATH=str(folder), **settings) as up:
+    modules = "taskqueue.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports"
+    with product(
+        folder, TASK_MODULES=modules, PYTHONPATH=str(folder), QUEUE_EXECUTORS="low:1", WORKER_EXECUTORS="2"
+    ) as up:
         yield up
 
 
@@ -86,7 +87,7 @@ def walk_through(page: Path) -> Iterator[tuple[str, str]]:
 
 def output(command: str, running: Product, ids: Mapping[str, str]) -> str:
     there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
-    there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m shared.cli")
+    there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m taskqueue")
     there = there.replace("2027-01-31", f"{datetime.now(UTC) + timedelta(days=1):%F}")
     environment = {**ids, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url}
     done = subprocess.run(

@@ -16,7 +16,7 @@ README = (ROOT / "examples" / "distributed_queue" / "README.md").read_text()
 def test_a_leader_enqueues_what_workers_of_their_own_run(tmp_path: Path) -> None:
     for mode in ("worker", "leader"):
         assert f"python -m {EXAMPLE} {mode} " in README
-    with product(tmp_path, TASK_MODULES="worker.handlers.examples") as running:
+    with product(tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples") as running:
         worker = subprocess.Popen(
             [sys.executable, "-m", EXAMPLE, "worker", "--concurrency", "2"],
             env={"PATH": "/usr/bin:/bin", "REDIS_URL": running.redis_url, "WORKER_METRICS_PORT": "0"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -15,12 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import dashboard.serve
-import gateway.serve
-from dashboard.auth.users import Users
-from shared.config.settings import Settings, load
-from shared.errors import SettingsError
-from shared.stores.api_keys import Keyring, Scope, new_key
+from taskqueue.dashboard import serve as dashboard_server
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.gateway import serve as gateway_server
+from taskqueue.shared.cli.parts import COMMANDS
+from taskqueue.shared.config.settings import Settings, load
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
 from tests.support.documents import DOCUMENTS
@@ -244,7 +244,7 @@ def through_env(env: Path, users: str) -> str:
 
 
 def test_a_user_between_single_quotes_in_the_env_file_reaches_the_dashboard(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dashboard", "user", "ann", "admin"]
+    command = [sys.executable, "-m", "taskqueue", "user", "ann", "admin"]
     made = subprocess.run(command, cwd=ROOT, input="correct horse\n", capture_output=True, text=True, check=True)
     line = made.stdout.strip()
     assert "put the line in single quotes, DASHBOARD_USERS='…'" in made.stderr
@@ -299,10 +299,9 @@ def test_redis_keeps_everything_on_a_volume() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_is_started_by_its_module_after_redis_is_well(part: str) -> None:
-    python, flag, module = services()[part]["command"]
-    assert (python, flag) == ("python", "-m")
-    assert importlib.util.find_spec(f"{module}.__main__")
+def test_a_part_is_started_by_its_command_after_redis_is_well(part: str) -> None:
+    assert services()[part]["command"] == ["taskqueue", part]
+    assert part in COMMANDS
     assert services()[part]["depends_on"]["redis"]["condition"] == "service_healthy"
 
 
@@ -321,7 +320,7 @@ def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_listens_where_it_is_checked_published_and_exposed(part: str) -> None:
     port = port_of(part)
-    assert services()[part]["healthcheck"]["test"][-2:] == ["shared.http.healthcheck", str(port)]
+    assert services()[part]["healthcheck"]["test"][-2:] == ["taskqueue.shared.http.healthcheck", str(port)]
     assert [each["target"] for each in services()[part].get("ports", [])] in ([], [port])
     exposed = re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert str(port) in exposed[0].split()
@@ -338,8 +337,8 @@ def test_a_container_has_longer_to_stop_than_its_part_takes_to_drain() -> None:
         return seconds(services()[part]["stop_grace_period"]) - drain
 
     assert margin("worker", settings_of("worker").drain_grace) >= 10
-    assert margin("gateway", gateway.serve.DRAIN_SECONDS) >= 10
-    assert margin("dashboard", dashboard.serve.DRAIN_SECONDS) >= 10
+    assert margin("gateway", gateway_server.DRAIN_SECONDS) >= 10
+    assert margin("dashboard", dashboard_server.DRAIN_SECONDS) >= 10
 
 
 def test_a_workers_executors_fit_into_its_memory_together() -> None:

@@ -7,15 +7,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
-from shared.http import healthcheck
-from shared.http.bind import free_port
-from shared.http.metrics_server import Check, MetricsServer
+from taskqueue.shared.http import healthcheck
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.http.metrics_server import Check, MetricsServer
 from tests.support.harness import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -52,9 +53,18 @@ def locked() -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
 
 
+def wanted(*extras: str) -> Iterator[Requirement]:
+    """What the package needs with these extras."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in map(Requirement, chain(about["dependencies"], *map(about["optional-dependencies"].get, extras))):
+        if requirement.name == about["name"]:
+            yield from wanted(*requirement.extras)
+        else:
+            yield requirement
+
+
 def test_the_lock_holds_what_pyproject_asks_for() -> None:
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for requirement in map(Requirement, wanted):
+    for requirement in wanted("server"):
         version = locked().get(requirement.name.lower().replace("_", "-"))
         assert version, f"{requirement.name} is not in requirements.lock: make lock"
         assert requirement.specifier.contains(version), f"{requirement} is not {version}: make lock"
@@ -102,6 +112,6 @@ def test_a_closed_port_is_not_healthy() -> None:
 
 
 def test_the_health_check_imports_next_to_nothing() -> None:
-    code = "import sys, shared.http.healthcheck; print(len(sys.modules))"
+    code = "import sys, taskqueue.shared.http.healthcheck; print(len(sys.modules))"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 60

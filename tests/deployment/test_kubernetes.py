@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -12,9 +11,10 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-import dashboard.serve
-import gateway.serve
-from shared.config.settings import Settings, load
+from taskqueue.dashboard import serve as dashboard_server
+from taskqueue.gateway import serve as gateway_server
+from taskqueue.shared.cli.parts import COMMANDS
+from taskqueue.shared.config.settings import Settings, load
 from tests.deployment.manifests import (
     CLUSTER_WIDE,
     K8S,
@@ -211,7 +211,7 @@ def test_the_secret_commands_say_how_their_environment_is_made() -> None:
 def test_the_doctor_asks_prometheus_from_where_it_is_let_through() -> None:
     assert load(workloads()["gateway"].environment()).prometheus_url == "http://prometheus:9090"
     assert [part for part in OURS if load(workloads()[part].environment()).prometheus_url] == ["gateway"]
-    assert "kubectl exec -n task-queue deployment/gateway -- python -m shared.doctor" in DOCUMENTS
+    assert "kubectl exec -n task-queue deployment/gateway -- taskqueue doctor" in DOCUMENTS
 
 
 def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
@@ -246,9 +246,8 @@ def test_every_variable_is_a_setting_and_has_a_value_that_is_one(workload: Workl
 
 @OUR_PARTS
 def test_commands_and_ports_are_those_of_the_code(workload: Workload) -> None:
-    python, dash_m, module = workload.container["command"]
-    assert (python, dash_m) == ("python", "-m")
-    assert importlib.util.find_spec(module if module.count(".") else f"{module}.__main__") is not None
+    assert workload.container["command"] == ["taskqueue", workload.name]
+    assert workload.name in COMMANDS
     settings = load(workload.environment())
     port = {
         "gateway": settings.gateway_port,
@@ -319,7 +318,7 @@ def test_the_gateway_reads_its_keys_from_a_mounted_secret_and_is_not_restarted_w
 
 @pytest.mark.parametrize("name", ["gateway", "dashboard"])
 def test_a_server_stops_listening_once_requests_stop(name: str) -> None:
-    drain = {"gateway": gateway.serve.DRAIN_SECONDS, "dashboard": dashboard.serve.DRAIN_SECONDS}[name]
+    drain = {"gateway": gateway_server.DRAIN_SECONDS, "dashboard": dashboard_server.DRAIN_SECONDS}[name]
     workload = workloads()[name]
     delay = load(workload.environment()).shutdown_delay
     assert delay >= 10

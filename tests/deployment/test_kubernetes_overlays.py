@@ -13,9 +13,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from gateway.app import create_app
-from shared.config.settings import Settings, load
-from shared.redis.client import connect
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings, load
+from taskqueue.shared.redis.client import connect
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.monitoring.promql import metrics_of

@@ -11,8 +11,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from shared.http.bind import free_port
-from shared.local.embedded_redis import ServerBinary
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.local.embedded_redis import ServerBinary
 from tests.deployment import compose_file
 from tests.deployment.manifests import config_map, workloads
 from tests.support.documents import DOCUMENTS

@@ -132,7 +132,9 @@ class Verification:
             assert self.engine.call("GET", "dashboard", "/").status == 200
 
         with claim("the doctor finds nothing wrong, and warns of what is open and in the clear alone"):
-            done = self.engine.compose("exec", "-T", "worker", "python", "-m", "shared.doctor", "--json", check=False)
+            done = self.engine.compose(
+                "exec", "-T", "worker", "python", "-m", "taskqueue.shared.doctor", "--json", check=False
+            )
             assert done.returncode == 1, done.stdout
             doubtful = {each["check"] for each in json.loads(done.stdout)["checks"] if each["level"] != "ok"}
             assert doubtful == {"settings"}, done.stdout

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.domain.task import TaskState
+from taskqueue.shared.domain.task import TaskState
 from tests.integration.housekeeping.cluster import Cluster, Member
 from tests.monitoring.prometheus import Prometheus, running_prometheus
 from tests.monitoring.test_names import panels

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskState
-from shared.redis import keys
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
 from tests.support.harness import System, free_port, running_system, wait_until
 
 GUARD = '''

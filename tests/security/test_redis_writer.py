@@ -10,11 +10,11 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
-from dashboard.auth.users import Users
-from shared.domain import task_data
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser, open_browser, system
 from tests.support.harness import System, wait_until
 
@@ -23,7 +23,7 @@ __all__ = ["open_browser", "system"]  # fixtures
 
 def test_a_python_function_is_no_task_type(system: System) -> None:
     planted = [system.submit("echo", "1") for _ in range(3)]
-    calls = ("os.system", "subprocess.run", "shared.local.__main__.main")
+    calls = ("os.system", "subprocess.run", "taskqueue.shared.local.__main__.main")
     for task_id, name in zip(planted, calls, strict=True):
         system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": task_data.encode(name, '"id"')})
     system.start_worker()

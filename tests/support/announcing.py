@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from shared.stores import workers
-from shared.stores.task_types import TaskType, pack, types_publish, unpack, version_of
+from taskqueue.shared.stores import workers
+from taskqueue.shared.stores.task_types import TaskType, pack, types_publish, unpack, version_of
 from tests.support.store import Store
 
 

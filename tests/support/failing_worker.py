@@ -10,11 +10,11 @@ import sys
 import time
 from typing import Any
 
-from worker import heartbeat
-from worker.engine import liveness, notifications
-from worker.engine.loop import Engine
-from worker.heartbeat import Heartbeat
-from worker.main import main
+from taskqueue.worker import heartbeat
+from taskqueue.worker.engine import liveness, notifications
+from taskqueue.worker.engine.loop import Engine
+from taskqueue.worker.heartbeat import Heartbeat
+from taskqueue.worker.main import main
 
 PARTS: dict[str, tuple[type, str]] = {
     "loop": (Engine, "_tick"),

@@ -31,7 +31,7 @@ from typing import Any
 
 from redis import Redis
 
-from worker import (
+from taskqueue import (
     GiveUp,
     RetryLater,
     TaskCancelled,
@@ -41,8 +41,8 @@ from worker import (
     report_progress,
     task,
 )
-from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.process_tree import MARK
+from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from taskqueue.worker.executors.process_tree import MARK
 
 log = logging.getLogger(__name__)
 

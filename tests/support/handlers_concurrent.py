@@ -11,10 +11,10 @@ import time
 from contextvars import ContextVar
 from pathlib import Path
 
-from shared.client import AsyncClient
-from worker import current_task, progress, report_progress, task
-from worker.executors.attempt import Attempt
-from worker.executors.ipc import EndedAttempt
+from taskqueue import current_task, progress, report_progress, task
+from taskqueue.shared.client import AsyncClient
+from taskqueue.worker.executors.attempt import Attempt
+from taskqueue.worker.executors.ipc import EndedAttempt
 
 log = logging.getLogger(__name__)
 queue = AsyncClient()

@@ -19,15 +19,15 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.dead_letters import DeadLetters
-from shared.stores.queues import Queues
-from shared.stores.tasks import Records
-from shared.stores.workers import NO_TYPES, Workers
-from tests.support.fork_server import ForkServers
-from worker.executors.process_tree import children
+from taskqueue.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import NO_TYPES, Workers
+from taskqueue.worker.executors.process_tree import children
+from tests.support.fork_server import MODULES, ForkServers
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -40,7 +40,7 @@ QUICK = {
     "HOUSEKEEPER_RECOVERY_GRACE": "1",
     "WORKER_METRICS_PORT": "0",
     "HOUSEKEEPER_METRICS_PORT": "0",
-    "TASK_MODULES": "worker.handlers.examples,tests.support.handlers",
+    "TASK_MODULES": "taskqueue.worker.handlers.examples,tests.support.handlers",
     "WORKER_EXECUTORS": "1",
     "LOG_LEVEL": "INFO",
     "PYDANTIC_DISABLE_PLUGINS": "__all__",  # there are none; a process looks through all that is installed for them
@@ -133,18 +133,19 @@ class System:
 
     # --- processes ---
 
-    def start(self, *module: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Starts `python -m ...` with quick settings; its log goes to a file."""
-        return self.start_in(ROOT, *module, **environment)
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Starts a part, as `taskqueue PART` does, or `python -m ...`, with quick settings; its log goes to a file."""
+        return self.start_in(ROOT, *(["taskqueue"] if command[0] in MODULES else []), *command, **environment)
 
     def start_in(self, folder: Path, *module: str, **environment: str) -> subprocess.Popen[bytes]:
-        """The same with the code in another folder."""
+        """Starts `python -m ...` with the code in a folder."""
         env = {**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment}
-        with open(self.log_dir / f"{module[0]}-{len(self.processes)}.log", "wb") as file:
+        part = module[1] if module[0] == "taskqueue" else module[0]
+        with open(self.log_dir / f"{part}-{len(self.processes)}.log", "wb") as file:
             log = file.fileno() if self.log_to is None else self.log_to
             forks = fork_servers if folder == ROOT and not self.as_shipped else None
-            if forks and len(module) == 1 and forks.can_start(module[0], env):
-                process = forks.start(module[0], env, log)
+            if forks and module == ("taskqueue", part) and forks.can_start(part, env):
+                process = forks.start(part, env, log)
             else:
                 process = subprocess.Popen(
                     [sys.executable, "-m", *module],
@@ -169,7 +170,7 @@ class System:
         return name is not None and self.redis.hget(keys.TYPES_OF, name) not in (None, NO_TYPES.encode())
 
     def start_housekeeper(self, **environment: str) -> subprocess.Popen[bytes]:
-        return self.start("worker.housekeeping", **environment)
+        return self.start("housekeeper", **environment)
 
     def executors(self, worker: subprocess.Popen[bytes], kind: str = "serial") -> list[int]:
         """Process ids of a worker's executors of this kind; it has a watchdog too."""

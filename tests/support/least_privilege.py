@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
-from shared.local.data_folder import write_secret
-from shared.local.embedded_redis import EmbeddedRedis, ServerBinary
+from taskqueue.shared.local.data_folder import write_secret
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary
 from tests.support.harness import free_port
 
 USER = "taskqueue"
@@ -17,7 +17,7 @@ PASSWORD = "the product's own"
 
 def rules() -> list[str]:
     """The list as it is shipped."""
-    lines = (files("shared") / "redis-acl.conf").read_text().splitlines()
+    lines = (files("taskqueue.shared") / "redis-acl.conf").read_text().splitlines()
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 

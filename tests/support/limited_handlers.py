@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker import task
+from taskqueue import task
 
 
 @task("two-at-once", concurrency=2, rate="50/s", burst=10)

@@ -6,9 +6,9 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
-from shared.domain.task import NewTask, new_task_id
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.support.store import Store
 
 _CLAIMS = itertools.count()

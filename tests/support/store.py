@@ -8,11 +8,11 @@ from typing import Any
 
 from redis import Redis
 
-from shared.domain.clock import FakeClock
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.redis.scripts import Scripts
-from shared.stores.queues import Queues
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Records
 from tests.support.attempt_ends import ENDS
 
 WEIGHTS = {"high": 4, "normal": 3}

@@ -10,8 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from shared.domain.task import TaskState
-from worker.engine.redis_session import Report
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.worker.engine.redis_session import Report
 
 log = logging.getLogger(__name__)
 

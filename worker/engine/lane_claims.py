@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from worker.engine.claimed_task import ClaimedTask, read_claim
-from worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
+from taskqueue.worker.engine.claimed_task import ClaimedTask, read_claim
+from taskqueue.worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Argument
+    from taskqueue.shared.redis.scripts import Argument
 
 _CLAIM_BYTES = 4 << 20
 """Bytes of data of one claim: a worker's memory is bounded, whatever clients send."""

@@ -18,20 +18,20 @@ from collections.abc import Callable
 
 from redis.exceptions import ResponseError
 
-from shared.config.settings import Settings
-from shared.domain.task import Outcome
-from shared.errors import StoreUnavailable
-from shared.failpoints import failpoint
-from shared.redis import keys
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.failure_log import FailureLog
-from worker.engine.lane import Lane
-from worker.engine.liveness import Liveness
-from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, Notifications
-from worker.engine.redis_session import RedisSession, Report, SyncResult
-from worker.executors.monitor import ExecutorMonitor
-from worker.executors.pool import ExecutorPool
-from worker.metrics import WorkerMetrics
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import Outcome
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.redis import keys
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.failure_log import FailureLog
+from taskqueue.worker.engine.lane import Lane
+from taskqueue.worker.engine.liveness import Liveness
+from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, Notifications
+from taskqueue.worker.engine.redis_session import RedisSession, Report, SyncResult
+from taskqueue.worker.executors.monitor import ExecutorMonitor
+from taskqueue.worker.executors.pool import ExecutorPool
+from taskqueue.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, TimeoutError
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 
 if TYPE_CHECKING:
     from redis import Redis

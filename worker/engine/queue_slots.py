@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from worker.engine.claimed_task import ClaimedTask
-from worker.executors.pool import ExecutorPool
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.executors.pool import ExecutorPool
 
 
 class QueueSlots:

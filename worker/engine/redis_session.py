@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from shared.domain.clock import monotonic_us
-from shared.domain.decode import UNREADABLE
-from shared.domain.task import Outcome, TaskState
-from shared.errors import StoreUnavailable
-from shared.redis.client import translated
-from shared.redis.quarantine import is_corruption
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane_claims import LaneClaims
-from worker.engine.queue_weights import NO_BOUNDS
+from taskqueue.shared.domain.clock import monotonic_us
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.redis.quarantine import is_corruption
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.queue_weights import NO_BOUNDS
 
 if TYPE_CHECKING:
-    from shared.redis.scripts import Argument, ScriptCall, Scripts
+    from taskqueue.shared.redis.scripts import Argument, ScriptCall, Scripts
 
 log = logging.getLogger(__name__)
 

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from shared.domain import task_data
-from shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
-from shared.observability import tracing
-from shared.stores.task_types import version_of
-from worker.executors import ipc
-from worker.executors.attempt_record import attempt_record
-from worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
-from worker.executors.recorder import Recorder
-from worker.executors.tracing import AttemptSpans
-from worker.handlers import locking
-from worker.handlers.context import CurrentTask, current
-from worker.handlers.parent_results import read_parent_results
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
+from taskqueue.shared.observability import tracing
+from taskqueue.shared.stores.task_types import version_of
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.attempt_record import attempt_record
+from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
+from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.executors.tracing import AttemptSpans
+from taskqueue.worker.handlers import locking
+from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.parent_results import read_parent_results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shared.config.settings import Settings
-    from worker.executors.ipc import Assignment, EndedAttempt
-    from worker.executors.tracing import AttemptSpan
-    from worker.handlers.registry import Handler
+    from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
+    from taskqueue.worker.executors.tracing import AttemptSpan
+    from taskqueue.worker.handlers.registry import Handler
 
 
 class Attempts:

@@ -1,7 +1,8 @@
 """An executor's process: it runs handlers for as long as its worker lives.
 
-It has no connection to Redis. Tasks arrive through one pipe and outcomes leave by another (`worker.executors.ipc`);
-the worker holds the leases, so a handler that is stuck in C code loses only its own time limit.
+It has no connection to Redis. Tasks arrive through one pipe and outcomes leave by another
+(`taskqueue.worker.executors.ipc`); the worker holds the leases, so a handler that is stuck in C code loses only its own
+time limit.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ import signal
 import sys
 from dataclasses import replace
 
-from shared.config.settings import load
-from shared.observability import logs
-from shared.observability.instrumentation import trace_calls, trace_redis
-from shared.stores.task_types import pack
-from worker.executors import ipc, standard_streams
-from worker.executors.attempt import log_context, traceparent_of_current_task
-from worker.executors.concurrent import ConcurrentExecutor
-from worker.executors.ipc import ExecutorEnds
-from worker.executors.log_capture import LogCapture
-from worker.executors.operating_system import die_with_parent
-from worker.executors.serial import SerialExecutor
-from worker.executors.threads import inherit_context
-from worker.handlers import registry
-from worker.handlers.registry import HandlerError
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.observability import logs
+from taskqueue.shared.observability.instrumentation import trace_calls, trace_redis
+from taskqueue.shared.stores.task_types import pack
+from taskqueue.worker.executors import ipc, standard_streams
+from taskqueue.worker.executors.attempt import log_context, traceparent_of_current_task
+from taskqueue.worker.executors.concurrent import ConcurrentExecutor
+from taskqueue.worker.executors.ipc import ExecutorEnds
+from taskqueue.worker.executors.log_capture import LogCapture
+from taskqueue.worker.executors.operating_system import die_with_parent
+from taskqueue.worker.executors.serial import SerialExecutor
+from taskqueue.worker.executors.threads import inherit_context
+from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.registry import HandlerError
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m worker.executors.child KIND WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
+    """`python -m taskqueue.worker.executors.child KIND WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
     kind, worker, parent, ends = arguments[0], arguments[1], int(arguments[2]), ExecutorEnds.from_argument(arguments[3])
     die_with_parent(parent)
     # The terminal's Ctrl-C and a service manager's SIGTERM are handled by the worker.

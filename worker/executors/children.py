@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from worker.executors.process_tree import descendants, name_of
+from taskqueue.worker.executors.process_tree import descendants, name_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 _END_WITHIN = 1.0

@@ -15,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
-from shared.failpoints import failpoint
-from worker.executors import ipc
-from worker.executors.attempt import Attempt, Attempts
-from worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
-from worker.executors.leftovers import Leftovers
-from worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
-from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.attempt import Attempt, Attempts
+from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
+from taskqueue.worker.executors.leftovers import Leftovers
+from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from shared.config.settings import Settings
-    from worker.handlers.registry import Handler
+    from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import threading
 from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
 
-from worker.executors.children import Children
-from worker.executors.process_state import Change, ProcessState
+from taskqueue.worker.executors.children import Children
+from taskqueue.worker.executors.process_state import Change, ProcessState
 
 QUICK_US = 100
 """Microseconds of run time until the quick check is due, which takes four; an executor that is idle for a millisecond

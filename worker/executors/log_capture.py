@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from worker.executors.recorder import Recorder
-from worker.handlers.context import current
+from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers.context import current
 
 
 def of_current_task() -> Recorder | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-from worker.executors.ipc import TIME_LIMIT_SIGNAL
+from taskqueue.worker.executors.ipc import TIME_LIMIT_SIGNAL
 
 REPORT_AFTER = 0.9
 """Seconds without a turn of the loop after which the blocking attempt is reported."""

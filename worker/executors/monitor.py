@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shared.config.settings import Settings
-from shared.domain.task import TaskState
-from shared.failpoints import failpoint
-from shared.stores.task_types import TypeSet
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane import SLOW, Lanes
-from worker.engine.redis_session import RedisSession, Report
-from worker.executors import ipc
-from worker.executors.crash_reports import CrashReports
-from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.pool import ExecutorPool
-from worker.executors.process import ExecutorProcess
-from worker.executors.tracing import SpanForwarder
-from worker.metrics import WorkerMetrics
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.task_types import TypeSet
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane import SLOW, Lanes
+from taskqueue.worker.engine.redis_session import RedisSession, Report
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.crash_reports import CrashReports
+from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from taskqueue.worker.executors.pool import ExecutorPool
+from taskqueue.worker.executors.process import ExecutorProcess
+from taskqueue.worker.executors.tracing import SpanForwarder
+from taskqueue.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 

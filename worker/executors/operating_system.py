@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
+from taskqueue.worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
 

@@ -17,18 +17,18 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from shared.config.settings import Settings
-from shared.domain import failure_fingerprint, strict_json
-from shared.domain.clock import to_us
-from shared.domain.decode import UNREADABLE
-from shared.domain.retry import Changes, RetryPolicy, RetryRules
-from shared.domain.task import Outcome, TaskState
-from shared.errors import CorruptRecord, InvalidJSON
-from shared.redis.client import text
-from worker.executors.ipc import Assignment, EndedAttempt
-from worker.handlers import registry
-from worker.handlers.registry import Handler
-from worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain import failure_fingerprint, strict_json
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.retry import Changes, RetryPolicy, RetryRules
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.errors import CorruptRecord, InvalidJSON
+from taskqueue.shared.redis.client import text
+from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
+from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.registry import Handler
+from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from shared.config.settings import Settings
-from shared.domain.task import WEBHOOK_TYPE
-from shared.stores.task_types import TaskType, TypeSet, unpack
-from worker.executors import ipc
-from worker.executors.process import ExecutorProcess
-from worker.executors.watchdog import Watchdog
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.stores.task_types import TaskType, TypeSet, unpack
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.process import ExecutorProcess
+from taskqueue.worker.executors.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from worker.engine.claimed_task import ClaimedTask
-from worker.executors import ipc, process_tree
-from worker.executors.ipc import ExecutorEnds, FrameReader
-from worker.executors.operating_system import memory_bytes, memory_exceeds
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.executors import ipc, process_tree
+from taskqueue.worker.executors.ipc import ExecutorEnds, FrameReader
+from taskqueue.worker.executors.operating_system import memory_bytes, memory_exceeds
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,15 @@ class ExecutorProcess:
             mark = secrets.token_hex(16)
             ends = ExecutorEnds(tasks_read, self._start_tokens_read, events_write)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker.executors.child", kind, worker, str(os.getpid()), ends.as_argument()],
+                [
+                    sys.executable,
+                    "-m",
+                    "taskqueue.worker.executors.child",
+                    kind,
+                    worker,
+                    str(os.getpid()),
+                    ends.as_argument(),
+                ],
                 env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(ends.tasks, ends.start_tokens, ends.events),

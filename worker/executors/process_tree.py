@@ -1,7 +1,7 @@
 """Finds the processes of an executor in /proc, and ends all of them.
 
-Linux only; elsewhere nothing is found. The module is also the program that `worker.executors.watchdog` starts, so it
-imports next to nothing: that process needs some megabytes less than any other of the worker.
+Linux only; elsewhere nothing is found. The module is also the program that `taskqueue.worker.executors.watchdog`
+starts, so it imports next to nothing: that process needs some megabytes less than any other of the worker.
 """
 
 from __future__ import annotations

@@ -14,17 +14,17 @@ from contextvars import copy_context
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shared.failpoints import failpoint
-from worker.executors import ipc
-from worker.executors.attempt import Attempt, Attempts
-from worker.executors.coroutines import CoroutineRunner
-from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
-from worker.executors.leftovers import Leftovers
-from worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.attempt import Attempt, Attempts
+from taskqueue.worker.executors.coroutines import CoroutineRunner
+from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
+from taskqueue.worker.executors.leftovers import Leftovers
+from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from shared.config.settings import Settings
-    from worker.handlers.registry import Handler
+    from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.handlers.registry import Handler
 
 _CANCEL_WAIT = 1.0
 """Seconds for which cancelled coroutines of an ended handler may still run."""

@@ -17,13 +17,13 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from worker.executors.log_capture import of_current_task
-from worker.executors.recorder import HandlerSpans
+from taskqueue.worker.executors.log_capture import of_current_task
+from taskqueue.worker.executors.recorder import HandlerSpans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-    from worker.executors.recorder import Recorder
+    from taskqueue.worker.executors.recorder import Recorder
 
 MOST_SENT = 1000
 """Spans of a handler that are sent for one attempt: a flood of them would keep the worker from its tasks."""

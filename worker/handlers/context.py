@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from shared.stores.locks import Locks, NoLocks
-from worker.executors.recorder import Recorder
-from worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
+from taskqueue.shared.stores.locks import Locks, NoLocks
+from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 
 def _no_locks(owner: str) -> AbstractContextManager[Locks]:

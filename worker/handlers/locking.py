@@ -13,10 +13,10 @@ from datetime import timedelta
 from functools import cache
 from typing import Literal, TypeVar
 
-from shared.domain.lock import Lock, OnError
-from shared.errors import LockLost, LockTaken
-from shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
-from worker.handlers.context import current
+from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.errors import LockLost, LockTaken
+from taskqueue.shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
+from taskqueue.worker.handlers.context import current
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,90}")
@@ -83,8 +83,8 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
 @contextmanager
 def in_redis(owner: str) -> Iterator[Locks]:
     """Yields locks on a connection of their own, open while one is held: executors have none."""
-    from shared.redis.client import connect
-    from shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.client import connect
+    from taskqueue.shared.redis.scripts import Scripts
 
     with connect(_address(), name="lock") as redis:
         locks = RedisLocks(Scripts(redis), owner)
@@ -96,6 +96,6 @@ def in_redis(owner: str) -> Iterator[Locks]:
 
 @cache
 def _address() -> str:
-    from shared.config.settings import load
+    from taskqueue.shared.config.settings import load
 
     return load().store_url

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.domain.task import TaskState
-from shared.errors import CorruptRecord, TaskQueueError
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import CorruptRecord, TaskQueueError
 
 
 class ResultUnavailable(TaskQueueError):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from shared.domain.egress_policy import EgressPolicy, NotAllowed, Target, is_public
+from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, Target, is_public
 
 WITHIN = 10.0
 """Seconds from resolving the name to the end of the answer; a slow stream of bytes does not extend it."""

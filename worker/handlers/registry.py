@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
-from shared.domain.limit import Limit, read_limit
-from shared.domain.retry import Changes, RetryRules, Rule, read_rules
-from shared.errors import TaskQueueError
-from shared.stores.task_types import TaskType
+from taskqueue.shared.domain.limit import Limit, read_limit
+from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
+from taskqueue.shared.errors import TaskQueueError
+from taskqueue.shared.stores.task_types import TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -156,7 +156,7 @@ def task(
     return register
 
 
-BUILT_IN = ("worker.handlers.webhook",)
+BUILT_IN = ("taskqueue.worker.handlers.webhook",)
 """Handlers of every worker, besides TASK_MODULES."""
 
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shared.config.settings import load
-from shared.domain.egress_policy import EgressPolicy, NotAllowed
-from shared.domain.task import WEBHOOK_TYPE
-from worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
-from worker.handlers.registry import task
-from worker.handlers.signals import GiveUp, RetryLater
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
+from taskqueue.worker.handlers.registry import task
+from taskqueue.worker.handlers.signals import GiveUp, RetryLater
 
 _GONE = 410
 _TELL_WHEN = (429, 503)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shared.domain.limit import Limit
-from shared.domain.task import WEBHOOK_TYPE
-from shared.redis import keys
-from shared.stores.limits import Limits
-from shared.stores.workers import Workers
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.workers import Workers
 
 NAME = f"type:{WEBHOOK_TYPE}"
 EVERY = 10.0

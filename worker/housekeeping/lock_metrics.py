@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from shared.domain.lock import Taken
-from shared.stores.locks import LOCK_NAMES
+from taskqueue.shared.domain.lock import Taken
+from taskqueue.shared.stores.locks import LOCK_NAMES
 
 
 class LockMetrics(Collector):

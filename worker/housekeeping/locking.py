@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from shared.domain.lock import Lock
-from shared.failpoints import failpoint
-from shared.stores.locks import HeldLock, Locks, unanswered
+from taskqueue.shared.domain.lock import Lock
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.locks import HeldLock, Locks, unanswered
 
 log = logging.getLogger(__name__)
 

@@ -12,38 +12,38 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from shared.config import foreign_names
-from shared.config.collector import announce
-from shared.config.settings import Settings, exit_with, load_or_exit
-from shared.domain.lock import Lock, OnError
-from shared.domain.schedule import Schedule
-from shared.domain.task import TaskState
-from shared.errors import StoreUnavailable
-from shared.http.bind import raise_file_limit
-from shared.http.metrics_server import Check, MetricsServer
-from shared.observability import logs
-from shared.observability.instrumentation import trace_redis
-from shared.observability.tracing import Tracing
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
-from shared.redis.startup_check import exit_if_unusable
-from shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
-from shared.stores.queues import Queues
-from shared.stores.schedules import ScheduleStore
-from shared.stores.tasks import Records
-from shared.stores.workers import Workers
-from worker.housekeeping.jobs.max_elements import MaxElements
-from worker.housekeeping.jobs.recovery import Recovery
-from worker.housekeeping.jobs.schedules import Schedules
-from worker.housekeeping.jobs.timeout import Timeout
-from worker.housekeeping.jobs.ttl import Ttl
-from worker.housekeeping.jobs.unlock import Unlock
-from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import Leadership, LockStrategy, RoundByRound
-from worker.housekeeping.metrics import Metrics, SystemGauges
-from worker.housekeeping.registry import HousekeepingJob
-from worker.housekeeping.runner import Housekeeper
+from taskqueue.shared.config import foreign_names
+from taskqueue.shared.config.collector import announce
+from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
+from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.domain.schedule import Schedule
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.http.bind import raise_file_limit
+from taskqueue.shared.http.metrics_server import Check, MetricsServer
+from taskqueue.shared.observability import logs
+from taskqueue.shared.observability.instrumentation import trace_redis
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.redis.startup_check import exit_if_unusable
+from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import Workers
+from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
+from taskqueue.worker.housekeeping.jobs.recovery import Recovery
+from taskqueue.worker.housekeeping.jobs.schedules import Schedules
+from taskqueue.worker.housekeeping.jobs.timeout import Timeout
+from taskqueue.worker.housekeeping.jobs.ttl import Ttl
+from taskqueue.worker.housekeeping.jobs.unlock import Unlock
+from taskqueue.worker.housekeeping.lateness import Lateness
+from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
+from taskqueue.worker.housekeeping.locking import Leadership, LockStrategy, RoundByRound
+from taskqueue.worker.housekeeping.metrics import Metrics, SystemGauges
+from taskqueue.worker.housekeeping.registry import HousekeepingJob
+from taskqueue.worker.housekeeping.runner import Housekeeper
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ def limits(settings: Settings) -> dict[TaskState, int]:
 
 
 def main() -> int:
-    """`python -m worker.housekeeping`."""
+    """`taskqueue housekeeper`."""
     settings = load_or_exit()
     logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
     foreign_names.warn()

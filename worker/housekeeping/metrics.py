@@ -11,19 +11,19 @@ from datetime import datetime, timedelta
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.domain.clock import instant
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.locks import HeldLock
-from shared.stores.queues import QueueInfo, Queues
-from shared.stores.task_types import types_waiting
-from shared.stores.tasks import Records
-from shared.stores.workers import WorkerInfo, Workers
-from worker.housekeeping.clock_watch import ClockWatch
-from worker.housekeeping.locking import Leadership
-from worker.housekeeping.registry import RunResult
-from worker.housekeeping.store_gauges import store_gauges
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.queues import QueueInfo, Queues
+from taskqueue.shared.stores.task_types import types_waiting
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from taskqueue.worker.housekeeping.clock_watch import ClockWatch
+from taskqueue.worker.housekeeping.locking import Leadership
+from taskqueue.worker.housekeeping.registry import RunResult
+from taskqueue.worker.housekeeping.store_gauges import store_gauges
 
 PATIENCE = timedelta(seconds=5)
 """How much older than its interval a measurement may be while it is still shown."""

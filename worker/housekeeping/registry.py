@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from shared.failpoints import failpoint
-from shared.stores.locks import HeldLock
-from shared.stores.maintenance import Pruned
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.maintenance import Pruned
 
 
 @dataclass(frozen=True, slots=True)

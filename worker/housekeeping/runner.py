@@ -12,13 +12,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from shared.errors import LockLost, StepRefused, TaskQueueError
-from shared.failpoints import failpoint
-from shared.observability.tracing import Tracing
-from shared.stores.locks import HeldLock, Locks
-from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import LockStrategy
-from worker.housekeeping.registry import HousekeepingJob, RunResult
+from taskqueue.shared.errors import LockLost, StepRefused, TaskQueueError
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.stores.locks import HeldLock, Locks
+from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
+from taskqueue.worker.housekeeping.locking import LockStrategy
+from taskqueue.worker.housekeeping.registry import HousekeepingJob, RunResult
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from shared.redis import startup_check
+from taskqueue.shared.redis import startup_check
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.client.answers import Attempt, Error
-from worker.executors.ipc import Assignment, EndedAttempt
-from worker.executors.outcomes import InvalidData, Outcomes, explain
-from worker.executors.recorder import Recorder
-from worker.handlers.context import CurrentTask, current
-from worker.handlers.registry import Handler
+from taskqueue.shared.client.answers import Attempt, Error
+from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
+from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
+from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.registry import Handler
 
 
 def run(

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, Unpack
 
-from shared.client.answers import Accepted, BatchItem, Ended, Progress, Task, TaskDetail
-from shared.client.problems import Conflict, NotFound, Problem, Refused, TaskFailed
-from shared.client.sending import Sending
-from shared.client.tasks import Options, Seconds, plain
-from shared.config.settings import Settings, load
-from shared.domain.json_schema import compile_schema
-from shared.domain.task import TaskState, new_task_id
-from worker.executors.ipc import Assignment
-from worker.executors.outcomes import Outcomes
-from worker.executors.recorder import Recorder
-from worker.handlers import registry
-from worker.handlers.registry import Handler
-from worker.local import attempts
+from taskqueue.shared.client.answers import Accepted, BatchItem, Ended, Progress, Task, TaskDetail
+from taskqueue.shared.client.problems import Conflict, NotFound, Problem, Refused, TaskFailed
+from taskqueue.shared.client.sending import Sending
+from taskqueue.shared.client.tasks import Options, Seconds, plain
+from taskqueue.shared.config.settings import Settings, load
+from taskqueue.shared.domain.json_schema import compile_schema
+from taskqueue.shared.domain.task import TaskState, new_task_id
+from taskqueue.worker.executors.ipc import Assignment
+from taskqueue.worker.executors.outcomes import Outcomes
+from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.registry import Handler
+from taskqueue.worker.local import attempts
 
 _SUPPORTED = {"type", "data", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"}
 

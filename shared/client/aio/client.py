@@ -14,15 +14,15 @@ from typing import Any, Self, Unpack
 from urllib.parse import quote
 from uuid import uuid4
 
-from shared.client.aio.concurrency import Sleep, Tasks, sleep
-from shared.client.aio.feed import AsyncBatchFeed
-from shared.client.aio.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
-from shared.client.aio.transport import Transport
-from shared.client.aio.watching import watch
-from shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
-from shared.client.problems import NotInTime, TaskFailed
-from shared.client.tasks import Options, Seconds, plain
-from shared.domain.task import TaskState
+from taskqueue.shared.client.aio.concurrency import Sleep, Tasks, sleep
+from taskqueue.shared.client.aio.feed import AsyncBatchFeed
+from taskqueue.shared.client.aio.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
+from taskqueue.shared.client.aio.transport import Transport
+from taskqueue.shared.client.aio.watching import watch
+from taskqueue.shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
+from taskqueue.shared.client.problems import NotInTime, TaskFailed
+from taskqueue.shared.client.tasks import Options, Seconds, plain
+from taskqueue.shared.domain.task import TaskState
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0

@@ -14,12 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from shared.client.aio.concurrency import Condition, Future, Senders, Tasks, each_of, result_of, wait_for_change
-from shared.client.aio.sending import Sending
-from shared.client.aio.transport import Transport
-from shared.client.answers import BatchItem, read
-from shared.client.problems import ClientError, Problem, problem
-from shared.client.response import retry_after
+from taskqueue.shared.client.aio.concurrency import (
+    Condition,
+    Future,
+    Senders,
+    Tasks,
+    each_of,
+    result_of,
+    wait_for_change,
+)
+from taskqueue.shared.client.aio.sending import Sending
+from taskqueue.shared.client.aio.transport import Transport
+from taskqueue.shared.client.answers import BatchItem, read
+from taskqueue.shared.client.problems import ClientError, Problem, problem
+from taskqueue.shared.client.response import retry_after
 
 PAGE = 1000
 """Maximum tasks of a page."""

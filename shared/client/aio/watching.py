@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shared.client.aio.connections import HTTPResponse
-from shared.client.aio.transport import Patience, Transport
-from shared.client.answers import read
-from shared.client.problems import NoGateway, Problem, problem
-from shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
+from taskqueue.shared.client.aio.connections import HTTPResponse
+from taskqueue.shared.client.aio.transport import Patience, Transport
+from taskqueue.shared.client.answers import read
+from taskqueue.shared.client.problems import NoGateway, Problem, problem
+from taskqueue.shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
 
 T = TypeVar("T")
 SILENCE = 45.0

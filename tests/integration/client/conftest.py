@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from shared.client import Client, Unreachable
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.client import Client, Unreachable
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.blocking import BlockingClient
 from tests.support.harness import System, free_port, running_system, wait_until
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from shared.client import AsyncClient, TaskState, Unreachable, new_task
-from shared.client.aio import connections as connecting
-from shared.client.aio.connections import CONNECTIONS, Connection, Connections
+from taskqueue.shared.client import AsyncClient, TaskState, Unreachable, new_task
+from taskqueue.shared.client.aio import connections as connecting
+from taskqueue.shared.client.aio.connections import CONNECTIONS, Connection, Connections
 from tests.integration.client.conftest import Running
 
 Opened = list[Connection]
@@ -166,6 +166,6 @@ def test_a_key_that_would_be_another_header_is_refused() -> None:
 
 
 def test_who_does_not_use_it_does_not_import_asyncio() -> None:
-    code = "import sys, shared.client; print('asyncio' in sys.modules, shared.client.AsyncClient.__name__)"
+    code = "import sys, taskqueue.shared.client as c; print('asyncio' in sys.modules, c.AsyncClient.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False AsyncClient\n"

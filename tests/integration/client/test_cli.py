@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shared.cli.main import main
-from shared.cli.output import Output
-from shared.client import Progress, Task, TaskState
-from shared.redis import keys
+from taskqueue.shared.cli.main import main
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.client import Progress, Task, TaskState
+from taskqueue.shared.redis import keys
 from tests.integration.client.conftest import Running
 from tests.support.harness import ROOT, free_port
 
@@ -131,7 +131,7 @@ def test_of_all_dead_letters_those_of_a_stopped_batch_are_left_and_named(run: Co
 def test_a_batch_comes_from_standard_input_too(running: Running) -> None:
     lines = b"".join(b'{"type": "echo", "data": %d}\n' % n for n in range(5))
     done = subprocess.run(
-        [sys.executable, "-m", "shared.cli", "--url", running.url, "--json", "batch", "-"],
+        [sys.executable, "-m", "taskqueue", "--url", running.url, "--json", "batch", "-"],
         input=lines,
         capture_output=True,
         cwd=ROOT,
@@ -246,7 +246,7 @@ def test_an_unreachable_gateway_is_one_line_and_status_5(capsys: pytest.CaptureF
 
 def test_the_doctor_is_called(running: Running) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "shared.cli", "--json", "doctor"],
+        [sys.executable, "-m", "taskqueue", "--json", "doctor"],
         capture_output=True,
         cwd=ROOT,
         env={"REDIS_URL": running.system.url, "PATH": "/usr/bin:/bin"},

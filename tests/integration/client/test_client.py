@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
-from shared.redis import keys
+from taskqueue.shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
+from taskqueue.shared.redis import keys
 from tests.integration.client.conftest import Running
 
 

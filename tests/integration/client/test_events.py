@@ -11,8 +11,8 @@ from typing import Any
 
 from redis import Redis
 
-from gateway.events.broadcaster import Broadcaster, Snapshot, Stream
-from shared.client import Client, TaskState, new_task
+from taskqueue.gateway.events.broadcaster import Broadcaster, Snapshot, Stream
+from taskqueue.shared.client import Client, TaskState, new_task
 from tests.integration.client.conftest import Running, start_gateway
 from tests.support.harness import free_port, wait_until
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.files import change_file
-from shared.cli.main import main
-from shared.client import Client, NotAllowed, new_task
-from shared.stores.api_keys import Scope, new_key
+from taskqueue.shared.cli.files import change_file
+from taskqueue.shared.cli.main import main
+from taskqueue.shared.client import Client, NotAllowed, new_task
+from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.integration.client.conftest import Running, start_gateway
 from tests.support.harness import free_port, wait_until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.client import (
+from taskqueue.shared.client import (
     Client,
     ClientError,
     Conflict,
@@ -20,12 +20,12 @@ from shared.client import (
     TaskFailed,
     new_task,
 )
-from shared.client.interface import TaskClient
-from shared.config.settings import Settings
+from taskqueue.shared.client.interface import TaskClient
+from taskqueue.shared.config.settings import Settings
+from taskqueue.worker.local import LocalClient
 from tests.integration.client.conftest import Running
-from worker.local import LocalClient
 
-MODULES = ["worker.handlers.examples", "tests.support.handlers"]
+MODULES = ["taskqueue.worker.handlers.examples", "tests.support.handlers"]
 SETTINGS = Settings(initial_retry_delay=0.05)
 """As the tests' workers have them."""
 

@@ -22,20 +22,20 @@ from typing import Any
 
 import pytest
 
-from shared.client import Client, Refused, Unavailable, Unreachable, concurrency, new_task
-from shared.client import feed as feeding
-from shared.client.aio import feed as async_feed
-from shared.client.aio import transport as async_transport
-from shared.client.answers import BatchItem
-from shared.client.connections import Connections
-from shared.client.interface import TaskClient
-from shared.client.response import Answer
-from shared.client.transport import Transport
+from taskqueue.shared.client import Client, Refused, Unavailable, Unreachable, concurrency, new_task
+from taskqueue.shared.client import feed as feeding
+from taskqueue.shared.client.aio import feed as async_feed
+from taskqueue.shared.client.aio import transport as async_transport
+from taskqueue.shared.client.answers import BatchItem
+from taskqueue.shared.client.connections import Connections
+from taskqueue.shared.client.interface import TaskClient
+from taskqueue.shared.client.response import Answer
+from taskqueue.shared.client.transport import Transport
+from taskqueue.worker.executors.process_tree import children
+from taskqueue.worker.local import LocalClient
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
 from tests.support.harness import free_port, wait_until
-from worker.executors.process_tree import children
-from worker.local import LocalClient
 
 
 def port_of(running: Running) -> int:

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shared.cli.main import main
-from shared.client import Client, ClientError, NoGateway, Problem, new_task
+from taskqueue.shared.cli.main import main
+from taskqueue.shared.client import Client, ClientError, NoGateway, Problem, new_task
 from tests.support.harness import free_port
 
 KEY = "tq_0123456789_verysecret"

@@ -15,11 +15,11 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from dashboard.app import create_app
-from dashboard.auth.users import Users
-from shared.config.settings import Settings
-from shared.domain import failure_fingerprint
-from shared.redis.client import connect
+from taskqueue.dashboard.app import create_app
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain import failure_fingerprint
+from taskqueue.shared.redis.client import connect
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, running_system
 

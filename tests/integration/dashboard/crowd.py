@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 
-from shared.domain import failure_fingerprint
-from shared.domain.task import NewTask, new_task_id
-from shared.redis import keys
+from taskqueue.shared.domain import failure_fingerprint
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis import keys
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, System
 

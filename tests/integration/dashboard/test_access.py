@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.security import generate_password_hash
 
-from shared.http.bind import free_port
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis.client import text
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import text
 from tests.support.harness import System, wait_until
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from dashboard.present import as_command
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.stores.audit import Audit
-from shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.dashboard.present import as_command
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 
@@ -95,8 +95,8 @@ def test_actions_that_would_reveal_hidden_fields_are_refused(
 def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is_hidden_now(
     browser: Browser, system: System
 ) -> None:
-    from shared.domain.schedule import Schedule
-    from shared.stores.schedules import ScheduleStore
+    from taskqueue.shared.domain.schedule import Schedule
+    from taskqueue.shared.stores.schedules import ScheduleStore
 
     table = ScheduleStore(system.scripts)
     table.put(Schedule(name="nightly", type="echo", data=json.dumps(USERS[:2]), queue="low", interval=60))
@@ -111,8 +111,8 @@ def test_what_was_hidden_in_data_that_changed_meanwhile_is_not_taken_for_what_is
 
 def test_a_webhook_is_neither_amended_nor_scheduled(browser: Browser, system: System) -> None:
     """With data of somebody's choice it would be signed as ours."""
-    from shared.domain.schedule import Schedule
-    from shared.stores.schedules import ScheduleStore
+    from taskqueue.shared.domain.schedule import Schedule
+    from taskqueue.shared.stores.schedules import ScheduleStore
 
     [dead] = bury(system, ["no"], task_type="taskqueue.webhook")
     assert "for webhooks only" in browser.post(f"/tasks/{dead}/retry-with", data='{"url": "http://x"}').text
@@ -268,8 +268,8 @@ def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dic
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
-    from shared.domain.lock import Lock
-    from shared.stores.locks import LockAdmin, RedisLocks
+    from taskqueue.shared.domain.lock import Lock
+    from taskqueue.shared.stores.locks import LockAdmin, RedisLocks
 
     held = RedisLocks(system.scripts, "hk-1").acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
     assert held
@@ -293,7 +293,7 @@ WRONG_LIMITS = [
 
 
 def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> None:
-    from shared.stores.limits import Limits
+    from taskqueue.shared.stores.limits import Limits
 
     shown = browser.post("/limits/set", kind="type", name="echo", concurrency="2", rate="10/m").text
     assert "type:echo" in shown
@@ -310,8 +310,8 @@ def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> No
 
 
 def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, system: System) -> None:
-    from shared.domain.limit import read_limit
-    from shared.stores.limits import Limits
+    from taskqueue.shared.domain.limit import read_limit
+    from taskqueue.shared.stores.limits import Limits
 
     Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
     system.submit("echo")
@@ -321,8 +321,8 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
 
 
 def test_the_leader_steps_down(browser: Browser, system: System) -> None:
-    from shared.domain.lock import Lock
-    from shared.stores.locks import LEADER, RedisLocks
+    from taskqueue.shared.domain.lock import Lock
+    from taskqueue.shared.stores.locks import LEADER, RedisLocks
 
     RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
     assert "hk-1" in browser.text("/locks")
@@ -331,8 +331,8 @@ def test_the_leader_steps_down(browser: Browser, system: System) -> None:
 
 
 def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, system: System) -> None:
-    from shared.domain.schedule import Schedule
-    from shared.stores.schedules import ScheduleStore
+    from taskqueue.shared.domain.schedule import Schedule
+    from taskqueue.shared.stores.schedules import ScheduleStore
 
     table = ScheduleStore(system.scripts)
     data = json.dumps({"to": "eve", "password": "s3cret"})

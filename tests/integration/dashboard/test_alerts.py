@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.limit import Limit
-from shared.redis import keys
-from shared.stores.limits import Limits
-from shared.stores.workers import QueueExecutors, WorkerInfo
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.workers import QueueExecutors, WorkerInfo
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
 

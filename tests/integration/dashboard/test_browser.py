@@ -17,13 +17,13 @@ import httpx
 import pytest
 from werkzeug.security import generate_password_hash
 
-from shared.domain.lock import FencingToken
-from shared.domain.task import TaskState
-from shared.errors import StepRefused
-from shared.http.bind import free_port
-from shared.stores import maintenance
-from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.locks import lock_acquire
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import StepRefused
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.locks import lock_acquire
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until
 

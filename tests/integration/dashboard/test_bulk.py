@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.background import BulkRunner
-from shared.domain.task import BatchPlace, TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.dashboard.background import BulkRunner
+from taskqueue.shared.domain.task import BatchPlace, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard.background import AT_ONCE, CALLS, FollowUp
-from shared.domain.limit import Limit
-from shared.domain.task import TaskState
-from shared.http.bind import free_port
-from shared.redis import keys
-from shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
-from shared.stores.limits import Limits
+from taskqueue.dashboard.background import AT_ONCE, CALLS, FollowUp
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
+from taskqueue.shared.stores.limits import Limits
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until

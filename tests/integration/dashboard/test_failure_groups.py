@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
-from shared.domain import failure_fingerprint
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.failure_groups import FailureGroups
+from taskqueue.shared.domain import failure_fingerprint
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.failure_groups import FailureGroups
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 

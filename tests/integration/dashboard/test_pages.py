@@ -11,12 +11,12 @@ from datetime import timedelta
 import pytest
 from rq import Queue as RQQueue
 
-from dashboard.present import HIDDEN, Redaction
-from shared.redis import keys
-from shared.stores import maintenance
-from shared.stores.locks import lock_acquire
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
+from taskqueue.dashboard.present import HIDDEN, Redaction
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import lock_acquire
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

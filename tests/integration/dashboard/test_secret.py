@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 from redis import Redis
 
-from dashboard.auth.sessions import SignedCookies
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.dashboard.auth.sessions import SignedCookies
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 
 
 class Forgetful:

@@ -6,7 +6,7 @@ import signal
 import socket
 import urllib.request
 
-from shared.http.bind import free_port
+from taskqueue.shared.http.bind import free_port
 from tests.support.harness import System, wait_until
 
 

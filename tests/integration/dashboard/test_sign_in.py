@@ -11,12 +11,12 @@ from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
-from dashboard.auth import login_throttle
-from dashboard.auth.login_throttle import LoginThrottle
-from dashboard.auth.security import safe_target
-from dashboard.auth.users import Users
-from shared.errors import SettingsError
-from shared.stores.bulk_actions import BulkActions
+from taskqueue.dashboard.auth import login_throttle
+from taskqueue.dashboard.auth.login_throttle import LoginThrottle
+from taskqueue.dashboard.auth.security import safe_target
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.stores.bulk_actions import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 

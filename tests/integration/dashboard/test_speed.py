@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.crowd import FAILURE_GROUPS, crowd
 from tests.support.harness import System, wait_until

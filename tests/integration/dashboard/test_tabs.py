@@ -12,10 +12,10 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
-from dashboard import cache, overview
-from dashboard.cache import READS
-from dashboard.present import Redaction
-from shared.redis.scripts import Scripts
+from taskqueue.dashboard import cache, overview
+from taskqueue.dashboard.cache import READS
+from taskqueue.dashboard.present import Redaction
+from taskqueue.shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

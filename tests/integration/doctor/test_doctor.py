@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from gateway.app import create_app
-from shared.config.settings import Settings, load
-from shared.doctor import Finding, Level, examine, worst
-from shared.doctor.__main__ import as_json, as_text, main
-from shared.doctor.store import check_info, check_risks
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys, schema_version
-from shared.redis.client import connect
-from shared.stores.locks import lock_acquire
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings, load
+from taskqueue.shared.doctor import Finding, Level, examine, worst
+from taskqueue.shared.doctor.__main__ import as_json, as_text, main
+from taskqueue.shared.doctor.store import check_info, check_risks
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.stores.locks import lock_acquire
 from tests.support.harness import System
 from tests.support.least_privilege import PASSWORD
 
@@ -122,7 +122,7 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
     assert found.level is Level.ERROR
     assert 'task in queue "normal"' in found.seen
-    assert "python -m worker.housekeeping" in found.advice
+    assert "taskqueue housekeeper" in found.advice
 
 
 def test_who_holds_the_locks_is_said_by_name(system: System) -> None:
@@ -209,7 +209,7 @@ def test_text_does_nothing_to_a_terminal() -> None:
     ],
 )
 def test_settings_worth_a_second_thought_are_named(environment: dict[str, str], words: str) -> None:
-    from shared.doctor.surroundings import check_settings
+    from taskqueue.shared.doctor.surroundings import check_settings
 
     assert any(words in each.seen for each in check_settings(load(environment)))
 
@@ -248,7 +248,7 @@ def prometheus() -> Iterator[Callable[[Mapping[str, str]], str]]:
 
 
 def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[Mapping[str, str]], str]) -> None:
-    from shared.doctor.surroundings import check_prometheus
+    from taskqueue.shared.doctor.surroundings import check_prometheus
 
     [well] = check_prometheus(load({"PROMETHEUS_URL": prometheus({"worker": "up", "gateway": "up"})}))
     assert well.level is Level.OK
@@ -261,7 +261,7 @@ def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[
 
 
 def test_an_unreachable_collector_is_named() -> None:
-    from shared.doctor.surroundings import check_jaeger
+    from taskqueue.shared.doctor.surroundings import check_jaeger
 
     [away] = check_jaeger(load({"JAEGER_HOST": "127.0.0.1", "JAEGER_PORT": "1"}))
     assert away.level is Level.WARNING
@@ -285,7 +285,7 @@ def test_a_third_parallel_health_detail_request_is_refused(
         assert done.wait(30)
         return [Finding(check="redis", level=Level.OK, seen="it answers")]
 
-    monkeypatch.setattr("gateway.routes.health.examine", examined)
+    monkeypatch.setattr("taskqueue.gateway.routes.health.examine", examined)
     with connect(redis_url) as client, ThreadPoolExecutor(2) as pool:
         app = create_app(Settings(redis_url=redis_url), client)
         others = [pool.submit(app.test_client().get, "/health/detail") for _ in range(2)]

@@ -9,11 +9,11 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
-from gateway.app import create_app
-from shared.config.settings import Settings
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis.client import connect
-from shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start
 from tests.support.harness import running_system

@@ -10,10 +10,10 @@ from flask import Flask
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from shared.config.settings import Settings
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
 from tests.support.attempt_ends import ENDS
 
 QUEUES = tuple(Settings().queues)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.redis import keys
-from shared.redis.client import text
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 from tests.integration.gateway.driving import Gateway, problem
 
 JSON = "application/json"
@@ -75,7 +75,9 @@ def test_a_wrong_field_is_named_with_what_it_must_be(
     assert gateway.redis.zcard(keys.TASKS) == 0
 
 
-@pytest.mark.parametrize("name", ["nope", "os.system", "../process", "worker.main", "", "PROCESS", "process\x00", "é"])
+@pytest.mark.parametrize(
+    "name", ["nope", "os.system", "../process", "taskqueue.worker.main", "", "PROCESS", "process\x00", "é"]
+)
 def test_an_unknown_type_is_refused_with_the_types_there_are(http: FlaskClient, name: str) -> None:
     body = problem(http.post("/tasks", json={"type": name, "data": 1}), 422, "unknown-task-type")
     assert "calculate, process, resize" in body["detail"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.stores import maintenance
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.tasks import Records
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 

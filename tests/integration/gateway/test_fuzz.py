@@ -25,11 +25,11 @@ from schemathesis.generation.hypothesis.builder import InvalidHeadersExampleMark
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from gateway.app import create_app
-from shared.config.settings import Settings
-from shared.domain.task import Webhook
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis.client import connect
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import Webhook
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 from tests.support.receiver import SECRET

@@ -16,15 +16,15 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from shared.config.settings import Settings
-from shared.errors import StoreUnavailable
-from shared.redis import keys
-from shared.redis.client import text
-from shared.redis.linker import source
-from shared.redis.scripts import Scripts, digest
-from shared.stores import maintenance
-from shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
-from shared.stores.queues import CHUNK, Queues
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.linker import source
+from taskqueue.shared.redis.scripts import Scripts, digest
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
+from taskqueue.shared.stores.queues import CHUNK, Queues
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, serves

@@ -15,15 +15,15 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-import gateway.routes
-from gateway.app import create_app
-from gateway.auth.authenticator import Authenticator
-from shared.config.settings import Settings
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
-from shared.redis.client import connect
-from shared.stores.api_keys import ApiKey, Scope, new_key
-from shared.stores.audit import Audit
+from taskqueue.gateway import routes
+from taskqueue.gateway.app import create_app
+from taskqueue.gateway.auth.authenticator import Authenticator
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.stores.api_keys import ApiKey, Scope, new_key
+from taskqueue.shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.least_privilege import url_of_user
@@ -267,7 +267,7 @@ def test_idempotency_keys_of_clients_are_separate(
 def test_the_log_line_names_the_client_and_never_the_key(guarded: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     guarded.http.get("/tasks", headers=of(Scope.READ))
-    line = next(each for each in caplog.records if each.name == "gateway.access")
+    line = next(each for each in caplog.records if each.name == "taskqueue.gateway.access")
     assert line.__dict__["client"] == "read-client"
     assert KEYS[Scope.READ][1] not in str([each.__dict__ for each in caplog.records])
 
@@ -339,7 +339,7 @@ def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
 
 def test_every_operating_route_writes_an_audit_entry() -> None:
     in_their_script = {"DELETE /admin/locks/{name}", "POST /admin/leader/step-down"}
-    modules = [import_module(f"gateway.routes.{each.name}") for each in pkgutil.iter_modules(gateway.routes.__path__)]
+    modules = [import_module(f"taskqueue.gateway.routes.{each.name}") for each in pkgutil.iter_modules(routes.__path__)]
     classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     declared = [each.endpoint for one in classes for each in vars(one).values() if hasattr(each, "endpoint")]
     acts = {f"{each.method} {each.path}": each.act for each in declared}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.tasks import Records
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, start
 from tests.support.harness import System

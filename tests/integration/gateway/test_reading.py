@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.app import create_app
-from shared.redis import keys
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.redis import keys
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until

@@ -1,4 +1,4 @@
-"""`python -m gateway` as a process: starting, refusing to start, slow and wrong callers, and stopping."""
+"""`taskqueue gateway` as a process: starting, refusing to start, slow and wrong callers, and stopping."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ import httpx
 import pytest
 from redis import Redis
 
-import dashboard.server
-from gateway.http.server import Server
-from shared.http import server as intake
-from shared.stores.api_keys import Scope, new_key
-from shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.dashboard.server import Server as DashboardServer
+from taskqueue.gateway.http.server import Server
+from taskqueue.shared.http import server as intake
+from taskqueue.shared.stores.api_keys import Scope, new_key
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.harness import ROOT, System, alive, free_port, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
@@ -106,7 +106,7 @@ def status_of(raw: bytes) -> int:
 
 def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway"],
+        [sys.executable, "-m", "taskqueue", "gateway"],
         env={**os.environ, **environment},
         cwd=ROOT,
         capture_output=True,
@@ -324,7 +324,7 @@ def test_ambiguous_http_is_refused(running: Running, request_head: bytes, status
     assert b"\r\nX-Evil" not in head
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, DashboardServer], ids=["gateway", "dashboard"])
 def test_chunks_in_http_1_0_are_not_read_as_a_request(kind: type[intake.Server]) -> None:
     server = idle_server(kind=kind)
     parser = kind.channel_class.parser_class(server.adj)
@@ -458,7 +458,7 @@ def length_of(caller: socket.socket) -> int:
     return length
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, DashboardServer], ids=["gateway", "dashboard"])
 def test_unread_responses_share_a_memory_bound(kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "memory", 9_000_000)
     served: list[str] = []
@@ -500,7 +500,7 @@ def late(channel: intake.Channel) -> bool:
     return channel.late(time.monotonic(), 60)
 
 
-@pytest.mark.parametrize("kind", [Server, dashboard.server.Server], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("kind", [Server, DashboardServer], ids=["gateway", "dashboard"])
 def test_unfinished_bodies_share_a_memory_bound(kind: type[intake.Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "memory", 300_000)
     server = idle_server(100_000, kind)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from flask.testing import FlaskClient
 
-from gateway.circuit_breaker import PAUSE, CircuitBreaker
-from shared.errors import StoreRefused, StoreUnavailable
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.stores.queues import Queues
+from taskqueue.gateway.circuit_breaker import PAUSE, CircuitBreaker
+from taskqueue.shared.errors import StoreRefused, StoreUnavailable
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.stores.queues import Queues
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until
 

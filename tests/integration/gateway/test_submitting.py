@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from shared.domain.retry import read_rules
-from shared.redis import keys
-from shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.domain.retry import read_rules
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 

@@ -18,12 +18,12 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.http.errors import KINDS
-from gateway.metrics import MOST_TYPES, Metrics
-from shared.redis import keys
-from shared.redis.client import raw
-from shared.stores.queues import Queues
-from shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
+from taskqueue.gateway.http.errors import KINDS
+from taskqueue.gateway.metrics import MOST_TYPES, Metrics
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import raw
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 
@@ -478,10 +478,10 @@ def test_every_answer_carries_the_headers_that_protect_browsers(http: FlaskClien
 
 
 def test_each_request_is_one_line_with_its_ids(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "gateway.access"):
+    with caplog.at_level(logging.INFO, "taskqueue.gateway.access"):
         answer = gateway.http.post("/tasks", json={"type": "process", "data": 1}, headers={"X-Request-ID": "r1"})
         gateway.http.get("/health/live")
-    [line] = [record for record in caplog.records if record.name == "gateway.access"]
+    [line] = [record for record in caplog.records if record.name == "taskqueue.gateway.access"]
     about = vars(line)
     assert (about["request_id"], about["task_id"], about["status"]) == ("r1", answer.get_json()["task_id"], 202)
     assert about["ms"] > 0
@@ -493,7 +493,7 @@ def test_an_unexpected_fault_is_a_500_without_its_details(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("shared.stores.workers.Workers.look", fails)
+    monkeypatch.setattr("taskqueue.shared.stores.workers.Workers.look", fails)
     answer = gateway.http.get("/workers")
     assert "secret" not in json.dumps(problem(answer, 500, "internal-error"))
     assert "secret detail" in caplog.text

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.schedule import Schedule, task_for
-from shared.domain.task import WEBHOOK_TYPE, Webhook
-from shared.stores.queues import Queues
-from shared.stores.schedules import ScheduleStore
-from shared.stores.task_types import TaskType
+from taskqueue.shared.domain.schedule import Schedule, task_for
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, Webhook
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 from tests.support.receiver import SECRET

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import ROOT, free_port, running_system, wait_until
 
 HERE = Path(__file__).resolve().parent

@@ -16,13 +16,13 @@ from functools import partial
 
 import pytest
 
-from shared.domain.clock import instant
-from shared.domain.schedule import Missed, Schedule
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores.locks import LockAdmin
-from shared.stores.schedules import ScheduleStore
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.schedule import Missed, Schedule
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.schedules import ScheduleStore
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
 from tests.support.harness import WEIGHTS, System, wait_until
 

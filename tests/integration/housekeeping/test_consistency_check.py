@@ -9,18 +9,18 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.domain.clock import to_us
-from shared.domain.lock import FencingToken, Lock
-from shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.locks import HeldLock, NoLocks
-from shared.stores.queues import Queues, cancel
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.lock import FencingToken, Lock
+from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.locks import HeldLock, NoLocks
+from taskqueue.shared.stores.queues import Queues, cancel
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.worker.housekeeping.jobs.recovery import Recovery
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping.jobs.recovery import Recovery
 
 QUEUES = {"high": 2, "normal": 1}
 LEASE = to_us(timedelta(seconds=30))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from shared.config.settings import Settings
-from shared.domain.task import TaskState
-from shared.stores.locks import LockAdmin
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.locks import LockAdmin
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 from tests.support.harness import System, wait_until
 

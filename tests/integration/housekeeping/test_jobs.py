@@ -11,32 +11,32 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
-from shared.config.settings import Settings
-from shared.domain.lock import Lock, Taken
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.errors import LockLost
-from shared.observability.tracing import Tracing
-from shared.redis import keys, schema_version
-from shared.redis.client import text
-from shared.redis.scripts import Scripts
-from shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
-from shared.stores.maintenance import Pruned
-from shared.stores.queues import Queues
-from shared.stores.tasks import Records
-from shared.stores.workers import WorkerInfo, Workers
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.lock import Lock, Taken
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.errors import LockLost
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.maintenance import Pruned
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from taskqueue.worker.housekeeping.jobs import max_elements, ttl
+from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
+from taskqueue.worker.housekeeping.jobs.ttl import Ttl
+from taskqueue.worker.housekeeping.jobs.unlock import Unlock
+from taskqueue.worker.housekeeping.lateness import Lateness
+from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
+from taskqueue.worker.housekeeping.locking import Leadership, RoundByRound
+from taskqueue.worker.housekeeping.metrics import Metrics, SystemGauges
+from taskqueue.worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
+from taskqueue.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, wait_until
-from worker.housekeeping.jobs import max_elements, ttl
-from worker.housekeeping.jobs.max_elements import MaxElements
-from worker.housekeeping.jobs.ttl import Ttl
-from worker.housekeeping.jobs.unlock import Unlock
-from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import Leadership, RoundByRound
-from worker.housekeeping.metrics import Metrics, SystemGauges
-from worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
-from worker.housekeeping.runner import Housekeeper
 
 SECOND = timedelta(seconds=1)
 FREE = FreeLock("any")

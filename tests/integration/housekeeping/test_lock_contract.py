@@ -10,15 +10,15 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
-from shared.domain.clock import FakeClock
-from shared.domain.lock import Lock, OnError
-from shared.errors import LockChanged, LockLost, StepRefused
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.audit import Audit
-from shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks, lock_acquire
-from shared.stores.schedules import schedule_fire
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks, lock_acquire
+from taskqueue.shared.stores.schedules import schedule_fire
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
 

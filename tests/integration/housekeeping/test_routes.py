@@ -12,14 +12,14 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
-from gateway.app import create_app
-from shared.config.settings import Settings
-from shared.domain.lock import Lock
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
-from shared.stores.locks import RedisLocks
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.tasks import Records
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.lock import Lock
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import RedisLocks
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.tasks import Records
 from tests.support.harness import WEIGHTS, wait_until
 
 LIFE = timedelta(seconds=30)

@@ -10,25 +10,25 @@ import pytest
 from redis import Redis
 from rq_scheduler import Scheduler
 
-from shared.config.settings import Settings
-from shared.domain.clock import instant
-from shared.domain.lock import FencingToken, Lock
-from shared.domain.schedule import Missed, Overlap, Schedule, task_now
-from shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
-from shared.errors import ScheduleNotFound, StepRefused
-from shared.observability.tracing import Tracing
-from shared.redis import keys
-from shared.stores.locks import NoLocks
-from shared.stores.queues import Queues
-from shared.stores.rq_schedules import ScheduleEntries
-from shared.stores.schedules import Fired, ScheduleStore
-from shared.stores.tasks import Filter, Records
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.lock import FencingToken, Lock
+from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, task_now
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
+from taskqueue.shared.errors import ScheduleNotFound, StepRefused
+from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.locks import NoLocks
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.rq_schedules import ScheduleEntries
+from taskqueue.shared.stores.schedules import Fired, ScheduleStore
+from taskqueue.shared.stores.tasks import Filter, Records
+from taskqueue.worker.housekeeping.jobs.schedules import Schedules
+from taskqueue.worker.housekeeping.lateness import Lateness
+from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
+from taskqueue.worker.housekeeping.locking import RoundByRound
+from taskqueue.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
-from worker.housekeeping.jobs.schedules import Schedules
-from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.lock_metrics import LockMetrics
-from worker.housekeeping.locking import RoundByRound
-from worker.housekeeping.runner import Housekeeper
 
 GRACE = timedelta(seconds=60)
 

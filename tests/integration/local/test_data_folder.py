@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import SettingsError
-from shared.local.data_folder import DataFolder
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.local.data_folder import DataFolder
 
 AT_ONCE = 0.0
 

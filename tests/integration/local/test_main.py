@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import SettingsError
-from shared.http.bind import free_port
-from shared.local.__main__ import Part, check_format, check_ports, reach
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.local.__main__ import Part, check_format, check_ports, reach
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 
 
 def part(name: str, port: int) -> Part:
-    return Part(name, name, f"{name.upper()}_PORT", True, port)
+    return Part(name, f"{name.upper()}_PORT", True, port)
 
 
 def test_every_taken_port_is_named_with_its_part_and_its_variable() -> None:

@@ -1,4 +1,4 @@
-"""`python -m shared.local` from its first check to the last write of Redis, with stand-ins for the services."""
+"""`make run` from its first check to the last write of Redis, with stand-ins for the services."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ import psutil
 import pytest
 import redis
 
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys, schema_version
-from shared.stores.api_keys import Scope, new_key
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.integration.local.watching import ROOT, Program, eventually, is_gone, redis_answers
 
 Start = Callable[..., Program]
 
-MODULES = {
-    "gateway/__main__.py": "gateway",
-    "dashboard/__main__.py": "dashboard",
-    "worker/__main__.py": "worker",
-    "worker/housekeeping/__main__.py": "housekeeper",
-}
 ANY_PORT = dict.fromkeys(
     ("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT", "REDIS_PORT"), "0"
 )
@@ -36,11 +30,13 @@ IRRELEVANT = ("REDIS_URL", "REDIS_HOST", "REDIS_PASSWORD", "REDIS_SERVER_BINARY"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder to start in, whose services stand in for ours: Python looks here first."""
-    for path, name in MODULES.items():
-        module = tmp_path / path
-        module.parent.mkdir(parents=True, exist_ok=True)
-        (module.parent / "__init__.py").touch()  # a folder without it would lose against our real package
-        module.write_text(f"from tests.integration.local.stand_in import main\nmain({name!r})\n")
+    package = tmp_path / "taskqueue"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(
+        "import sys\nfrom tests.integration.local.stand_in import main\nmain(sys.argv[1])\n"
+    )
+    (package / "shared").symlink_to(ROOT / "shared")
     return tmp_path
 
 
@@ -51,7 +47,7 @@ def start(folder: Path) -> Iterator[Start]:
 
         def start(**env: str) -> Program:
             own = {"PYTHONPATH": str(ROOT), "JOURNAL": str(folder / "journal"), **ANY_PORT}
-            argv = [sys.executable, "-m", "shared.local"]
+            argv = [sys.executable, "-m", "taskqueue.shared.local"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
         yield start

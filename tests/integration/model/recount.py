@@ -10,8 +10,8 @@ from typing import Any
 
 from redis import Redis
 
-from shared.domain.task import RQ_STATUS, WAITING, TaskState
-from shared.redis import keys
+from taskqueue.shared.domain.task import RQ_STATUS, WAITING, TaskState
+from taskqueue.shared.redis import keys
 from tests.integration.model.reference import Model, Task
 
 S = TaskState

@@ -19,17 +19,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from shared.domain.clock import MICROSECONDS, FakeClock, to_us
-from shared.domain.limit import Limit
-from shared.domain.lock import FencingToken
-from shared.domain.task import WAITING, BatchPlace, Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
-from shared.stores.dead_letters import purge, requeue
-from shared.stores.limits import Limits
-from shared.stores.queues import Queues, Submitted, cancel, run_now
+from taskqueue.shared.domain.clock import MICROSECONDS, FakeClock, to_us
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import (
+    WAITING,
+    BatchPlace,
+    Conflict,
+    NewTask,
+    On,
+    OnParentFailure,
+    Parent,
+    TaskState,
+    Unique,
+)
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
+from taskqueue.shared.stores.dead_letters import purge, requeue
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now
 from tests.integration.model.recount import LANES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS

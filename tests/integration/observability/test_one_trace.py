@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.domain.task import TaskState
-from shared.domain.traceparent import attempt_span, dead_letter_span
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.traceparent import attempt_span, dead_letter_span
 from tests.support.collector import Collector, Span
 from tests.support.harness import System, free_port, wait_until
 

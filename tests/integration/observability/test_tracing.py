@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from shared.config import collector as destinations
-from shared.config.collector import Destination, announce, destination_of
-from shared.config.settings import load
-from shared.domain.task import TaskState
-from shared.domain.traceparent import Subject, is_sampled
-from shared.errors import SettingsError
-from shared.observability.tracing import Tracing
+from taskqueue.shared.config import collector as destinations
+from taskqueue.shared.config.collector import Destination, announce, destination_of
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.traceparent import Subject, is_sampled
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.observability.tracing import Tracing
 from tests.support.collector import Collector, mute
 from tests.support.harness import System, wait_until
 
@@ -187,7 +187,9 @@ def test_the_port_of_jaegers_agent_is_explained_in_one_line(caplog: pytest.LogCa
 def test_grpc_that_is_not_installed_is_one_line_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destinations, "find_spec", lambda name: None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install --editable.*$"):
+    with pytest.raises(
+        SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install 'taskqueue\[grpc\]'.*$"
+    ):
         destination_of(load({"JAEGER_HOST": "jaeger"}))
 
 

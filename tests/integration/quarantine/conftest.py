@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.quarantine.scene import Scene
 from tests.support.least_privilege import url_of_user
 

@@ -17,33 +17,33 @@ from typing import Any
 from flask import Flask
 from redis import Redis
 
-from dashboard.app import create_app as create_dashboard
-from dashboard.auth.users import Users
-from gateway.app import create_app as create_gateway
-from shared.config.settings import Settings
-from shared.domain.limit import Limit
-from shared.domain.schedule import Missed, Overlap, Schedule
-from shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
-from shared.redis import keys
-from shared.redis.client import connect, text
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.audit import Audit
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.dead_letters import DeadLetters
-from shared.stores.idempotency import Idempotency, Request
-from shared.stores.limits import Limits
-from shared.stores.locks import lock_acquire
-from shared.stores.queues import Queues, cancel
-from shared.stores.schedules import ScheduleStore
-from shared.stores.task_types import TaskType, TaskTypes
-from shared.stores.tasks import Records
-from shared.stores.workers import RunningTask, WorkerInfo, Workers
+from taskqueue.dashboard.app import create_app as create_dashboard
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.gateway.app import create_app as create_gateway
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule
+from taskqueue.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import connect, text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.locks import lock_acquire
+from taskqueue.shared.stores.queues import Queues, cancel
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.workers import RunningTask, WorkerInfo, Workers
+from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report
+from taskqueue.worker.housekeeping.main import build
 from tests.support.attempt_ends import ENDS
-from worker.engine.lane_claims import LaneClaims
-from worker.engine.redis_session import ClaimOrder, RedisSession, Report
-from worker.housekeeping.main import build
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 WORKER = "w1"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from shared.redis import keys, quarantine
+from taskqueue.shared.redis import keys, quarantine
 from tests.integration.quarantine.scene import Kind, Scene, kinds
 
 LONG = bool(os.environ.get("TEST_LONG"))

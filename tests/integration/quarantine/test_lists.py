@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import put
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.limit import Limit
-from shared.domain.schedule import Schedule
-from shared.domain.task import Unique
-from shared.redis import keys
-from shared.redis.client import text
-from shared.redis.quarantine import SINGLE
-from shared.stores.bulk_actions import BulkActions, Selection, Verb
-from shared.stores.limits import Limits
-from shared.stores.schedules import ScheduleStore
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.schedule import Schedule
+from taskqueue.shared.domain.task import Unique
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.quarantine import SINGLE
+from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Kind
 from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.integration.quarantine.test_records import FIELDS, GARBAGE, damage

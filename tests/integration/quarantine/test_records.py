@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskState
-from shared.redis import keys
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import Scene
 from tests.integration.quarantine.test_keys import LONG, endure, put
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import endure
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.domain.task import NewTask, new_task_id
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.idempotency import Idempotency, Request
-from shared.stores.queues import Queues
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.queues import Queues
 
 LISTS = (keys.TASKS, keys.tasks_of_type("noop"), keys.tasks_with_tag("a"))
 NOW = (*LISTS, keys.DEADLINES, keys.pending("normal"))

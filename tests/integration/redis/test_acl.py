@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from shared.errors import StoreMisfit
-from shared.redis.client import connect, translated
-from shared.redis.linker import sources
+from taskqueue.shared.errors import StoreMisfit
+from taskqueue.shared.redis.client import connect, translated
+from taskqueue.shared.redis.linker import sources
 from tests.support.harness import System
 from tests.support.least_privilege import USER, rules
 

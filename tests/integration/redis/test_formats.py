@@ -7,13 +7,13 @@ import re
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskState
-from shared.errors import IncompatibleSchema
-from shared.redis import keys, schema_version
-from shared.redis.client import connect, translated
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import IncompatibleSchema
+from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis.client import connect, translated
 from tests.support.harness import System, wait_until
 
-PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
+PARTS = (("gateway",), ("worker",), ("housekeeper",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
 
 

@@ -12,22 +12,32 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.domain.lock import FencingToken
-from shared.domain.schedule import Schedule
-from shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, Unique, Webhook, new_task_id
-from shared.errors import StoreRefused
-from shared.redis import keys
-from shared.redis.client import translated
-from shared.redis.linker import sources
-from shared.stores import maintenance
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.dead_letters import DeadLetters, amend, requeue
-from shared.stores.idempotency import request_begin, request_end
-from shared.stores.limits import limit_declare, limit_delete, limit_put
-from shared.stores.maintenance import Pruned
-from shared.stores.queues import redeliver, run_now, submission_check
-from shared.stores.schedules import ScheduleStore
-from shared.stores.tasks import discard
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.schedule import Schedule
+from taskqueue.shared.domain.task import (
+    BatchPlace,
+    NewTask,
+    On,
+    OnParentFailure,
+    Parent,
+    TaskState,
+    Unique,
+    Webhook,
+    new_task_id,
+)
+from taskqueue.shared.errors import StoreRefused
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import translated
+from taskqueue.shared.redis.linker import sources
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.dead_letters import DeadLetters, amend, requeue
+from taskqueue.shared.stores.idempotency import request_begin, request_end
+from taskqueue.shared.stores.limits import limit_declare, limit_delete, limit_put
+from taskqueue.shared.stores.maintenance import Pruned
+from taskqueue.shared.stores.queues import redeliver, run_now, submission_check
+from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.tasks import discard
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import TaskNotFound
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis.client import connect
+from taskqueue.shared.errors import TaskNotFound
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
 from tests.integration.redis.load import Callers, start_gateway
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.support.harness import System, free_port, running_system, wait_until

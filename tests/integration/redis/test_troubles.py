@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
-from shared.redis.client import connect, translated
-from shared.redis.schema_version import FORMAT
-from shared.redis.scripts import Scripts
-from shared.redis.startup_check import ask
-from shared.stores.queues import Queues
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import connect, translated
+from taskqueue.shared.redis.schema_version import FORMAT
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.redis.startup_check import ask
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Records
 from tests.integration.redis.load import Callers, get, post, start_gateway
 from tests.labs.faults.faults import RUN_LONG
 from tests.labs.faults.site import fill_disk, make_room
 from tests.support.harness import System, free_port, running_system, wait_until
 
-PARTS = (("gateway",), ("worker",), ("worker.housekeeping",), ("dashboard",))
+PARTS = (("gateway",), ("worker",), ("housekeeper",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from shared.http.bind import LOOPBACK
-from shared.local.data_folder import DataFolder, write_secret
-from shared.local.embedded_redis import EmbeddedRedis, choose_server
-from shared.local.supervisor import dies_with_us
+from taskqueue.shared.http.bind import LOOPBACK
+from taskqueue.shared.local.data_folder import DataFolder, write_secret
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
+from taskqueue.shared.local.supervisor import dies_with_us
 from tests.support.harness import free_port, wait_until
 
 SERVICE = "main"

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from shared.domain.limit import Limit
-from shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
-from shared.redis import keys
-from shared.redis.linker import scripts, with_quarantine
-from shared.stores import maintenance
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.limits import Limits
-from shared.stores.queues import Queues, submit_arguments
-from shared.stores.task_types import types_publish
-from shared.stores.workers import announce
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.linker import scripts, with_quarantine
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.queues import Queues, submit_arguments
+from taskqueue.shared.stores.task_types import types_publish
+from taskqueue.shared.stores.workers import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, Store
 

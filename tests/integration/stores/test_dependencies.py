@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.clock import FakeClock
-from shared.domain.lock import FencingToken
-from shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
-from shared.errors import TaskNotFound
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.dead_letters import DeadLetters, purge
-from shared.stores.queues import Queues, Submitted
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from taskqueue.shared.errors import TaskNotFound
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.dead_letters import DeadLetters, purge
+from taskqueue.shared.stores.queues import Queues, Submitted
+from taskqueue.shared.stores.tasks import Records
 from tests.support.harness import System
 from tests.support.store import WEIGHTS, Store
 

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.lock import NO_LOCK
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.dead_letters import requeue
-from shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.domain.lock import NO_LOCK
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.dead_letters import requeue
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.worker.housekeeping.jobs.queue_entries import without_entry
 from tests.support.announcing import announce
 from tests.support.limiting import submit
 from tests.support.store import LEASE, SECOND, Store
-from worker.housekeeping.jobs.queue_entries import without_entry
 
 SERIAL, NAP = TaskType(name="serial", schema={}), TaskType(name="nap", schema={}, concurrent=True)
 LANES = ("normal", "normal+")

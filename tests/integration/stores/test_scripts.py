@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from shared.domain.clock import to_us
-from shared.domain.lock import NO_LOCK
-from shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
-from shared.errors import IllegalTransition, TaskNotFound
-from shared.redis import keys, linker, scripts
-from shared.redis.client import text
-from shared.redis.linker import CONFIRMING, source, sources
-from shared.redis.scripts import digest
-from shared.stores import maintenance
-from shared.stores.batches import Batches, BatchTerms
-from shared.stores.dead_letters import purge, requeue
-from shared.stores.queues import Queues
-from shared.stores.tasks import discard
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.lock import NO_LOCK
+from taskqueue.shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
+from taskqueue.shared.errors import IllegalTransition, TaskNotFound
+from taskqueue.shared.redis import keys, linker, scripts
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.linker import CONFIRMING, source, sources
+from taskqueue.shared.redis.scripts import digest
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.dead_letters import purge, requeue
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import discard
 from tests.support.attempt_ends import ENDS
 from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
 

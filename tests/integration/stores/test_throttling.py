@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from shared.domain.limit import read_limit
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.limits import Limits
-from shared.stores.queues import Queues
-from shared.stores.tasks import Filter
+from taskqueue.shared.domain.limit import read_limit
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Filter
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, WEIGHTS, Store
 
@@ -94,7 +94,7 @@ def test_recovery_leaves_it_where_it_is(store: Store, throttled: str) -> None:
 
 
 def check_consistency(store: Store) -> dict[str, int]:
-    from shared.domain.lock import FencingToken
+    from taskqueue.shared.domain.lock import FencingToken
 
     wrong: Counter[str] = Counter()
     for _ in range(20):

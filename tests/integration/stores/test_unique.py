@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.dead_letters import requeue
-from shared.stores.queues import Queues, Submitted
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.dead_letters import requeue
+from taskqueue.shared.stores.queues import Queues, Submitted
+from taskqueue.shared.stores.tasks import Records
 from tests.support.store import Store
 
 

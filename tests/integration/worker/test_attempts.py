@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.domain.clock import instant_us
-from shared.domain.task import Outcome, TaskState
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.domain.clock import instant_us
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import System, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 

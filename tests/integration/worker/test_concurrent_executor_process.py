@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shared.domain import task_data
+from taskqueue.shared.domain import task_data
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.executors import ipc, process
+from taskqueue.worker.executors.ipc import EndedAttempt
+from taskqueue.worker.executors.process import ExecutorProcess
 from tests.support.harness import wait_until
 from tests.unit.worker.fakes import claimed
-from worker.engine.claimed_task import ClaimedTask
-from worker.executors import ipc, process
-from worker.executors.ipc import EndedAttempt
-from worker.executors.process import ExecutorProcess
 
 SLOTS = 100
 UNREAD = 1.6

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.domain.task import TaskDetail, TaskState
 from tests.support.harness import System, running_system, wait_until
 
 MODULES = "tests.support.handlers,tests.support.handlers_concurrent"

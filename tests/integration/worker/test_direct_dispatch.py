@@ -9,20 +9,20 @@ import pytest
 from redis import Redis
 from redis.client import PubSub
 
-from shared.domain.limit import Limit
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.errors import StoreRefused
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.idempotency import Idempotency, Request
-from shared.stores.limits import Limits
-from shared.stores.queues import Queues
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.errors import StoreRefused
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane_claims import LaneClaims
-from worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0

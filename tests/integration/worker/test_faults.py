@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.domain.task import Outcome, TaskState
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
 from tests.support.harness import System, alive, free_port, running_system, scrape, wait_until
 
 TASKS = 5000

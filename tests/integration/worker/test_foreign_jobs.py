@@ -11,13 +11,13 @@ from redis import Redis
 from rq import Queue
 from rq.job import Job, JobStatus
 
-from shared.config.settings import load
-from shared.doctor.system import check
-from shared.domain.task import TaskState
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.doctor.system import check
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.store import Store
 

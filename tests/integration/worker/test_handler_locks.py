@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared.domain.lock import Lock, Taken
-from shared.domain.task import TaskState
-from shared.errors import LockTaken
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.locks import LockAdmin, LockInfo, RedisLocks
+from taskqueue import execute_with_lock, lock
+from taskqueue.shared.domain.lock import Lock, Taken
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import LockTaken
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import LockAdmin, LockInfo, RedisLocks
+from taskqueue.worker.handlers import locking
+from taskqueue.worker.handlers.context import CurrentTask, current
 from tests.support.handlers import skipped_if_locked, under_lock
 from tests.support.harness import System, free_port, wait_until
-from worker import execute_with_lock, lock
-from worker.handlers import locking
-from worker.handlers.context import CurrentTask, current
 
 ONCE = {"max_retries": 0}
 

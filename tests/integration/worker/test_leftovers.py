@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.task import Outcome, TaskState
-from shared.stores.task_types import TaskTypes
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.stores.task_types import TaskTypes
 from tests.support.handlers import LEAVE_BEHIND
 from tests.support.harness import QUICK, System, alive, wait_until
 
@@ -130,7 +130,7 @@ def test_what_a_thread_says_that_an_earlier_task_left_behind_is_on_no_other_task
 def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) -> None:
     reader, writer = os.pipe()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "worker"],
+        [sys.executable, "-m", "taskqueue", "worker"],
         env={
             **os.environ,
             **QUICK,

@@ -10,13 +10,13 @@ from datetime import datetime
 
 import pytest
 
-from shared.domain.limit import read_limit
-from shared.domain.lock import FencingToken
-from shared.domain.task import TaskDetail, TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.limits import Limits
+from taskqueue.shared.domain.limit import read_limit
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.limits import Limits
 from tests.support.harness import WEIGHTS, System, wait_until
 
 

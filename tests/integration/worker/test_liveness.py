@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shared.http.bind import free_port
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import System, wait_until
 
 

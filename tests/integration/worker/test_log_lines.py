@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.domain.task import TaskState
-from shared.domain.traceparent import attempt_span
-from shared.http.bind import free_port
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.traceparent import attempt_span
+from taskqueue.shared.http.bind import free_port
 from tests.support.collector import Collector
 from tests.support.harness import System, wait_until
 
@@ -69,7 +69,7 @@ def test_housekeeping_says_which_task_it_took_from_whom(system: System, tmp_path
     wait_until(mark.exists, "it runs")
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    [line] = some(system, "worker.housekeeping", "the lease of worker")
+    [line] = some(system, "housekeeper", "the lease of worker")
     assert (line["part"], line["instance"]) == ("housekeeper", "hk-7")
     assert (line["task_id"], line["attempt"], line["trace_id"]) == (task_id, 1, TRACE)
     assert (line["level"], line["task_type"], line["error_type"]) == ("WARNING", "note", "LeaseLost")

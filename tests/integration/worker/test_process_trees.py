@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.task import TaskState
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.worker.executors.process_tree import children
 from tests.support.handlers import BROOD
 from tests.support.harness import System, alive, command_line, wait_until
-from worker.executors.process_tree import children
 
 EVERYONE = {"self", *BROOD}
 

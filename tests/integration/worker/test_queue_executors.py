@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.limit import Limit
-from shared.domain.task import TaskDetail, TaskState
-from shared.redis import keys
-from shared.stores.limits import Limits
-from shared.stores.queues import Queues
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.queues import Queues
 from tests.support.harness import System, wait_until
 from tests.support.store import LEASE, WEIGHTS, Store
 

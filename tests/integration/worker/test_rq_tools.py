@@ -17,8 +17,8 @@ from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
 from rq_dashboard.app import create_app
 
-from shared.domain.task import RQ_STATUS, TaskState
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.domain.task import RQ_STATUS, TaskState
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import System, wait_until
 
 

@@ -11,12 +11,12 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from shared.domain.task import TaskDetail, TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting, version_of
-from shared.stores.workers import WorkerInfo
+from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting, version_of
+from taskqueue.shared.stores.workers import WorkerInfo
 from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until

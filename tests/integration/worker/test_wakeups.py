@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.limit import Limit
-from shared.domain.lock import FencingToken
-from shared.domain.task import Conflict, TaskState
-from shared.redis import keys
-from shared.redis.client import text
-from shared.stores import maintenance
-from shared.stores.limits import Limits
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import Conflict, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.limits import Limits
 from tests.integration.stores.test_unique import new
 from tests.support.harness import System, wait_until
 from tests.support.store import Store

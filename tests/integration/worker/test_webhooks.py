@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shared.domain.egress_policy import EgressPolicy
-from shared.domain.lock import FencingToken
-from shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
-from shared.errors import IllegalTransition, TaskNotFound
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
-from shared.stores import maintenance
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
+from taskqueue.shared.errors import IllegalTransition, TaskNotFound
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores import maintenance
+from taskqueue.worker.handlers.pinned_http import post
+from taskqueue.worker.handlers.signals import RetryLater
+from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.receiver import SECRET, Receiver, genuine, receiving
-from worker.handlers.pinned_http import post
-from worker.handlers.signals import RetryLater
-from worker.handlers.webhook import DeliveryFailed, Notification, deliver
 
 S = TaskState
 QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}

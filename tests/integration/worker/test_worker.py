@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.task import Outcome, TaskState
-from shared.http.bind import FILES
-from shared.redis import keys
-from shared.stores.task_types import TaskTypes
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.http.bind import FILES
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.worker.engine.lane import SLOW
 from tests.support.harness import System, alive, wait_until
-from worker.engine.lane import SLOW
 
 
 def test_a_result_that_is_too_large_is_final_names_the_setting_and_keeps_its_beginning(system: System) -> None:
@@ -292,7 +292,7 @@ def test_a_worker_out_of_file_descriptors_starts_the_executor_later(system: Syst
     assert worker.poll() is None
 
 
-@pytest.mark.parametrize("part", ["worker", "worker.housekeeping"])
+@pytest.mark.parametrize("part", ["worker", "housekeeper"])
 def test_a_part_makes_room_for_files(system: System, part: str) -> None:
     system.as_shipped = True  # what it inherits is this process's
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

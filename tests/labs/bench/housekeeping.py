@@ -30,15 +30,15 @@ from redis import Redis
 from rq import Queue
 from rq.scheduler import RQScheduler
 
-from shared.domain.clock import instant, instant_us
-from shared.domain.lock import Lock
-from shared.domain.task import NewTask, new_task_id
-from shared.redis import keys
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.locks import RedisLocks
-from shared.stores.queues import Queues
+from taskqueue.shared.domain.clock import instant, instant_us
+from taskqueue.shared.domain.lock import Lock
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import RedisLocks
+from taskqueue.shared.stores.queues import Queues
 from tests.labs.bench import server
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -96,7 +96,7 @@ def housekeeper(url: str, folder: Path) -> Iterator[None]:
     }
     with open(folder / "housekeeper.log", "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker.housekeeping"], env=environment, cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "-m", "taskqueue", "housekeeper"], env=environment, cwd=ROOT, stdout=log, stderr=log
         )
     try:
         yield

@@ -25,9 +25,9 @@ import httpx
 import psutil
 from redis import Redis
 
-from shared.domain.task import NewTask, TaskState, new_task_id
-from shared.http.bind import free_port
-from shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.http.bind import free_port
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.collector import Collector
 from tests.support.harness import System, running_system, wait_until
 

@@ -21,16 +21,16 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from shared.redis import keys
-from shared.redis.client import text
-from shared.redis.linker import source
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.linker import source
+from taskqueue.worker.executors.ipc import CONCURRENT
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call
 from tests.labs.faults.ledger import Ledger
 from tests.labs.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
 from tests.labs.faults.slow_disk import HeldFsync
-from worker.executors.ipc import CONCURRENT
 
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
@@ -41,7 +41,7 @@ local until_ = now() + ARGV[1]
 while now() < until_ do end
 """
 """A script that does nothing for so many microseconds."""
-_EXECUTOR = f"worker.executors.child {CONCURRENT} "
+_EXECUTOR = f"taskqueue.worker.executors.child {CONCURRENT} "
 TOGETHER = 1000
 """Leases that end in the same moment."""
 MANY = 1_000_000
@@ -442,10 +442,10 @@ FAULTS = [
     Fault("worker refused", "worker", 0.5, 4, refuse),
     Fault("answers to worker lost", "worker", 1, 2, swallow),
     Fault("application updated", "worker", 0.5, 4, update),
-    Fault("housekeeper killed", "worker.housekeeping", 0, 3, kill),
-    Fault("housekeeper frozen", "worker.housekeeping", *_LONG, freeze_all),
-    Fault("housekeeper cut off", "worker.housekeeping", *_LONG, cut),
-    Fault("answers to housekeeper lost", "worker.housekeeping", 1, 2, swallow),
+    Fault("housekeeper killed", "housekeeper", 0, 3, kill),
+    Fault("housekeeper frozen", "housekeeper", *_LONG, freeze_all),
+    Fault("housekeeper cut off", "housekeeper", *_LONG, cut),
+    Fault("answers to housekeeper lost", "housekeeper", 1, 2, swallow),
     Fault("gateway killed", "gateway", 0, 2, kill_all),
     Fault("gateway process killed", "gateway", 0, 0.2, kill_child),
     Fault("gateway frozen", "gateway", *_LONG, freeze_all),

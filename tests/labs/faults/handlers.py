@@ -10,9 +10,9 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 
+from taskqueue import GiveUp, RetryLater, current_task, report_progress, task
 from tests.labs.faults.ledger import EXECUTIONS
 from tests.labs.faults.surroundings import changed
-from worker import GiveUp, RetryLater, current_task, report_progress, task
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from taskqueue import report_progress, task
+from taskqueue.worker.executors.leftovers import THOROUGH_US
 from tests.labs.faults.handlers import FOUND, begin, line, note
 from tests.labs.faults.surroundings import LEFT
-from worker import report_progress, task
-from worker.executors.leftovers import THOROUGH_US
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from taskqueue import task
 from tests.labs.faults.handlers import run
-from worker import task
 
 
 @task("lab-changed")

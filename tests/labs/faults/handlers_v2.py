@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from taskqueue import task
 from tests.labs.faults.handlers import run
 from tests.labs.faults.handlers_waiting import wait
-from worker import task
 
 
 @task("lab-changed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from taskqueue import task
 from tests.labs.faults.handlers import MARK, alive, begin, finish, look_back, note, run
-from worker import task
 
 BLOCKS = 3.0
 """Seconds for which a blocking task keeps the event loop from the others, if nobody stops it."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from redis import Redis
 
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.labs.faults import kinds
 from tests.labs.faults.case import AFTER_THAW, SECOND, Case
 from tests.labs.faults.faults import Happened, command_of
@@ -442,7 +442,7 @@ def nothing_had_to_be_put_right(case: Case) -> Iterator[str]:
     """Steps are atomic, so recovery finds nothing but the tickets that we took away, and those once."""
     taken = sum(each.tickets for each in case.run.happened)
     given = 0
-    for part in case.run.site.of("worker.housekeeping"):
+    for part in case.run.site.of("housekeeper"):
         for said in part.log.read_text(errors="replace").splitlines():
             if "tasks repaired" in said:
                 yield f"{part.name}: {said.strip()}"

@@ -11,10 +11,10 @@ from random import Random
 
 from redis.exceptions import RedisError
 
-from shared.domain.task import TaskState
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores.tasks import Records
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.tasks import Records
 from tests.labs.faults import kinds
 from tests.labs.faults.clients import Client, call
 from tests.labs.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns
@@ -143,7 +143,7 @@ class Laboratory:
         """A part that no fault has now."""
         taken = {each.happened.victim for each in self.going}
         free = [
-            part for part in self.site.parts.values() if fault.takes in (part.module, "part") and part.name not in taken
+            part for part in self.site.parts.values() if fault.takes in (part.kind, "part") and part.name not in taken
         ]
         return self.dice.choice(free) if free else None
 

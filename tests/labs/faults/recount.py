@@ -10,9 +10,9 @@ from typing import Any
 
 from redis import Redis
 
-from shared.domain.task import RQ_STATUS, TaskState
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.domain.task import RQ_STATUS, TaskState
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.integration.model.recount import indexes
 from tests.integration.model.reference import Task
 from tests.labs.faults import kinds

@@ -89,7 +89,7 @@ def look(check: Check, mutation: Mutation | None = None) -> tuple[int, str]:
     """Makes a check in a copy of the code, with a bug in it if there is one: the status, and what was said."""
     with tempfile.TemporaryDirectory(prefix="selftest-") as name:
         code = Path(name) / "code"
-        shutil.copytree(ROOT, code, ignore=LEFT_OUT)
+        shutil.copytree(ROOT, code, symlinks=True, ignore=LEFT_OUT)  # the package links to its parts
         if mutation:
             path = code / mutation.path
             path.write_text(plant(path.read_text(), mutation.old, mutation.new))

@@ -21,9 +21,9 @@ import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 
-from shared.http.gunicorn import memory_folder
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.local.supervisor import describe_exit, dies_with_us
+from taskqueue.shared.http.gunicorn import memory_folder
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.local.supervisor import describe_exit, dies_with_us
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call
@@ -66,18 +66,18 @@ ENVIRONMENT = {
 PARTS = {
     "gateway": ("gateway-1", "gateway-2"),
     "worker": ("worker-1", "worker-2"),
-    "worker.housekeeping": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
+    "housekeeper": ("housekeeper-1", "housekeeper-2", "housekeeper-3"),
     "dashboard": ("dashboard-1",),
 }
 QUEUE_EXECUTORS = {"worker-2": {"high": 1}}
 """The most executors of a worker that run tasks of a queue at once; the other worker has no such limit."""
-SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "worker.housekeeping": ("housekeeper-1",)}
+SMALL = {"gateway": ("gateway-1",), "worker": ("worker-1", "worker-2"), "housekeeper": ("housekeeper-1",)}
 """Enough to find a planted bug."""
 CLOCK = ROOT / "tests" / "labs" / "faults" / "clock"
 _PORTS = {
     "gateway": "GATEWAY_PORT",
     "worker": "WORKER_METRICS_PORT",
-    "worker.housekeeping": "HOUSEKEEPER_METRICS_PORT",
+    "housekeeper": "HOUSEKEEPER_METRICS_PORT",
     "dashboard": "DASHBOARD_PORT",
 }
 
@@ -87,7 +87,7 @@ class Part:
     """One process of the product and what belongs to it; it keeps its name, port and relay when it is started again."""
 
     name: str
-    module: str
+    kind: str
     folder: Path
     way: SpanForwarder | None
     """Between it and Redis, where there is one."""
@@ -130,12 +130,12 @@ class Part:
         self.wanted = True
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module],
+                [sys.executable, "-m", "taskqueue", self.kind],
                 env={
                     **os.environ,
                     **self.environment,
                     "TASK_MODULES": VERSIONS[self.version],
-                    _PORTS[self.module]: str(self.port),
+                    _PORTS[self.kind]: str(self.port),
                     "PYTHONPATH": str(CLOCK),
                     "FAULTS_CLOCK": str(self.clock),
                 },
@@ -276,8 +276,8 @@ class Site:
         relay = SpanForwarder(self.redis.url, HOST)
         return relay, {"REDIS_URL": relay.url}
 
-    def of(self, module: str) -> list[Part]:
-        return [self.parts[name] for name in self.wanted.get(module, ())]
+    def of(self, kind: str) -> list[Part]:
+        return [self.parts[name] for name in self.wanted.get(kind, ())]
 
     def queue_executors(self, pid: int) -> Mapping[str, int]:
         """The limits that QUEUE_EXECUTORS sets for the worker that is, or was, this process."""
@@ -292,14 +292,14 @@ class Site:
     def open(self) -> None:
         """Everything up and ready."""
         self.start_store()
-        for module, names in self.wanted.items():
+        for kind, names in self.wanted.items():
             for name in names:
                 way, told = self.way_to_store()
                 environment = {**ENVIRONMENT, "FAULTS_LEDGER": str(self.folder), **told}
                 environment |= {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": name}
                 limits = (f"{queue}:{most}" for queue, most in QUEUE_EXECUTORS.get(name, {}).items())
                 environment["QUEUE_EXECUTORS"] = ",".join(limits)
-                self.parts[name] = Part(name, module, self.folder, way, environment)
+                self.parts[name] = Part(name, kind, self.folder, way, environment)
                 self.parts[name].set_clock(0)
                 self.parts[name].version = names.index(name) % 2
                 self.parts[name].start()

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from shared import failpoints
-from shared.domain.task import Outcome, TaskState
-from shared.failpoints import POINTS
-from shared.local.embedded_redis import EmbeddedRedis
-from shared.redis import keys
-from shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared import failpoints
+from taskqueue.shared.domain.task import Outcome, TaskState
+from taskqueue.shared.failpoints import POINTS
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis import keys
+from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
 from tests.labs.faults.ledger import Ledger

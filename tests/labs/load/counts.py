@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 from tests.labs.faults.clients import call
 from tests.labs.faults.recount import recount
 from tests.labs.load.clients import Ledger

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 from tests.labs.faults.clients import call
 from tests.labs.load.clients import stop_all
 from tests.labs.load.counts import by_counters

@@ -9,7 +9,7 @@ from functools import partial
 
 import psutil
 
-from shared.redis import keys
+from taskqueue.shared.redis import keys
 from tests.labs.faults.clients import call
 from tests.labs.load.site import Site
 from tests.support.harness import scrape

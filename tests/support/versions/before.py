@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.handlers.registry import task
+from taskqueue.worker.handlers.registry import task
 
 
 @task("ship")

@@ -8,9 +8,9 @@ from threading import Event, Thread
 
 import pytest
 
-from dashboard import cache
-from dashboard.cache import FRESH, MOST, OUTAGE, READS, UNUSED, TTLCache
-from shared.errors import CorruptKey, StoreMisfit, StoreUnavailable
+from taskqueue.dashboard import cache
+from taskqueue.dashboard.cache import FRESH, MOST, OUTAGE, READS, UNUSED, TTLCache
+from taskqueue.shared.errors import CorruptKey, StoreMisfit, StoreUnavailable
 
 
 @dataclass

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from shared import failpoints
+from taskqueue.shared import failpoints
 
 START = """
-from shared import failpoints
-from shared.observability import logs
+from taskqueue.shared import failpoints
+from taskqueue.shared.observability import logs
 logs.configure('gateway', 'INFO', 'json')
 print(failpoints.failpoint)
 """

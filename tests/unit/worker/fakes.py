@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from shared.stores.task_types import TaskType
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane import ConcurrentLane, Lanes, SerialLane
-from worker.engine.lane_claims import LaneClaims
-from worker.engine.redis_session import ClaimOrder, Report, SyncResult
-from worker.executors import ipc
+from taskqueue.shared.stores.task_types import TaskType
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.redis_session import ClaimOrder, Report, SyncResult
+from taskqueue.worker.executors import ipc
 
 
 class FakeTime:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from worker.handlers.registry import task
-from worker.handlers.signals import GiveUp
+from taskqueue.worker.handlers.registry import task
+from taskqueue.worker.handlers.signals import GiveUp
 
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,

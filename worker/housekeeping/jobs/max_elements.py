@@ -10,11 +10,11 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.domain.task import TaskState
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.locks import HeldLock
-from worker.housekeeping.registry import RunResult, removed_until_done
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.registry import RunResult, removed_until_done
 
 log = logging.getLogger(__name__)
 

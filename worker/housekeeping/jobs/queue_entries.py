@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from redis import Redis
 
-from shared.redis import keys
-from shared.redis.client import text
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import text
 
 PAGE = 1000
 MOST = 200_000

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from shared.domain.clock import to_us
-from shared.redis import keys
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.locks import HeldLock
-from worker.housekeeping.jobs.queue_entries import without_entry
-from worker.housekeeping.registry import RunResult, until_done
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.jobs.queue_entries import without_entry
+from taskqueue.worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.stores.locks import HeldLock
-from shared.stores.schedules import Fired, ScheduleStore
-from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.registry import RunResult
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.schedules import Fired, ScheduleStore
+from taskqueue.worker.housekeeping.lateness import Lateness
+from taskqueue.worker.housekeeping.registry import RunResult
 
 
 class Schedules(Collector):

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
-from shared.domain.clock import to_us
-from shared.domain.task import TaskState
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.locks import HeldLock
-from worker.housekeeping.registry import RunResult, removed_until_done, until_done
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.registry import RunResult, removed_until_done, until_done
 
 BATCH = 200
 REFUSED = 50

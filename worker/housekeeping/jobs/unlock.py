@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from redis.exceptions import RedisError
 
-from shared.errors import LockLost
-from shared.failpoints import failpoint
-from shared.redis.scripts import Scripts
-from shared.stores import maintenance
-from shared.stores.locks import HeldLock
-from worker.housekeeping.lateness import Lateness
-from worker.housekeeping.registry import RunResult, until_done
+from taskqueue.shared.errors import LockLost
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.lateness import Lateness
+from taskqueue.worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ import inspect
 import json
 import sys
 
-from shared.domain.task import NewTask, new_task_id
-from shared.redis import keys
-from shared.redis.client import connect
-from shared.redis.scripts import Scripts
-from shared.stores.queues import Queues
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.worker.handlers.registry import task
 from tests.labs.bench import adapter, handlers
-from worker.handlers.registry import task
 
 TITLE = "Task Queue"
 PACKAGES = ("rq", "redis")
@@ -52,7 +52,9 @@ def workers():
     if adapter.SLOTS:
         waiting = {"CONCURRENT_EXECUTORS": adapter.PROCESSES, "EXECUTOR_SLOTS": adapter.SLOTS}
         settings |= {**waiting, "WORKER_EXECUTORS": 1}
-    return [["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable, "-m", "worker"]]
+    return [
+        ["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable, "-m", "taskqueue", "worker"]
+    ]
 
 
 def new_task(kind, args):

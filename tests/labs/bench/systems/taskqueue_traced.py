@@ -11,9 +11,9 @@ import sys
 SAMPLER = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
-from shared.config.settings import load_or_exit  # noqa: E402
-from shared.http.bind import free_port  # noqa: E402
-from shared.observability.tracing import Tracing, subject_of  # noqa: E402
+from taskqueue.shared.config.settings import load_or_exit  # noqa: E402
+from taskqueue.shared.http.bind import free_port  # noqa: E402
+from taskqueue.shared.observability.tracing import Tracing, subject_of  # noqa: E402
 from tests.labs.bench import adapter  # noqa: E402
 from tests.labs.bench.systems import taskqueue as plain  # noqa: E402
 

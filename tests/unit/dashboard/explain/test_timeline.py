@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.explain.timeline import MOST_ATTEMPTS, timeline
-from shared.domain.task import Attempt, InnerSpan, Outcome, TaskDetail, TaskState, TaskSummary
+from taskqueue.dashboard.explain.timeline import MOST_ATTEMPTS, timeline
+from taskqueue.shared.domain.task import Attempt, InnerSpan, Outcome, TaskDetail, TaskState, TaskSummary
 
 BEGUN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 

@@ -18,12 +18,12 @@ from typing import TypeVar
 import pytest
 import trustme
 
-from shared.client import AsyncClient, Client, Unreachable
-from shared.client.aio import connections as connecting
-from shared.client.aio.concurrency import each_of
-from shared.client.aio.connections import Connections
-from shared.client.connections import Connections as BlockingConnections
-from shared.client.response import LOST, Answer
+from taskqueue.shared.client import AsyncClient, Client, Unreachable
+from taskqueue.shared.client.aio import connections as connecting
+from taskqueue.shared.client.aio.concurrency import each_of
+from taskqueue.shared.client.aio.connections import Connections
+from taskqueue.shared.client.connections import Connections as BlockingConnections
+from taskqueue.shared.client.response import LOST, Answer
 
 T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import shared.client
-from shared.client.response import LEAST_PAUSE, retry_after
+from taskqueue.shared import client
+from taskqueue.shared.client.response import LEAST_PAUSE, retry_after
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ def test_a_retry_is_never_asked_for_without_a_pause(value: object, seconds: floa
 
 
 def test_every_public_name_is_listed() -> None:
-    assert set(shared.client.__all__) <= set(dir(shared.client))
+    assert set(client.__all__) <= set(dir(client))

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from shared.config.foreign_names import hints
+from taskqueue.shared.config.foreign_names import hints
 from tests.support.harness import ROOT, free_port
 
 
@@ -27,8 +27,8 @@ def test_a_name_of_another_system_is_answered_with_ours(name: str, instead: str)
     assert dict(hints({name: "secret", "PATH": "/bin", "REDIS_PORT": "1"})) == {name: instead}
 
 
-@pytest.mark.parametrize("module", ["gateway", "worker", "worker.housekeeping", "dashboard"])
-def test_a_part_says_so_when_it_starts(module: str) -> None:
+@pytest.mark.parametrize("part", ["gateway", "worker", "housekeeper", "dashboard"])
+def test_a_part_says_so_when_it_starts(part: str) -> None:
     environment = {
         **os.environ,
         "DECKARD_LOG_LEVEL": "debug-value",
@@ -36,7 +36,7 @@ def test_a_part_says_so_when_it_starts(module: str) -> None:
         **dict.fromkeys(("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT"), "0"),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", module], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "taskqueue", part], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     end = threading.Timer(60, process.kill)
     end.start()

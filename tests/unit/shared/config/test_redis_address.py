@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.redis_address import read_address, without_password
-from shared.config.settings import load
-from shared.errors import SettingsError
+from taskqueue.shared.config.redis_address import read_address, without_password
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.errors import SettingsError
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.settings import load
-from shared.errors import SettingsError
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.errors import SettingsError
 
 
 def mistakes(environment: dict[str, str]) -> list[str]:

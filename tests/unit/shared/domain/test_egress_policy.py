@@ -8,9 +8,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
-from worker.handlers.pinned_http import addresses_of
-from worker.handlers.webhook import DeliveryFailed, Notification, deliver
+from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
+from taskqueue.worker.handlers.pinned_http import addresses_of
+from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 
 URLS = (
     # loopback and unspecified, in every spelling

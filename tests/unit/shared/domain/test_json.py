@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain import strict_json
-from shared.errors import InvalidJSON
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.errors import InvalidJSON
 
 DEPTH = 64
 

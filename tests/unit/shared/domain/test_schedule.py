@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.settings import Settings
-from shared.domain.schedule import Missed, Schedule, following, plan, read_declared, read_spec, task_for, upcoming
-from shared.domain.task import Webhook
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.schedule import (
+    Missed,
+    Schedule,
+    following,
+    plan,
+    read_declared,
+    read_spec,
+    task_for,
+    upcoming,
+)
+from taskqueue.shared.domain.task import Webhook
 
 GRACE = timedelta(seconds=60)
 

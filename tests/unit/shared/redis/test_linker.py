@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.redis.linker import lean, scripts, source
+from taskqueue.shared.redis.linker import lean, scripts, source
 
 SHARED = """
 -- uses needless() in words only

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from shared.redis import schema_version
-from shared.redis.linker import sources
-from shared.redis.schema_version import judge
+from taskqueue.shared.redis import schema_version
+from taskqueue.shared.redis.linker import sources
+from taskqueue.shared.redis.schema_version import judge
 
 
 @pytest.mark.parametrize(

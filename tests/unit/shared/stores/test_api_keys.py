@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import SettingsError
-from shared.stores.api_keys import ApiKey, Keyring, Scope, new_key, read_key
+from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, new_key, read_key
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from worker.engine.claimed_task import SETTLED, ClaimedTask
-from worker.engine.crash_isolation import CrashIsolation
-from worker.executors.process import ExecutorProcess
+from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
+from taskqueue.worker.engine.crash_isolation import CrashIsolation
+from taskqueue.worker.executors.process import ExecutorProcess
 
 MAX_CRASHES = 3
 

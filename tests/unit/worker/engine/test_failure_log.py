@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
+from taskqueue.worker.engine.redis_session import Report
 from tests.support.attempt_ends import ENDS
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
-from worker.engine.redis_session import Report
 
 
 def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:

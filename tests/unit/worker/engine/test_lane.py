@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
+from taskqueue.worker.engine.prefetch import RESERVE_SECONDS
 from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeTime, claimed, lanes_of, numbered
-from worker.engine.claimed_task import SETTLED, ClaimedTask
-from worker.engine.prefetch import RESERVE_SECONDS
 
 SLOTS = 64
 

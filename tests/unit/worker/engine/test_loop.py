@@ -9,10 +9,18 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ResponseError
 
-from shared.config.settings import Settings
-from shared.domain.retry import RetryPolicy
-from shared.errors import StoreUnavailable
-from shared.stores.task_types import TaskType
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.stores.task_types import TaskType
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane import MOST_AT_ONCE
+from taskqueue.worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
+from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
+from taskqueue.worker.engine.redis_session import Report, SyncResult
+from taskqueue.worker.executors.crash_reports import CrashReports
+from taskqueue.worker.executors.monitor import ExecutorMonitor
+from taskqueue.worker.metrics import WorkerMetrics
 from tests.unit.worker.fakes import (
     FakeExecutor,
     FakeNotifications,
@@ -26,14 +34,6 @@ from tests.unit.worker.fakes import (
     close,
     lanes_of,
 )
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane import MOST_AT_ONCE
-from worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
-from worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
-from worker.engine.redis_session import Report, SyncResult
-from worker.executors.crash_reports import CrashReports
-from worker.executors.monitor import ExecutorMonitor
-from worker.metrics import WorkerMetrics
 
 MAX_CRASHES = 3
 

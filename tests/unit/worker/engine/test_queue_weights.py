@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from worker.engine.queue_weights import WeightedRoundRobin
+from taskqueue.worker.engine.queue_weights import WeightedRoundRobin
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 

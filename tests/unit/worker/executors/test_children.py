@@ -9,7 +9,7 @@ from tests.support.harness import ROOT
 
 CODE = """
 import os, subprocess, sys, time
-from worker.executors.children import Children
+from taskqueue.worker.executors.children import Children
 
 stays = subprocess.Popen(["sleep", "600"])
 children = Children()

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from shared.domain.clock import to_us
-from shared.domain.retry import RetryPolicy
-from worker.engine.claimed_task import ClaimedTask, read_claim
-from worker.engine.redis_session import Report
-from worker.executors.crash_reports import MAX_LOSSES, CrashReports
-from worker.executors.pool import ExecutorPool
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.worker.engine.claimed_task import ClaimedTask, read_claim
+from taskqueue.worker.engine.redis_session import Report
+from taskqueue.worker.executors.crash_reports import MAX_LOSSES, CrashReports
+from taskqueue.worker.executors.pool import ExecutorPool
 
 GENERAL = RetryPolicy(initial_delay=7)
 

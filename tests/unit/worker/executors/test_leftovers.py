@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker.executors.leftovers import QUICK_US, Leftovers
+from taskqueue.worker.executors.leftovers import QUICK_US, Leftovers
 
 NAME = "LEFT_BEHIND_BY_A_TEST"
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from worker.executors.log_capture import LogCapture
-from worker.executors.recorder import Recorder
+from taskqueue.worker.executors.log_capture import LogCapture
+from taskqueue.worker.executors.recorder import Recorder
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])

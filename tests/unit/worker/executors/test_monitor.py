@@ -6,8 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from shared.config.settings import Settings
-from shared.domain.retry import RetryPolicy
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.lane import SLOW
+from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors.crash_reports import CrashReports
+from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from taskqueue.worker.executors.monitor import CLOSED_PIPE_GRACE, LONGEST_WAIT, SILENT, ExecutorMonitor
+from taskqueue.worker.metrics import WorkerMetrics
 from tests.unit.worker.fakes import (
     FakeExecutor,
     FakePool,
@@ -18,13 +25,6 @@ from tests.unit.worker.fakes import (
     lanes_of,
     numbered,
 )
-from worker.engine.claimed_task import ClaimedTask
-from worker.engine.lane import SLOW
-from worker.executors import ipc
-from worker.executors.crash_reports import CrashReports
-from worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from worker.executors.monitor import CLOSED_PIPE_GRACE, LONGEST_WAIT, SILENT, ExecutorMonitor
-from worker.metrics import WorkerMetrics
 
 GRACE = 2.0
 

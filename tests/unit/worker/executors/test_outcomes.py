@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.config.settings import Settings
-from shared.domain.clock import to_us
-from worker.executors.ipc import Assignment
-from worker.executors.outcomes import Outcomes
-from worker.handlers.registry import Registry, task
-from worker.handlers.signals import RetryLater
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.worker.executors.ipc import Assignment
+from taskqueue.worker.executors.outcomes import Outcomes
+from taskqueue.worker.handlers.registry import Registry, task
+from taskqueue.worker.handlers.signals import RetryLater
 
 
 def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None:

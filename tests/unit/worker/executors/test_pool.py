@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-import worker.executors.pool as crew_module
-from shared.config.settings import Settings
+from taskqueue.shared.config.settings import Settings
+from taskqueue.worker.executors import pool as crew_module
+from taskqueue.worker.executors.pool import ExecutorPool
 from tests.unit.worker.fakes import FakeExecutor, FakeTime
-from worker.executors.pool import ExecutorPool
 
 
 def test_an_executor_that_cannot_be_started_leaves_no_file_open_and_is_tried_again_later(

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from taskqueue.worker.executors import ipc, process
+from taskqueue.worker.executors.process import ExecutorProcess
 from tests.unit.worker.fakes import claimed, numbered
-from worker.executors import ipc, process
-from worker.executors.process import ExecutorProcess
 
 
 def test_nothing_is_written_to_an_executor_that_is_gone_or_was_told_to_end() -> None:

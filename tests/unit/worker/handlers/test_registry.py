@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.handlers.context import current_task, progress, report_progress
-from worker.handlers.examples.calculate import calculate
-from worker.handlers.examples.process import NothingToProcess, process
-from worker.handlers.registry import Handler, HandlerError, Registry, load, task
-from worker.handlers.signals import GiveUp, RetryLater
+from taskqueue.worker.handlers.context import current_task, progress, report_progress
+from taskqueue.worker.handlers.examples.calculate import calculate
+from taskqueue.worker.handlers.examples.process import NothingToProcess, process
+from taskqueue.worker.handlers.registry import Handler, HandlerError, Registry, load, task
+from taskqueue.worker.handlers.signals import GiveUp, RetryLater
 
 
 def registered(function: Any, name: str = "it", **options: Any) -> Handler:

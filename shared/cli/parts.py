@@ -1,0 +1,100 @@
+"""Commands that run on the machines of the system itself: those that start its parts, and the doctor.
+
+A part runs in the process of the command, and is imported by its command only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+USAGE = 2
+"""The exit status of a part that is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the function that runs it, and the extra of the package with what its module imports.
+
+    `later` names what it imports only once it runs.
+    """
+
+    module: str
+    extra: str
+    text: str
+    function: str = "main"
+    later: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "gateway": Command(
+        "taskqueue.gateway.__main__",
+        "gateway",
+        "start a gateway, which serves the REST API",
+        later=("jsonschema_rs",),
+    ),
+    "worker": Command("taskqueue.worker.main", "worker", "start a worker, which runs tasks"),
+    "housekeeper": Command(
+        "taskqueue.worker.housekeeping.main",
+        "worker",
+        "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
+    ),
+    "dashboard": Command("taskqueue.dashboard.__main__", "dashboard", "start a dashboard"),
+    "user": Command(
+        "taskqueue.dashboard.auth.users",
+        "dashboard",
+        "ask for a password and print a line for DASHBOARD_USERS",
+        function="print_user",
+    ),
+    "doctor": Command(
+        "taskqueue.shared.doctor.__main__",
+        "worker",
+        "examine the system from this machine: settings, Redis, workers, …",
+    ),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one of these commands and returns its exit status."""
+    parser = argparse.ArgumentParser(prog="taskqueue")
+    add_commands(parser.add_subparsers(metavar="COMMAND", required=True))
+    return run(parser.parse_args(arguments))
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands to a parser."""
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(name, help=command.text, description=f"{command.text[:1].upper()}{command.text[1:]}.")
+        one.set_defaults(part=name)
+        if name == "user":
+            one.add_argument("name", metavar="NAME", help="without `:` and `,`")
+            one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
+        elif name == "doctor":
+            one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def run(wanted: argparse.Namespace) -> int:
+    """Runs the command in this process and returns its exit status; 2 when what it needs is not installed."""
+    command = COMMANDS[wanted.part]
+    try:
+        module, *_ = [import_module(name) for name in (command.module, *command.later)]
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "taskqueue"):
+            raise
+        needs = f"needs {missing}, which is not installed: pip install 'taskqueue[{command.extra}]'"
+        print(f"taskqueue {wanted.part} {needs}", file=sys.stderr)
+        return USAGE
+    return int(getattr(module, command.function)(*_arguments(wanted)) or 0)
+
+
+def _arguments(wanted: argparse.Namespace) -> list[list[str]]:
+    if wanted.part == "user":
+        return [[wanted.name, wanted.role]]
+    if wanted.part == "doctor":
+        return [["--json"] if getattr(wanted, "json", False) else []]
+    return []

@@ -1,0 +1,131 @@
+"""Task Queue: submit tasks to a gateway, and write the handlers that run them.
+
+from taskqueue import Client, task
+
+@task("greet")
+def greet(name: str) -> str:
+    return f"Hello {name}"
+
+with Client("http://localhost:8000") as queue:
+    print(queue.result(queue.submit("greet", {"name": "Ann"}).task_id, timeout=30))
+
+A name is imported when it is first used, so a program that only submits tasks does not load what handlers need.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+"""True for type checkers; `typing` itself would take longer to import than all of this."""
+
+if TYPE_CHECKING:
+    from taskqueue.shared.client import (
+        Accepted,
+        AsyncBatchFeed,
+        AsyncClient,
+        Attempt,
+        Batch,
+        BatchFeed,
+        BatchItem,
+        Client,
+        ClientError,
+        Conflict,
+        Ended,
+        Error,
+        Lock,
+        NoGateway,
+        NotAllowed,
+        NotFound,
+        NotInTime,
+        Options,
+        Problem,
+        Progress,
+        Queue,
+        Refused,
+        Schedule,
+        Status,
+        Task,
+        TaskDetail,
+        TaskFailed,
+        TaskState,
+        Unavailable,
+        Unreachable,
+        new_task,
+    )
+    from taskqueue.shared.client.interface import TaskClient
+    from taskqueue.worker import (
+        GiveUp,
+        RetryLater,
+        TaskCancelled,
+        TimeLimitExceeded,
+        current_task,
+        execute_with_lock,
+        lock,
+        progress,
+        report_progress,
+        task,
+    )
+    from taskqueue.worker.local import LocalClient
+
+__all__ = [
+    "Accepted",
+    "AsyncBatchFeed",
+    "AsyncClient",
+    "Attempt",
+    "Batch",
+    "BatchFeed",
+    "BatchItem",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Ended",
+    "Error",
+    "GiveUp",
+    "LocalClient",
+    "Lock",
+    "NoGateway",
+    "NotAllowed",
+    "NotFound",
+    "NotInTime",
+    "Options",
+    "Problem",
+    "Progress",
+    "Queue",
+    "Refused",
+    "RetryLater",
+    "Schedule",
+    "Status",
+    "Task",
+    "TaskCancelled",
+    "TaskClient",
+    "TaskDetail",
+    "TaskFailed",
+    "TaskState",
+    "TimeLimitExceeded",
+    "Unavailable",
+    "Unreachable",
+    "current_task",
+    "execute_with_lock",
+    "lock",
+    "new_task",
+    "progress",
+    "report_progress",
+    "task",
+]
+
+_HOMES = {
+    **dict.fromkeys(("GiveUp", "RetryLater", "TaskCancelled", "TimeLimitExceeded"), "taskqueue.worker"),
+    **dict.fromkeys(("current_task", "progress", "report_progress", "task"), "taskqueue.worker"),
+    **dict.fromkeys(("execute_with_lock", "lock"), "taskqueue.worker"),
+    "LocalClient": "taskqueue.worker.local",
+    "TaskClient": "taskqueue.shared.client.interface",
+}
+"""Where names are from that are not the client's."""
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Imports a public name when it is first used."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES.get(name, "taskqueue.shared.client")), name)
+        return value

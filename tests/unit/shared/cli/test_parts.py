@@ -1,0 +1,56 @@
+"""The commands that start parts."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from taskqueue.__main__ import main
+from taskqueue.shared.cli.parts import COMMANDS, Command
+
+
+def test_a_part_that_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "gateway", Command("no_such_package.serve", "gateway", "start a gateway"))
+    assert main(["gateway"]) == 2
+    assert capsys.readouterr().err == (
+        "taskqueue gateway needs no_such_package, which is not installed: pip install 'taskqueue[gateway]'\n"
+    )
+
+
+def test_what_a_part_imports_later_is_looked_for_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "gateway", Command("builtins", "gateway", "", "print", later=("no_such_package",)))
+    assert main(["gateway"]) == 2
+    assert "needs no_such_package" in capsys.readouterr().err
+
+
+def test_a_module_of_our_own_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "gateway", Command("taskqueue.no_such_module", "gateway", "start a gateway"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        main(["gateway"])
+
+
+def test_each_command_has_a_module_and_an_extra() -> None:
+    for command in COMMANDS.values():
+        assert callable(getattr(import_module(command.module), command.function))
+        assert command.extra in {"gateway", "worker", "dashboard"}
+
+
+def test_options_of_the_client_may_stand_before_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "doctor", Command("builtins", "worker", "examine", function="print"))
+    for arguments in (["doctor", "--json"], ["--json", "doctor"], ["--url", "not an address", "doctor"]):
+        main(arguments)
+    assert capsys.readouterr().out == "['--json']\n['--json']\n[]\n"
+
+
+def test_help_lists_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = capsys.readouterr().out
+    assert all(f"    {name}" in listed for name in COMMANDS)

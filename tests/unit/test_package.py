@@ -1,0 +1,36 @@
+"""The public names of the package: what users import, and what that loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import taskqueue
+from taskqueue import worker
+from taskqueue.shared import client
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert [name for name in taskqueue.__all__ if not hasattr(taskqueue, name)] == []
+    assert sorted(taskqueue.__all__) == taskqueue.__all__
+
+
+def test_all_that_handlers_and_clients_use_is_public() -> None:
+    for module in (client, worker):
+        assert [name for name in module.__all__ if getattr(taskqueue, name) is not getattr(module, name)] == []
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Clint'"):
+        vars(taskqueue)["__getattr__"]("Clint")
+
+
+def test_a_name_is_loaded_when_it_is_used() -> None:
+    loads_little = "import sys, taskqueue; print([name for name in sys.modules if name.startswith('taskqueue.')])"
+    without_handlers = "import sys; from taskqueue import Client; print([*filter(sys.modules.get, {others})])"
+    others = ["taskqueue.worker", "pydantic", "asyncio", "redis"]
+    for code in (loads_little, without_handlers.format(others=others)):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n", code
