@@ -87,15 +87,12 @@ BUGS = {
     "a batch counts a retried task as ended": Bug("_relations", "redis.call('HINCRBY', key, 'ended', -1)"),
     "a batch that is through is not done": Bug("_relations", "if b.closed and ended >= (number_of(b.total) or 0) then finish_batch(batch) end"),
     "room in a batch is left empty": Bug("_relations", "if b.max_running and SLOT[from] and not SLOT[to] then start_waiting(batch) end"),
-    "a submitted task waits in the lane of another kind": Bug("submit_one", "lane_for(queue, task_type)", "queue"),
     "a submitted child waits in the lane of another kind": Bug("submit", "lanes[place] or lane_for(queue, task_type)", "queue"),
     "a returned task waits in the lane of another kind": Bug("_prelude", "local lane = lane_for(queue, redis.call('HGET', keys.rq_job(id), 'description') or '')", "local lane = queue"),
     "a due task waits in the lane of another kind": Bug("promote", "lane_for(queue, task_type or '')", "queue"),
     "a restored entry is in the lane of another kind": Bug("_restore", "lane_of_type[task_type] or lane_for(queue, task_type)", "queue"),
     "recovery overlooks a lane": Bug("recover", "local lists, pend = {keys.rq_queue(queue), keys.rq_queue(queue .. '+')}", "local lists, pend = {keys.rq_queue(queue)}"),
-    "a throttled task changes its lane": Bug("claim", "  enter_wait_queue(id, lane, group, tenant, score)\n", "  enter_wait_queue(id, queue_of_lane[lane], group, tenant, score)\n"),
     "who ran beside a crash is not known to have": Bug("report", "if field then redis.call('HSET', keys.rq_job(id), field, times) end"),
-    "a dead letter that is sent back is still held for a killer": Bug("_relations", "'losses', 'suspicions',", "'losses',"),
     "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
 }  # fmt: skip
 
