@@ -165,6 +165,8 @@ def _check_limits(store: Store, model: Model) -> None:
                 continue
             lane, group, tenant = key.removeprefix(keys.wait_queue("")).split("|")
             inside = [each for each in members if each in store.throttled(queue)]
+            strayed = [each for each in inside if model.tasks[each].lane != lane]
+            assert not strayed, f"throttled in lane {lane}, not in their own"
             standing.update(inside)
             if inside:
                 assert tenant in store.members(keys.wait_queues(f"{lane}|{group}")), "nobody comes to this line"

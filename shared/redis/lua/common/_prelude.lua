@@ -280,10 +280,11 @@ local function set_state(id, from, to, ...)
   redis.call('HSET', keys.rq_job(id), 'state', to, 'status', RQ_STATUS[to], ...)
 end
 
--- Adds a pending task to the end of its queue; in front with the place that it had when it was claimed.
+-- Adds a pending task to the end of its queue; in front with the place that it had when it was claimed. `lane` is that
+-- of its type, where it is known.
 local entered = {}
-local function enter_queue(id, queue, place)
-  local lane = lane_for(queue, redis.call('HGET', keys.rq_job(id), 'description') or '')
+local function enter_queue(id, queue, place, lane)
+  lane = lane or lane_for(queue, redis.call('HGET', keys.rq_job(id), 'description') or '')
   local before = entered[queue] or 0
   entered[queue] = before + 1
   redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(lane), id)

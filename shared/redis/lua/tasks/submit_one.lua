@@ -91,7 +91,7 @@ if state == 'scheduled' then
   return state
 end
 if not order then
-  enter_queue(id, queue)
+  enter_queue(id, queue, nil, lane)
   return state
 end
 
