@@ -12,7 +12,7 @@ from taskqueue.worker.engine.crash_isolation import CrashIsolation
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.prefetch import PrefetchWindow, Reserve
 from taskqueue.worker.engine.queue_slots import QueueSlots
-from taskqueue.worker.engine.redis_session import ClaimOrder
+from taskqueue.worker.engine.redis_session import MOST_AT_ONCE, ClaimOrder
 from taskqueue.worker.executors import ipc
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SLOW = 0.1
 """Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""
-MOST_AT_ONCE = 500
-"""Tasks that one claim requests at most; more come with the next."""
 
 
 class Lane(ABC):

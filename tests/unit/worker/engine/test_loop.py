@@ -14,10 +14,9 @@ from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane import MOST_AT_ONCE
 from taskqueue.worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
 from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
-from taskqueue.worker.engine.redis_session import Report, SyncResult
+from taskqueue.worker.engine.redis_session import MOST_AT_ONCE, Report, SyncResult
 from taskqueue.worker.executors.crash_reports import CrashReports
 from taskqueue.worker.executors.monitor import ExecutorMonitor
 from taskqueue.worker.metrics import WorkerMetrics
