@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         GiveUp,
         RetryLater,
         TaskCancelled,
+        TaskFunction,
         TimeLimitExceeded,
         current_task,
         execute_with_lock,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         progress,
         report_progress,
         task,
+        use_client,
     )
     from taskqueue.worker.local import LocalClient
 
@@ -99,6 +101,7 @@ __all__ = [
     "TaskClient",
     "TaskDetail",
     "TaskFailed",
+    "TaskFunction",
     "TaskState",
     "TimeLimitExceeded",
     "Unavailable",
@@ -110,11 +113,13 @@ __all__ = [
     "progress",
     "report_progress",
     "task",
+    "use_client",
 ]
 
 _HOMES = {
     **dict.fromkeys(("GiveUp", "RetryLater", "TaskCancelled", "TimeLimitExceeded"), "taskqueue.worker"),
     **dict.fromkeys(("current_task", "progress", "report_progress", "task"), "taskqueue.worker"),
+    **dict.fromkeys(("TaskFunction", "use_client"), "taskqueue.worker"),
     **dict.fromkeys(("execute_with_lock", "lock"), "taskqueue.worker"),
     "LocalClient": "taskqueue.worker.local",
     "TaskClient": "taskqueue.shared.client.interface",

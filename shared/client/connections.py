@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -23,14 +24,18 @@ IDLE = 30.0
 
 
 class Connections:
-    """Connections to one address. Thread-safe."""
+    """Connections to one address. Thread-safe, and a forked process gets connections of its own."""
 
     def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
         self.host = host
         self.port = port or (443 if tls else 80)  # without it, http.client takes the end of an IPv6 address for one
         self.tls = tls
+        self._begin()
+
+    def _begin(self) -> None:
         self._kept: list[tuple[float, HTTPConnection]] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def request(
         self,
@@ -43,6 +48,8 @@ class Connections:
         reuse: bool,
     ) -> Answer:
         """Sends a request and returns its response; with `reuse`, on an idle connection if there is one."""
+        if self._process != os.getpid():
+            self._begin()  # the parent reads from those that were kept, and may have held the lock
         # The gateway may just have closed a reused connection, and then it is unknown what it has read.
         connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
         try:

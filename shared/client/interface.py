@@ -1,8 +1,8 @@
-"""The interface shared by the client of a gateway and the local mode."""
+"""The interfaces shared by the client of a gateway and the local mode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Unpack
 
 from taskqueue.shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
@@ -27,12 +27,24 @@ class SentBatch(Protocol):
     def drain(self) -> SentBatch: ...
 
 
-class TaskClient(Protocol):
-    """Submits tasks and waits for them; `Client` documents the methods."""
+class TaskSubmitter(Protocol):
+    """Submits tasks; `Client` documents the method."""
 
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Accepted: ...
+
+
+class AsyncTaskSubmitter(Protocol):
+    """Submits tasks in asyncio; `AsyncClient` documents the method."""
+
+    def submit(
+        self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> Awaitable[Accepted]: ...
+
+
+class TaskClient(TaskSubmitter, Protocol):
+    """Submits tasks and waits for them; `Client` documents the methods."""
 
     def batch(
         self, tasks: Iterable[Mapping[str, Any]], *, name: str | None = None, then: Mapping[str, Any] | None = None

@@ -168,6 +168,8 @@ def _environment(parts: Sequence[Part], settings: Settings, url: str) -> Mapping
         "METRICS_SOURCES": ",".join(f"http://{host}:{part.port}/metrics" for part in parts if part.name != "gateway"),
         # There is no Jaeger here: the dashboard shows the spans.
         "TRACE_LOCALLY": "true",
+        # Handlers submit tasks to this gateway.
+        "TASKQUEUE_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": url,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -121,11 +122,19 @@ def test_a_walk_through_gives_the_answers_that_are_shown(running: Product, page:
     assert done == WALK_THROUGHS[page]
 
 
-def test_the_program_of_the_quickstart_prints_what_is_shown(running: Product) -> None:
-    code = python(QUICKSTART, "# quickstart.py").replace("http://localhost:8000", running.url)
+@pytest.mark.parametrize("program", ["# quickstart.py", "# submit.py"])
+def test_a_program_of_the_quickstart_prints_what_is_shown(running: Product, program: str) -> None:
+    code = python(QUICKSTART, program).replace("http://localhost:8000", running.url)
     shown = re.findall(r"print\(.*\)  # (.*)", code)
+    environment = {**os.environ, "TASKQUEUE_URL": running.url, "PYTHONPATH": str(running.data.parent)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)

@@ -80,6 +80,50 @@ async def send_async() -> None:
         assert_type([task async for task in queue.tasks(tag="shop")], list[Task])
         assert_type([queue.name for queue in await queue.queues.all()], list[str])
 """
+TYPED = """
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, assert_type
+
+from taskqueue import Accepted, AsyncClient, Client, LocalClient, TaskFunction, use_client
+from worker.tasks import fetch, invoice
+
+ship: TaskFunction[[str], Coroutine[Any, Any, int]] = fetch
+
+
+def send(queue: Client, queue_async: AsyncClient, local: LocalClient) -> None:
+    assert_type(invoice([7], copies=2), str)
+    assert_type(invoice.submit(prices=[7]), Accepted)
+    assert_type(fetch.submit(url="shop.example"), Accepted)
+    invoice.options(delay=timedelta(minutes=1), priority="high", unique_key="7", client=queue).submit([7])
+    assert_type(invoice.options(tags=["a"], idempotency_key="a").new_task(prices=[7]), dict[str, Any])
+    queue.batch([invoice.new_task([n]) for n in range(3)])
+    use_client(queue, queue_async)
+    use_client(local)
+    described: Callable[[list[int]], str] = invoice
+    described([7])
+
+
+async def send_async(queue: AsyncClient) -> None:
+    assert_type(await fetch("shop.example"), int)
+    assert_type(await invoice.submit_async([7]), Accepted)
+    assert_type(await invoice.options(client=queue).submit_async(prices=[7], copies=2), Accepted)
+
+
+async def mistakes() -> None:
+    invoice.submit()  # type: ignore[call-arg]
+    invoice.submit(prices=["seven"])  # type: ignore[list-item]
+    invoice.submit(prices=[7], colour="red")  # type: ignore[call-arg]
+    invoice([7], copies="2")  # type: ignore[arg-type]
+    await fetch.submit_async(7)  # type: ignore[arg-type]
+    invoice.new_task([7], 2, 3)  # type: ignore[call-arg]
+    invoice.options(colour="red")  # type: ignore[call-arg]
+    invoice.options(priority=7)  # type: ignore[arg-type]
+    invoice.options(delay=1).submit(price=[7])  # type: ignore[call-arg]
+    invoice.options(client=print)  # type: ignore[arg-type]
+    fetch.submit(url="shop.example").result()  # type: ignore[attr-defined]
+"""
+"""Each comment expects an error: without one, `mypy --strict` calls it unused."""
 TESTS = """
 import pytest
 from worker.tasks import invoice
@@ -104,6 +148,7 @@ FILES = {
     "gateway/names.py": 'URL = "shop.example"\n',
     "dashboard/names.py": 'TITLE = "Bill"\n',
     "dashboard/caller.py": CALLER,
+    "dashboard/typed.py": TYPED,
     "tests/test_tasks.py": TESTS,
 }
 STATEMENT = "from taskqueue import Client"

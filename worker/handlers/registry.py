@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
@@ -22,8 +22,10 @@ from taskqueue.shared.domain.limit import Limit, read_limit
 from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.stores.task_types import TaskType
+from taskqueue.worker.handlers.task_function import TaskFunction
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -36,12 +38,13 @@ class Handler:
     """A function behind a task type.
 
     `read` validates the JSON text of the data. It returns what `call` takes: a mapping for keyword arguments, or one
-    value.
+    value. `write` takes the arguments of a call and returns the data.
     """
 
     name: str
     function: Callable[..., Any]
     read: Callable[[bytes], Any]
+    write: Callable[..., Any]
     whole: bool
     is_async: bool
     threads: bool
@@ -110,8 +113,8 @@ def task(
     burst: float | None = None,
     threads: bool = False,
     registry: Registry = REGISTRY,
-) -> Callable[[F], F]:
-    """Registers a function as the handler of a task type.
+) -> Callable[[Callable[P, R]], TaskFunction[P, R]]:
+    """Registers a function as the handler of a task type, and gives it `submit`, which submits such a task.
 
     A function whose only parameter is named `data` gets the whole JSON value; any other gets the members of a JSON
     object as its parameters. Annotations decide what is accepted (anything that pydantic knows). `timeout` is in
@@ -127,6 +130,8 @@ def task(
 
     Raises HandlerError at import time when the name, the signature or a limit cannot be used.
     """
+    if not isinstance(name, str):
+        raise HandlerError(f'@task needs the name of a task type, such as @task("send-invoice"), got {name!r}')
     limits = {"concurrency": concurrency, "rate": rate, "burst": burst}
     overrides = {
         "max_retries": max_retries,
@@ -138,20 +143,19 @@ def task(
 
     changes, rules = _rules(name, retry)
 
-    def register(function: F) -> F:
-        registry.add(
-            _handler(
-                name,
-                function,
-                timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
-                retry={**changes, **{field: value for field, value in overrides.items() if value is not None}},
-                rules=rules,
-                give_up_on=tuple(give_up_on),
-                limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
-                threads=threads,
-            )
+    def register(function: Callable[P, R]) -> TaskFunction[P, R]:
+        handler = _handler(
+            name,
+            function,
+            timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
+            retry={**changes, **{field: value for field, value in overrides.items() if value is not None}},
+            rules=rules,
+            give_up_on=tuple(give_up_on),
+            limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
+            threads=threads,
         )
-        return function
+        registry.add(handler)
+        return TaskFunction(name, handler.write, function)
 
     return register
 
@@ -187,6 +191,7 @@ def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler
         name=name,
         function=function,
         read=adapter.validate_json if whole else _keywords(adapter),
+        write=_writer(function, adapter, whole=whole),
         whole=whole,
         is_async=is_async,
         schema=schema,
@@ -228,6 +233,25 @@ def _keywords(adapter: TypeAdapter[Any]) -> Callable[[bytes], dict[str, Any]]:
         return fields
 
     return read
+
+
+def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: bool) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+
+    def write(*args: Any, **kwargs: Any) -> Any:
+        try:
+            call = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{_where(function)}(): {error}") from None
+        if whole:
+            call.apply_defaults()
+            given, fields = call.arguments["data"], None
+        else:  # without the defaults: those of the worker apply
+            given, fields = call.arguments, set(call.arguments)
+        value = adapter.validate_python(given, by_alias=True, by_name=True)
+        return adapter.dump_python(value, mode="json", include=fields, by_alias=True, round_trip=True)
+
+    return write
 
 
 def _where(function: Callable[..., Any]) -> str:

@@ -132,6 +132,7 @@ def test_services_get_the_address_of_redis_by_environment_alone(start: Start, fo
         environment = service.environ()
         assert environment["REDIS_URL"] == url
         assert environment["BIND_HOST"] == "127.0.0.1"
+        assert environment["TASKQUEUE_URL"] == f"http://127.0.0.1:{environment['GATEWAY_PORT']}"
         assert "REDIS_PASSWORD" not in environment
         assert url not in " ".join(service.cmdline())
 
