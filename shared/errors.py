@@ -5,6 +5,8 @@ The docstring is the default message; keyword arguments are kept in `about`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -18,6 +20,23 @@ class TaskQueueError(Exception):
 
 class SettingsError(TaskQueueError):
     """Invalid settings."""
+
+
+class NotInstalled(TaskQueueError, ImportError):
+    """A package that an extra brings is not installed."""
+
+
+@contextmanager
+def needs(user: str, *, extra: str) -> Iterator[None]:
+    """Wraps the imports of `user`. Raises NotInstalled, which names the extra to install, for a missing package."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "taskqueue"):
+            raise
+        text = f"{user} needs {missing}, which is not installed: pip install 'taskqueue[{extra}]'"
+        raise NotInstalled(text) from error
 
 
 class StoreUnavailable(TaskQueueError):

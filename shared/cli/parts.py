@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from taskqueue.shared.errors import NotInstalled, needs
+
 USAGE = 2
 """The exit status of a part that is not installed."""
 
@@ -81,13 +83,10 @@ def run(wanted: argparse.Namespace) -> int:
     """Runs the command in this process and returns its exit status; 2 when what it needs is not installed."""
     command = COMMANDS[wanted.part]
     try:
-        module, *_ = [import_module(name) for name in (command.module, *command.later)]
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing in ("", "taskqueue"):
-            raise
-        needs = f"needs {missing}, which is not installed: pip install 'taskqueue[{command.extra}]'"
-        print(f"taskqueue {wanted.part} {needs}", file=sys.stderr)
+        with needs(f"taskqueue {wanted.part}", extra=command.extra):
+            module, *_ = [import_module(name) for name in (command.module, *command.later)]
+    except NotInstalled as error:
+        print(error, file=sys.stderr)
         return USAGE
     return int(getattr(module, command.function)(*_arguments(wanted)) or 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,6 +246,13 @@ def test_a_part_that_is_not_installed_says_what_to_install(alone: Path, tmp_path
     [line] = run(alone / "taskqueue", part, *names, cwd=tmp_path, status=2).splitlines()
     assert line.startswith(f"taskqueue {part} needs ")
     assert line.endswith(f"pip install 'taskqueue[{extra}]'")
+
+
+def test_a_local_client_that_is_not_installed_says_what_to_install(alone: Path, tmp_path: Path) -> None:
+    told = run(alone / "python", "-c", "from taskqueue import LocalClient", cwd=tmp_path, status=1).splitlines()[-1]
+    assert re.search(
+        r"NotInstalled: LocalClient needs \w+, which is not installed: pip install 'taskqueue\[local\]'$", told
+    )
 
 
 def test_a_program_that_submits_starts_quickly(alone: Path, tmp_path: Path) -> None:
