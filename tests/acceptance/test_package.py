@@ -129,7 +129,7 @@ TESTS = """
 import pytest
 from worker.tasks import invoice
 
-from taskqueue import GiveUp, LocalClient
+from taskqueue import Client, GiveUp, LocalClient
 
 
 def test_nothing_to_pay() -> None:
@@ -141,6 +141,18 @@ def test_an_invoice_from_submission_to_result() -> None:
     queue = LocalClient(["worker.tasks"])
     task = queue.submit("invoice", {"prices": [3, 4]})
     assert queue.result(task.task_id) == "Bill invoice: 7 for shop.example"
+
+
+def test_an_invoice_at_once(taskqueue_eager: LocalClient) -> None:
+    assert taskqueue_eager.result(invoice.submit(prices=[3, 4]).task_id) == "Bill invoice: 7 for shop.example"
+
+
+def test_an_invoice_on_a_worker(taskqueue_worker: Client) -> None:
+    assert taskqueue_worker.result(invoice.submit([3, 4]).task_id, 30) == "Bill invoice: 7 for shop.example"
+"""
+CONFIGURATION = """
+[tool.pytest.ini_options]
+taskqueue_modules = ["worker.tasks"]
 """
 FILES = {
     **{f"{name}/__init__.py": "" for name in FOLDERS},
@@ -151,6 +163,7 @@ FILES = {
     "dashboard/caller.py": CALLER,
     "dashboard/typed.py": TYPED,
     "tests/test_tasks.py": TESTS,
+    "pyproject.toml": CONFIGURATION,
 }
 STATEMENT = "from taskqueue import Client"
 IMPORT_SECONDS = 0.5
@@ -271,7 +284,7 @@ def test_handlers_and_callers_of_a_user_pass_mypy_strict(alone: Path, project: P
 
 def test_the_tests_of_a_user_pass(complete: Path, project: Path) -> None:
     told = run(complete / "python", "-m", "pytest", "-q", "-p", "no:valkey", "tests", cwd=project)
-    assert "2 passed" in told
+    assert "4 passed" in told
 
 
 def test_handlers_run_beside_packages_with_the_names_of_our_folders(

@@ -22,7 +22,10 @@ from taskqueue.worker.handlers import registry
 from taskqueue.worker.handlers.registry import Handler
 from taskqueue.worker.local import attempts
 
-_SUPPORTED = {"type", "data", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"}
+_SUPPORTED = {
+    *("type", "data", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
+    *("expires_in", "unique_key", "on_conflict", "limit_key", "fair_key"),  # without effect: each task ends in `submit`
+}
 
 
 class LocalClient:
@@ -30,6 +33,9 @@ class LocalClient:
 
     Retries and due times are not waited for: the times on record are those at which an attempt would be due.
     """
+
+    in_process = True
+    """`submit_async` of a handler calls `submit` in the event loop's thread, where the test is."""
 
     def __init__(self, modules: Iterable[str] | None = None, *, settings: Settings | None = None) -> None:
         self.settings = settings or load()

@@ -167,7 +167,7 @@ def test_progress_is_kept(local: LocalClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"unique_key": "k"}, {"depends_on": ["0" * 26]}, {"limit_key": "k"}, {"expires_in": 5}, {"webhook": {}}]
+    "options", [{"unique_until": 5}, {"depends_on": ["0" * 26]}, {"on_parent_failure": "wait"}, {"webhook": {}}]
 )
 def test_unsupported_options_are_errors(local: LocalClient, options: Any) -> None:
     with pytest.raises(ValueError, match=f"LocalClient does not support {next(iter(options))}: test this with"):
@@ -175,6 +175,12 @@ def test_unsupported_options_are_errors(local: LocalClient, options: Any) -> Non
     with pytest.raises(ValueError, match="LocalClient does not support"):
         local.batch([new_task("echo", 1, **options)])
     assert not list(local.tasks())
+
+
+def test_options_about_tasks_at_the_same_time_have_no_effect(local: LocalClient) -> None:
+    for _ in range(2):
+        local.submit("echo", 1, unique_key="k", on_conflict="refuse", limit_key="k", fair_key="k", expires_in=5)
+    assert [each.status for each in local.tasks()] == ["completed", "completed"]
 
 
 def test_a_task_after_a_batch_is_not_supported(local: LocalClient) -> None:

@@ -1,0 +1,1 @@
+"""Fixtures for the tests of those who use the package."""

@@ -1,0 +1,66 @@
+"""The plugin for pytest: fixtures that run submitted tasks, in the test's process or on a real system.
+
+pytest loads it at its start, by the package's entry point, so that it imports what it needs in the fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from taskqueue import Client, LocalClient
+    from taskqueue.testing.system import SystemForTests
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option of the configuration."""
+    text = "modules with the handlers of taskqueue_eager and taskqueue_worker (default: TASK_MODULES)"
+    parser.addini("taskqueue_modules", text, type="args")
+
+
+@pytest.fixture
+def taskqueue_eager(pytestconfig: pytest.Config) -> Iterator[LocalClient]:
+    """Runs each task in the test's process when it is submitted; `tasks()` and `get` show what was submitted."""
+    from taskqueue import LocalClient, use_client
+
+    client = LocalClient(pytestconfig.getini("taskqueue_modules") or None)
+    before = use_client(client)
+    yield client
+    use_client(*before)
+
+
+@pytest.fixture
+def taskqueue_worker(_taskqueue_system: SystemForTests, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A client of a gateway with a worker and a housekeeper, which begins and ends each test without tasks."""
+    from taskqueue import Client, use_client
+
+    monkeypatch.setenv("TASKQUEUE_URL", _taskqueue_system.url)
+    monkeypatch.delenv("TASKQUEUE_API_KEY", raising=False)
+    with Client() as client:
+        before = use_client(client)
+        yield client
+        use_client(*before)
+        _taskqueue_system.reset(client)
+
+
+@pytest.fixture(scope="session")
+def _taskqueue_system(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SystemForTests]:
+    from taskqueue.shared.errors import needs
+
+    with needs("taskqueue_worker", extra="local"):
+        from taskqueue.testing.system import SystemForTests
+
+    modules = ",".join(pytestconfig.getini("taskqueue_modules")) or os.environ.get("TASK_MODULES")
+    if not modules:
+        raise pytest.UsageError(
+            "taskqueue_worker does not know the modules with handlers: "
+            "set taskqueue_modules in the configuration of pytest, or TASK_MODULES"
+        )
+    with SystemForTests(tmp_path_factory.mktemp("taskqueue"), modules) as system:
+        yield system

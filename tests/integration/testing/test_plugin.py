@@ -1,0 +1,195 @@
+"""The fixtures of the pytest plugin, in a project of a user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.harness import ROOT, alive
+
+TASKS = """
+import time
+from datetime import date
+
+from taskqueue import task
+
+
+@task("send-invoice", max_retries=1)
+def send_invoice(order: int, due: date) -> str:
+    if order < 0:
+        raise ValueError(f"no order {order}")
+    return f"invoice {order}, due {due.year}"
+
+
+@task("close-order")
+def close_order(order: int) -> str:
+    return send_invoice.submit(order=order, due=date(2024, 2, 29)).task_id
+
+
+@task("greet")
+async def greet(name: str) -> str:
+    return f"Hello {name}"
+
+
+@task("sleep")
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+"""
+CONFIGURATION = "[pytest]\ntaskqueue_modules = shop.tasks\npythonpath = .\n"
+EAGER = """
+import asyncio
+import threading
+from datetime import date
+
+import pytest
+
+from shop.tasks import close_order, greet, send_invoice
+from taskqueue import ClientError
+
+
+def test_a_task_ran_when_submit_returns(taskqueue_eager):
+    task = send_invoice.submit(order=7, due=date(2024, 2, 29))
+    assert taskqueue_eager.result(task.task_id) == "invoice 7, due 2024"
+
+
+def test_what_was_submitted_is_seen(taskqueue_eager):
+    send_invoice.options(delay=60, unique_key="7").submit(order=7, due=date(2024, 2, 29))
+    [task] = taskqueue_eager.tasks(task_type="send-invoice")
+    assert taskqueue_eager.get(task.task_id).data == {"order": 7, "due": "2024-02-29"}
+
+
+def test_a_handler_submits_within_a_handler(taskqueue_eager):
+    child = taskqueue_eager.result(close_order.submit(7).task_id)
+    assert taskqueue_eager.result(child) == "invoice 7, due 2024"
+
+
+def test_a_failure_is_on_record(taskqueue_eager):
+    task = send_invoice.submit(order=-1, due=date(2024, 2, 29))
+    assert (task.status, len(taskqueue_eager.get(task.task_id).attempts)) == ("failed", 2)
+
+
+def test_asyncio(taskqueue_eager):
+    task = asyncio.run(greet.submit_async("Ann"))
+    assert taskqueue_eager.result(task.task_id) == "Hello Ann"
+
+
+def test_the_client_is_that_of_one_test():
+    with pytest.raises(ClientError, match="no client"):
+        greet.submit("Ann")
+"""
+WORKER = """
+import asyncio
+from datetime import date
+
+import pytest
+
+from shop.tasks import close_order, greet, send_invoice, sleep
+from taskqueue import Client, TaskFailed
+
+
+def test_a_worker_runs_what_is_submitted(taskqueue_worker):
+    task = send_invoice.submit(order=7, due=date(2024, 2, 29))
+    assert taskqueue_worker.result(task.task_id, timeout=30) == "invoice 7, due 2024"
+    assert taskqueue_worker.get(task.task_id).attempts[0].worker != "local"
+
+
+def test_a_failure_is_retried_soon(taskqueue_worker):
+    task = send_invoice.submit(order=-1, due=date(2024, 2, 29))
+    with pytest.raises(TaskFailed):
+        taskqueue_worker.result(task.task_id, timeout=30)
+    assert [letter.attempt for letter in taskqueue_worker.dead_letters] == [2]
+
+
+def test_handlers_submit_to_the_same_system(taskqueue_worker):
+    child = taskqueue_worker.result(close_order.submit(7).task_id, timeout=30)
+    assert taskqueue_worker.result(child, timeout=30) == "invoice 7, due 2024"
+
+
+def test_clients_without_an_address_use_the_system(taskqueue_worker):
+    with Client() as client:
+        assert client.result(asyncio.run(greet.submit_async("Ann")).task_id, timeout=30) == "Hello Ann"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_each_test_begins_without_tasks(taskqueue_worker, number):
+    assert list(taskqueue_worker.tasks()) == list(taskqueue_worker.dead_letters) == []
+    assert not any(queue.paused for queue in taskqueue_worker.queues.all())
+    task = greet.options(idempotency_key="same", unique_key="same").submit(f"{number}")
+    assert taskqueue_worker.result(task.task_id, timeout=30) == f"Hello {number}"
+    send_invoice.options(delay=3600).submit(order=1, due=date(2024, 2, 29))
+    running = sleep.submit(60)
+    for seen in taskqueue_worker.watch(running.task_id):
+        if seen.status == "running":
+            break
+    sleep.submit(60)
+    taskqueue_worker.queues.pause("high", reason="test")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "tasks.py").write_text(TASKS)
+    (tmp_path / "pytest.ini").write_text(CONFIGURATION)
+    return tmp_path
+
+
+def run(project: Path, tests: str, **environment: str) -> str:
+    """Runs tests of the project with the plugin; what pytest wrote."""
+    (project / "test_shop.py").write_text(tests)
+    command = (sys.executable, "-m", "pytest", "-p", "taskqueue.testing.plugin", "--basetemp", project / "temp", "-q")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TASK", "REDIS_"))}
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command,
+        cwd=project,
+        env={**clean, **alone, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_eager_runs_tasks_at_submission(project: Path) -> None:
+    told = run(project, EAGER)
+    assert "6 passed" in told, told
+
+
+def test_a_real_worker_runs_tasks_and_each_test_begins_empty(project: Path) -> None:
+    told = run(project, WORKER, API_KEYS="invalid", REDIS_URL="redis://127.0.0.1:1")
+    logs = "\n".join(path.read_text() for path in project.glob("temp/taskqueue*/*.log"))
+    assert "7 passed" in told, told + logs
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _works_in(path, project)]
+    assert [pid for pid in pids if alive(pid)] == [], "processes were left"
+
+
+def _works_in(process: Path, folder: Path) -> bool:
+    try:
+        return str(folder) in (process / "environ").read_text() + (process / "cmdline").read_text()
+    except OSError:
+        return False
+
+
+def test_a_module_that_cannot_be_imported_is_named(project: Path) -> None:
+    told = run(project, "def test_it(taskqueue_worker): ...", PYTEST_ADDOPTS="-o taskqueue_modules=shop.taks")
+    assert "worker ended with status 2 before it was ready" in told
+    assert "TASK_MODULES: shop.taks cannot be imported" in told
+
+
+def test_without_modules_the_error_says_what_to_set(project: Path) -> None:
+    told = run(project, "def test_it(taskqueue_worker): ...", PYTEST_ADDOPTS="-o taskqueue_modules=")
+    assert "set taskqueue_modules in the configuration of pytest, or TASK_MODULES" in told
+
+
+def test_the_plugin_loads_nothing_before_a_fixture_is_used() -> None:
+    code = (
+        "import sys, taskqueue.testing.plugin; print([each for each in sys.modules if each.startswith('taskqueue.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['taskqueue.testing', 'taskqueue.testing.plugin']\n"
