@@ -13,7 +13,6 @@ from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.decode import whole_or_none
 from taskqueue.shared.domain.task import TaskState, TaskSummary
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.redis.startup_check import info
 from taskqueue.shared.stores.locks import LEADER, LockInfo
@@ -83,7 +82,7 @@ class Overview:
             return self._read()
 
     def _read(self) -> Snapshot:
-        stores, redis = self.stores, self.stores.redis
+        stores, redis, keys = self.stores, self.stores.redis, self.stores.tasks.keys
         seconds, us = redis.time()
         at = instant(int(seconds) * 1_000_000 + int(us))
         lease = redis.zrange(keys.LEASES, 0, 0, withscores=True)
@@ -114,8 +113,8 @@ class Overview:
 
     def _minutes(self, minute: int) -> dict[int, Mapping[str, int]]:
         wanted = range(minute - MINUTES + 1, minute + 1)
-        named = {keys.throughput(each): "hash" for each in wanted}
         scripts = self.stores.tasks.scripts
+        named = {scripts.keys.throughput(each): "hash" for each in wanted}
         with scripts.quarantining(named), self.stores.redis.pipeline(transaction=False) as pipeline:
             for key in named:
                 pipeline.hgetall(key)

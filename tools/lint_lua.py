@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
+from taskqueue.shared.redis.keys import with_prefix
 from taskqueue.shared.redis.linker import CONFIRMING, scripts, source, with_quarantine
 
 CONFIG = Path(__file__).resolve().parent.parent / ".luacheckrc"
@@ -23,9 +24,10 @@ _FINDING = re.compile(r"(\w+)\.lua:(\d+):\d+: (.*)")
 
 def forms() -> dict[str, str]:
     """Returns the text of every script by its name, and of one in each of the other forms that the linker makes."""
-    found = {name: source(name) for name in scripts() if name != "quarantine"}
-    found |= {f"{name}_with_quarantine": with_quarantine(name) for name in ("quarantine", "submit")}
-    return found | {"cancel_confirming": source("cancel" + CONFIRMING)}
+    keys = with_prefix("")
+    found = {name: source(name, keys) for name in scripts() if name != "quarantine"}
+    found |= {f"{name}_with_quarantine": with_quarantine(name, keys) for name in ("quarantine", "submit")}
+    return found | {"cancel_confirming": source("cancel" + CONFIRMING, keys)}
 
 
 def findings(texts: Mapping[str, str]) -> list[str]:

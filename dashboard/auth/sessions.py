@@ -17,8 +17,7 @@ from flask.sessions import SecureCookieSessionInterface
 from redis.exceptions import RedisError
 
 from taskqueue.dashboard.auth.users import Person, Users
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.client import keys_of, text, translated
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -32,14 +31,15 @@ class SignedCookies(SecureCookieSessionInterface):
     def __init__(self, secret: str, redis: Redis) -> None:
         self.secret = secret
         self.redis = redis
+        self.keys = keys_of(redis)
         self.temporary = secrets.token_hex(32)
 
     def key(self) -> str:
         """Returns the key; a temporary one while Redis is unavailable or holds an invalid one."""
         if not self.secret:
             try:
-                self.redis.set(keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
-                self.secret = text(self.redis.get(keys.DASHBOARD_SECRET) or b"")
+                self.redis.set(self.keys.DASHBOARD_SECRET, secrets.token_hex(32), nx=True)
+                self.secret = text(self.redis.get(self.keys.DASHBOARD_SECRET) or b"")
             except RedisError:
                 return self.temporary
         return self.secret or self.temporary
@@ -55,6 +55,7 @@ class Sessions:
 
     def __init__(self, redis: Redis, users: Users, lifetime_seconds: float) -> None:
         self.redis = redis
+        self.keys = keys_of(redis)
         self.users = users
         self.lifetime_ms = int(lifetime_seconds * 1000)
 
@@ -64,7 +65,7 @@ class Sessions:
         session.clear()
         session_id = secrets.token_urlsafe(32)
         with translated():
-            self.redis.set(_key(session_id), person.name, px=self.lifetime_ms)
+            self.redis.set(self._key(session_id), person.name, px=self.lifetime_ms)
         session.permanent = True
         session.update(id=session_id, name=person.name, mark=self.users.mark(person.name))
 
@@ -77,7 +78,7 @@ class Sessions:
             self.end()
             return None
         with translated():
-            return person if self.redis.exists(_key(str(session["id"]))) else None
+            return person if self.redis.exists(self._key(str(session["id"]))) else None
 
     def last_person(self) -> Person | None:
         """Returns who signed in last with this browser, also after the sign-out, unless password or role changed."""
@@ -89,9 +90,8 @@ class Sessions:
         """Signs out, in every browser that has this cookie; the cookie keeps who signed in last."""
         if session_id := session.pop("id", None):
             with translated():
-                self.redis.delete(_key(str(session_id)))
+                self.redis.delete(self._key(str(session_id)))
         session.pop("csrf", None)
 
-
-def _key(session_id: str) -> str:
-    return keys.dashboard_session(hashlib.sha256(session_id.encode()).hexdigest())
+    def _key(self, session_id: str) -> str:
+        return self.keys.dashboard_session(hashlib.sha256(session_id.encode()).hexdigest())

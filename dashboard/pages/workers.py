@@ -18,7 +18,7 @@ blueprint = Blueprint("workers", __name__)
 
 @blueprint.get("/workers")
 def workers() -> str:
-    return show("workers.html")
+    return show("workers.html", workers_key=context.stores.workers.keys.WORKERS)
 
 
 @blueprint.post("/workers/<name>/drain")

@@ -12,8 +12,7 @@ from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.values import NextCursor, View
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import translated
+from taskqueue.shared.redis.client import keys_of, translated
 from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope
 
 
@@ -54,7 +53,7 @@ class KeyRoutes:
         found = self.keyring.all()
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in found:
-                pipeline.hget(keys.api_key(each.id), "used")
+                pipeline.hget(keys_of(self.redis).api_key(each.id), "used")
             used = pipeline.execute(raise_on_error=False)
         return Reply(content=KeyList(items=[_view(key, at) for key, at in zip(found, used, strict=True)]))
 

@@ -12,7 +12,7 @@ from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.http.errors import Refusal
 from taskqueue.gateway.schemas.values import Body, NextCursor, View
-from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.keys import Keys
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.locks import LEADER, LockAdmin, LockInfo
 
@@ -76,7 +76,7 @@ class LockRoutes:
     @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
     def all(self) -> Reply:
         """Lists the locks of housekeeping and of handlers with owner, acquisition time and remaining time."""
-        return Reply(content=LockList(items=[_view(each) for each in self.admin.all()]))
+        return Reply(content=LockList(items=[_view(each, self.admin.scripts.keys) for each in self.admin.all()]))
 
     @endpoint(
         "GET",
@@ -87,7 +87,7 @@ class LockRoutes:
     )
     def get(self, name: str) -> Reply:
         """Shows one lock."""
-        return Reply(content=_view(self._find(name)))
+        return Reply(content=_view(self._find(name), self.admin.scripts.keys))
 
     @endpoint(
         "DELETE",
@@ -125,7 +125,7 @@ class LockRoutes:
         return found
 
 
-def _view(lock: LockInfo) -> LockView:
+def _view(lock: LockInfo, keys: Keys) -> LockView:
     return LockView(
         name=lock.name,
         lock_key=keys.lock(lock.name),

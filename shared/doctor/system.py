@@ -8,8 +8,8 @@ from redis.exceptions import ResponseError
 
 from taskqueue.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.redis import keys, schema_version
-from taskqueue.shared.redis.client import raw, text
+from taskqueue.shared.redis import schema_version
+from taskqueue.shared.redis.client import keys_of, raw, text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.queues import Queues
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.shared.redis.keys import Keys
     from taskqueue.shared.stores.queues import QueueInfo
     from taskqueue.shared.stores.workers import WorkerInfo
 
@@ -44,7 +45,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         data,
         _quarantined(redis),
         _foreign(queues),
-        *_workers(workers, unreadable, settings),
+        *_workers(workers, unreadable, settings, keys_of(redis)),
         *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
         _types(redis),
         check_housekeeping(redis, settings),
@@ -52,19 +53,21 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
 
 
 def _format(redis: Redis) -> Finding:
+    key = keys_of(redis).FORMAT
     try:
-        found = redis.get(keys.FORMAT)
+        found = redis.get(key)
     except ResponseError:
-        return wrong("data format", schema_version.WRONG_TYPE, "see docs/operate/upgrade.md")
+        return wrong("data format", schema_version.wrong_type(key), "see docs/operate/upgrade.md")
     if found is None:
         return fine("data format", "not written yet")
-    refusal = schema_version.judge(raw(found)).refusal
+    refusal = schema_version.judge(raw(found), key).refusal
     if refusal:
         return wrong("data format", refusal, "see docs/operate/upgrade.md")
     return fine("data format", text(found))
 
 
 def _quarantined(redis: Redis) -> Finding:
+    keys = keys_of(redis)
     found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
     if not found:
         return fine("quarantine", "no key held a value of the wrong type in the last week")
@@ -88,7 +91,7 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     )
 
 
-def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings: Settings) -> list[Finding]:
+def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings: Settings, keys: Keys) -> list[Finding]:
     if unreadable:
         return [
             doubtful(
@@ -169,6 +172,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
 
 def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:
     """Returns the earliest due time of each kind of housekeeping work, in microseconds."""
+    keys = keys_of(redis)
     places = [("lease", keys.LEASES)]
     for queue in settings.queues:
         places += [

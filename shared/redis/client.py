@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from taskqueue.shared.redis.keys import Keys, with_prefix
+
 if TYPE_CHECKING:
     from redis import Redis
 
@@ -46,6 +48,11 @@ def connect(
         url, timeout=timeout, retry=retry, name=name, check_format=check_format, max_connections=max_connections
     )
     return Redis.from_pool(pool)
+
+
+def keys_of(redis: Redis) -> Keys:
+    """Returns the keys of the system that a client belongs to."""
+    return with_prefix(redis.connection_pool.connection_kwargs.get("key_prefix", ""))
 
 
 def text(value: object) -> str:

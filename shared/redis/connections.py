@@ -30,6 +30,7 @@ from redis.retry import Retry
 
 from taskqueue.shared.config.redis_address import Address, read_address
 from taskqueue.shared.redis import schema_version
+from taskqueue.shared.redis.keys import with_prefix
 
 if TYPE_CHECKING:
 
@@ -94,8 +95,9 @@ def anything_sent() -> bool:
 class _Guarded(_Base):
     """Base of all our connections."""
 
-    def __init__(self, *, check_format: bool = True, **options: Any) -> None:
+    def __init__(self, *, check_format: bool = True, key_prefix: str = "", **options: Any) -> None:
         self._check_format = check_format
+        self._format_key = with_prefix(key_prefix).FORMAT
         self._greeting = False
         super().__init__(**options)
 
@@ -117,7 +119,7 @@ class _Guarded(_Base):
     def before_use(self) -> None:
         """Checks that the server can be used. Raises ConnectionError otherwise."""
         if self._check_format:
-            _agree_on_format(self)
+            _agree_on_format(self, self._format_key)
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -141,24 +143,24 @@ def _means_not_now(error: ResponseError) -> bool:
     return code in _NOT_NOW or any(f"-{word} " in message for word in _NOT_NOW)
 
 
-def _agree_on_format(connection: _Guarded) -> None:
+def _agree_on_format(connection: _Guarded, key: str) -> None:
     try:
-        found = connection.ask("GET", schema_version.KEY)
+        found = connection.ask("GET", key)
     except ResponseError as error:
         if not str(error).startswith("WRONGTYPE"):
             raise
-        raise ForeignFormat(schema_version.WRONG_TYPE) from error
+        raise ForeignFormat(schema_version.wrong_type(key)) from error
     if found is None:
         try:
-            connection.ask("SET", schema_version.KEY, schema_version.FORMAT, "NX")
+            connection.ask("SET", key, schema_version.FORMAT, "NX")
         except OutOfMemoryError:
             return  # a full server is still used, to end the tasks that it holds
-        found = connection.ask("GET", schema_version.KEY)
-    verdict = schema_version.judge(found)
+        found = connection.ask("GET", key)
+    verdict = schema_version.judge(found, key)
     if verdict.refusal:
         raise ForeignFormat(verdict.refusal)
     if verdict.raise_it:
-        connection.ask("EVAL", schema_version.RAISE, 1, schema_version.KEY, schema_version.FORMAT)
+        connection.ask("EVAL", schema_version.RAISE, 1, key, schema_version.FORMAT)
 
 
 class _ThroughSentinels(_Guarded):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.keys import Keys
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
@@ -37,31 +37,31 @@ def scripts() -> Sequence[str]:
 
 
 @cache
-def source(name: str) -> str:
+def source(name: str, keys: Keys) -> str:
     """Returns the text of a script; a confirming one also returns whether Redis postponed the write."""
-    return _linked(name)
+    return _linked(name, keys)
 
 
 @cache
-def with_quarantine(name: str) -> str:
+def with_quarantine(name: str, keys: Keys) -> str:
     """Returns the text of a script that first quarantines keys of another type than theirs."""
-    return _linked(name, "_quarantine")
+    return _linked(name, keys, "_quarantine")
 
 
-def _linked(name: str, *first: str) -> str:
+def _linked(name: str, keys: Keys, *first: str) -> str:
     own = name.removesuffix(CONFIRMING)
     included = (sources()[each] for each in [*first, *_named("include", own)])
     steps = [_as_function(each, each) for each in _named("step", own)]
     last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
-    return _literal(lean("\n".join(included), "\n".join([*steps, *last])))
+    return _literal(lean("\n".join(included), "\n".join([*steps, *last])), keys)
 
 
-def _literal(script: str) -> str:
-    """Returns a script in which `keys.NAME` and `keys.name(x)` are the keys of `shared/redis/keys.py`."""
-    return _KEY.sub(lambda found: _key(found[1], is_call=bool(found[2])), script)
+def _literal(script: str, keys: Keys) -> str:
+    """Returns a script in which `keys.NAME` and `keys.name(x)` are those keys (`shared/redis/keys.py`)."""
+    return _KEY.sub(lambda found: _key(keys, found[1], is_call=bool(found[2])), script)
 
 
-def _key(name: str, *, is_call: bool) -> str:
+def _key(keys: Keys, name: str, *, is_call: bool) -> str:
     named = getattr(keys, name)
     return f"('{named('')}' .. " if is_call else f"'{named}'"
 

@@ -8,87 +8,99 @@ content of a list or an index is rebuilt from the records (`check_consistency.lu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 
-SINGLE: Mapping[str, str] = {
-    **dict.fromkeys(
-        (keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS), "set"
-    ),
-    **dict.fromkeys(
-        (
-            keys.UNIQUE,
-            keys.LIMITS,
-            keys.LIMITS_DECLARED,
-            keys.FAILURE_GROUP_OF,
-            keys.PAUSED,
-            keys.RECOVERY_CURSOR,
-            keys.TYPES_OF,
-            keys.TYPE_VERSIONS,
-        ),
-        "hash",
-    ),
-    **dict.fromkeys(
-        (
-            keys.TASKS,
-            keys.BLOCKED,
-            keys.DEFERRED_WORK,
-            keys.LEASES,
-            keys.DEADLINES,
-            keys.LIMITS_DUE,
-            keys.FAILURE_GROUPS,
-            keys.BATCHES,
-        ),
-        "zset",
-    ),
-    **dict.fromkeys(
-        (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS), "zset"
-    ),
-    **dict.fromkeys(
-        (
-            keys.SCHEDULES,
-            keys.SCHEDULES_DUE,
-            keys.RQ_SCHEDULER_ENTRIES,
-            keys.QUARANTINE,
-            keys.REASSIGNED,
-            keys.TYPE_SETS,
-        ),
-        "zset",
-    ),
-    **{keys.ended(state): "zset" for state in TaskState if state.ended},
-    keys.WAKEUP: "list",
-    keys.LOCK_FENCES: "hash",
-    keys.REAPER: "hash",
-    keys.AUDIT: "stream",
-    keys.DASHBOARD_SECRET: "string",
-    keys.SUBMISSION_CHECK: "string",
-}
-"""The keys that exist once, with their types. The schema version is never repaired."""
+if TYPE_CHECKING:
+    from taskqueue.shared.redis.keys import Keys
 
-OF_QUEUE: Mapping[str, str] = {
-    keys.rq_queue(""): "list",
-    keys.wakeup(""): "list",
-    keys.rq_workers(""): "set",
-    **{
-        key(""): "zset"
-        for key in (
-            keys.rq_started,
-            keys.rq_scheduled,
-            keys.rq_deferred,
-            keys.rq_finished,
-            keys.rq_failed,
-            keys.rq_canceled,
-            keys.pending,
-            keys.scheduled,
-            keys.retrying,
-            keys.throttled,
-            keys.foreign,
-        )
-    },
-}
-"""Prefixes of the keys that each queue has."""
+
+@cache
+def single(keys: Keys) -> Mapping[str, str]:
+    """Returns the keys that exist once, with their types. The schema version is never repaired."""
+    return {
+        **dict.fromkeys(
+            (keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS),
+            "set",
+        ),
+        **dict.fromkeys(
+            (
+                keys.UNIQUE,
+                keys.LIMITS,
+                keys.LIMITS_DECLARED,
+                keys.FAILURE_GROUP_OF,
+                keys.PAUSED,
+                keys.RECOVERY_CURSOR,
+                keys.TYPES_OF,
+                keys.TYPE_VERSIONS,
+            ),
+            "hash",
+        ),
+        **dict.fromkeys(
+            (
+                keys.TASKS,
+                keys.BLOCKED,
+                keys.DEFERRED_WORK,
+                keys.LEASES,
+                keys.DEADLINES,
+                keys.LIMITS_DUE,
+                keys.FAILURE_GROUPS,
+                keys.BATCHES,
+            ),
+            "zset",
+        ),
+        **dict.fromkeys(
+            (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS),
+            "zset",
+        ),
+        **dict.fromkeys(
+            (
+                keys.SCHEDULES,
+                keys.SCHEDULES_DUE,
+                keys.RQ_SCHEDULER_ENTRIES,
+                keys.QUARANTINE,
+                keys.REASSIGNED,
+                keys.TYPE_SETS,
+            ),
+            "zset",
+        ),
+        **{keys.ended(state): "zset" for state in TaskState if state.ended},
+        keys.WAKEUP: "list",
+        keys.LOCK_FENCES: "hash",
+        keys.REAPER: "hash",
+        keys.AUDIT: "stream",
+        keys.DASHBOARD_SECRET: "string",
+        keys.SUBMISSION_CHECK: "string",
+    }
+
+
+@cache
+def of_queue(keys: Keys) -> Mapping[str, str]:
+    """Returns the prefixes of the keys that each queue has, with their types."""
+    return {
+        keys.rq_queue(""): "list",
+        keys.wakeup(""): "list",
+        keys.rq_workers(""): "set",
+        **{
+            key(""): "zset"
+            for key in (
+                keys.rq_started,
+                keys.rq_scheduled,
+                keys.rq_deferred,
+                keys.rq_finished,
+                keys.rq_failed,
+                keys.rq_canceled,
+                keys.pending,
+                keys.scheduled,
+                keys.retrying,
+                keys.throttled,
+                keys.foreign,
+            )
+        },
+    }
+
 
 _OTHER_ERRORS = (
     *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),

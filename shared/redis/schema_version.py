@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskqueue.shared.redis import keys
-
-KEY = keys.FORMAT
 FORMAT = 4
 """The format that this version writes."""
 OLDEST_READ = 4
 """The oldest format that this version works with; the number is then raised to its own."""
-WRONG_TYPE = f"{KEY} holds a value of the wrong type: restore it"
-"""The refusal of a key that is no string. No step can quarantine this key: every connection checks it first."""
 _DIGITS = 9
 
 RAISE = """
@@ -34,11 +29,16 @@ class SchemaCheck:
     raise_it: bool = False
 
 
-def judge(found: bytes | str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
-    """Returns how to treat data whose format is `found`."""
+def wrong_type(key: str) -> str:
+    """Returns the refusal of a key that is no string. No step can quarantine it: every connection checks it first."""
+    return f"{key} holds a value of the wrong type: restore it"
+
+
+def judge(found: bytes | str, key: str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
+    """Returns how to treat data whose format is `found` at `key`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
     if not shown.isdecimal() or len(shown) > _DIGITS:
-        return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {KEY}")
+        return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {key}")
     number = int(shown)
     if number > ours:
         return SchemaCheck(

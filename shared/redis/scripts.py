@@ -23,7 +23,8 @@ from taskqueue.shared.domain.clock import Clock, RedisClock
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
 from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
 from taskqueue.shared.redis import append_only_file, quarantine
-from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.client import keys_of, text, translated
+from taskqueue.shared.redis.keys import Keys
 from taskqueue.shared.redis.linker import CONFIRMING, source, with_quarantine
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ COPY_WITHIN_MS = 500
 
 
 @cache
-def digest(name: str) -> str:
+def digest(name: str, keys: Keys) -> str:
     """Returns the digest by which the server knows a script."""
-    return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.sha1(source(name, keys).encode(), usedforsecurity=False).hexdigest()
 
 
 def _translated(error: Exception) -> Exception:
@@ -64,6 +65,7 @@ class Scripts:
         With `confirm_writes` the append-only file must have it too, and every other change that is answered.
         """
         self.redis = redis
+        self.keys = keys_of(redis)
         self.replicas = replicas
         self.confirm_writes = confirm_writes
         self.clock = clock or RedisClock()
@@ -72,7 +74,7 @@ class Scripts:
         """Runs one script."""
         given = self.clock.script_argument()
         try:
-            return self.redis.evalsha(digest(name), 0, given, *arguments)
+            return self.redis.evalsha(digest(name, self.keys), 0, given, *arguments)
         except NoScriptError:
             return self._teach(name, given, *arguments)
         except ResponseError as error:
@@ -80,7 +82,7 @@ class Scripts:
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
         try:
-            return self.redis.eval(source(name), 0, *arguments)
+            return self.redis.eval(source(name, self.keys), 0, *arguments)
         except ResponseError as error:
             return self._call_with_quarantine(error, name, *arguments[1:])
 
@@ -91,19 +93,18 @@ class Scripts:
         log.error("script %s met corrupt data and is run again with quarantine: %s", name, error)
         self.quarantine()
         try:
-            return self.redis.eval(with_quarantine(name), 0, self.clock.script_argument(), *arguments)
+            return self.redis.eval(with_quarantine(name, self.keys), 0, self.clock.script_argument(), *arguments)
         except ResponseError as again:
             raise _translated(again) from again
 
     def quarantine(self, fencing_token: FencingToken = NO_LOCK, wanted: Mapping[str, str] | None = None) -> int:
         """Quarantines keys of another type than theirs, of these or of the whole system; returns how many."""
         given = self.clock.script_argument()
-        pairs = {**quarantine.SINGLE, **quarantine.OF_QUEUE} if wanted is None else wanted
+        pairs = {**quarantine.single(self.keys), **quarantine.of_queue(self.keys)} if wanted is None else wanted
         arguments = [part for pair in pairs.items() for part in pair]
         try:
-            found = self.redis.eval(
-                with_quarantine("quarantine"), 0, given, fencing_token.lock, fencing_token.token, *arguments
-            )
+            script = with_quarantine("quarantine", self.keys)
+            found = self.redis.eval(script, 0, given, fencing_token.lock, fencing_token.token, *arguments)
         except ResponseError as error:
             raise _translated(error) from error
         for key, held in zip(found[::2], found[1::2], strict=True):
@@ -134,7 +135,7 @@ class Scripts:
         given = self.clock.script_argument()
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, arguments in calls:
-                pipeline.evalsha(digest(name), 0, given, *arguments)
+                pipeline.evalsha(digest(name, self.keys), 0, given, *arguments)
             replies = pipeline.execute(raise_on_error=False)
         for at, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
@@ -169,9 +170,9 @@ class Scripts:
         if not self.replicas:
             return self.call(name, *arguments)
         given = self.clock.script_argument()
-        reply, copies = self._run_and_wait("EVALSHA", digest(name), 0, given, *arguments)
+        reply, copies = self._run_and_wait("EVALSHA", digest(name, self.keys), 0, given, *arguments)
         if isinstance(reply, NoScriptError):
-            reply, copies = self._run_and_wait("EVAL", source(name), 0, given, *arguments)
+            reply, copies = self._run_and_wait("EVAL", source(name, self.keys), 0, given, *arguments)
         if isinstance(reply, Exception) and quarantine.is_corruption(reply):
             self._call_with_quarantine(reply, name, *arguments)
             return self._call_copied(name, *arguments)

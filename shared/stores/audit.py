@@ -12,8 +12,7 @@ from redis.exceptions import ResponseError
 
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.client import keys_of, text, translated
 from taskqueue.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -56,7 +55,8 @@ class Audit:
     def page(self, limit: int, before: str | None = None) -> tuple[list[AuditEntry], str | None]:
         """Returns some entries, and the cursor of the next page (None at the end)."""
         with translated():
-            rows = self.redis.xrevrange(keys.AUDIT, max=f"({before}" if before else "+", count=limit + 1) or []
+            latest = f"({before}" if before else "+"
+            rows = self.redis.xrevrange(keys_of(self.redis).AUDIT, max=latest, count=limit + 1) or []
         entries = [_read(text(entry_id), fields or {}) for entry_id, fields in rows[:limit]]
         return entries, entries[-1].id if len(rows) > limit else None
 

@@ -6,7 +6,7 @@ costs the same for ten tasks or a million. Cancelling and retrying continue in s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,7 +15,6 @@ from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.decode import whole_or_none
 from taskqueue.shared.domain.task import TaskState, TaskSummary
 from taskqueue.shared.errors import BatchBusy, BatchNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.redis.quarantine import without_corrupt
 from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, read_summary
@@ -88,6 +87,7 @@ class Batches:
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
+        self.keys = scripts.keys
 
     def open(self, batch_id: str, terms: BatchTerms) -> bool:
         """Opens a new or an existing batch; returns whether it is new."""
@@ -119,8 +119,8 @@ class Batches:
 
     def get(self, batch_id: str) -> Batch:
         """Returns one batch. Raises BatchNotFound."""
-        with self.scripts.quarantining({keys.batch(batch_id): "hash"}):
-            fields = self.scripts.redis.hgetall(keys.batch(batch_id))
+        with self.scripts.quarantining({self.keys.batch(batch_id): "hash"}):
+            fields = self.scripts.redis.hgetall(self.keys.batch(batch_id))
         if not fields:
             raise BatchNotFound(id=batch_id)
         return _read(batch_id, {text(name): text(value) for name, value in fields.items()})
@@ -129,9 +129,10 @@ class Batches:
         """Returns those of these batches that exist, in one round trip."""
         if not ids:
             return []
-        with self.scripts.quarantining(_hashes(ids)), self.scripts.redis.pipeline(transaction=False) as pipeline:
+        wanted = dict.fromkeys(map(self.keys.batch, ids), "hash")
+        with self.scripts.quarantining(wanted), self.scripts.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
-                pipeline.hgetall(keys.batch(each))
+                pipeline.hgetall(self.keys.batch(each))
             found = pipeline.execute()
         return [
             _read(name, {text(field): text(value) for field, value in fields.items()})
@@ -192,14 +193,14 @@ class Batches:
 
     def _rows(self, batch_id: str, after: int, count: int) -> list[BatchItem]:
         redis = self.scripts.redis
-        with self.scripts.quarantining({keys.batch_items(batch_id): "zset"}):
+        with self.scripts.quarantining({self.keys.batch_items(batch_id): "zset"}):
             listed = redis.zrangebyscore(
-                keys.batch_items(batch_id), f"({after}", "(+inf", start=0, num=count, withscores=True
+                self.keys.batch_items(batch_id), f"({after}", "(+inf", start=0, num=count, withscores=True
             )
             rows = cast("list[tuple[bytes, float]]", listed)
             with redis.pipeline(transaction=False) as pipeline:
                 for name, _ in rows:
-                    pipeline.hmget(keys.rq_job(text(name)), SUMMARY_FIELDS)
+                    pipeline.hmget(self.keys.rq_job(text(name)), SUMMARY_FIELDS)
                 values = without_corrupt(pipeline.execute(raise_on_error=False), None)
         return [_item(text(name), int(at), each) for (name, at), each in zip(rows, values, strict=True)]
 
@@ -207,10 +208,6 @@ class Batches:
 def _item(task_id: str, index: int, values: Any) -> BatchItem:
     known = isinstance(values, list) and any(value is not None for value in values)
     return BatchItem(index=index, task_id=task_id, summary=read_summary(task_id, values) if known else None)
-
-
-def _hashes(ids: Iterable[str]) -> dict[str, str]:
-    return {keys.batch(each): "hash" for each in ids}
 
 
 def _number(value: int | None) -> str:

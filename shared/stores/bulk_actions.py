@@ -19,10 +19,10 @@ from taskqueue.shared.domain.clock import instant, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, whole
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
+    from taskqueue.shared.redis.keys import Keys
     from taskqueue.shared.redis.scripts import Scripts
     from taskqueue.shared.stores.dead_letters import DeadLetters
 
@@ -94,8 +94,7 @@ class Selection:
     ids: tuple[str, ...] = ()
     cause: str = ""
 
-    @property
-    def source(self) -> str:
+    def source(self, keys: Keys) -> str:
         """Returns the index that holds them, when they are not selected one by one."""
         return keys.failure_group(self.cause) if self.cause else keys.ended(TaskState.FAILED)
 
@@ -106,6 +105,7 @@ class BulkActions:
     def __init__(self, scripts: Scripts, dead_letters: DeadLetters) -> None:
         self.scripts = scripts
         self.redis = scripts.redis
+        self.keys = scripts.keys
         self.dead_letters = dead_letters
 
     def count(self, selection: Selection) -> int:
@@ -113,7 +113,7 @@ class BulkActions:
         if selection.ids:
             return len(selection.ids)
         with translated():
-            return int(self.redis.zcard(selection.source))
+            return int(self.redis.zcard(selection.source(self.keys)))
 
     def begin(self, verb: Verb, selection: Selection, *, what: str, by: str, rate: int) -> str:
         """Begins an action on the current selection; returns its id."""
@@ -124,7 +124,7 @@ class BulkActions:
             now = seconds * 1_000_000 + us
             with self.redis.pipeline() as pipeline:
                 if selection.ids:
-                    pipeline.zadd(keys.bulk_ids(action_id), dict.fromkeys(selection.ids, 0))
+                    pipeline.zadd(self.keys.bulk_ids(action_id), dict.fromkeys(selection.ids, 0))
                 fields: dict[Any, Any] = {
                     "verb": verb,
                     "followed": int(verb is Verb.RETRY),
@@ -132,15 +132,15 @@ class BulkActions:
                     "by": by,
                     "rate": rate,
                     "state": "running",
-                    "source": keys.bulk_ids(action_id) if selection.ids else selection.source,
+                    "source": self.keys.bulk_ids(action_id) if selection.ids else selection.source(self.keys),
                     "picked": int(bool(selection.ids)),
                     "until": now,
                     "total": total,
                     "begun_at": now,
                 }
-                pipeline.hset(keys.bulk(action_id), mapping=fields)
-                pipeline.zadd(keys.BULKS, {action_id: now})
-                pipeline.sadd(keys.OPEN_BULKS, action_id)
+                pipeline.hset(self.keys.bulk(action_id), mapping=fields)
+                pipeline.zadd(self.keys.BULKS, {action_id: now})
+                pipeline.sadd(self.keys.OPEN_BULKS, action_id)
                 pipeline.execute()
             self._forget_old()
         return action_id
@@ -148,8 +148,8 @@ class BulkActions:
     def all(self) -> tuple[list[BulkAction], list[str]]:
         """Returns the latest actions, newest first, and the ids of corrupt ones."""
         with translated():
-            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(keys.BULKS, 0, KEPT - 1))))
-        wanted = {keys.bulk(each): "hash" for each in ids}
+            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(self.keys.BULKS, 0, KEPT - 1))))
+        wanted = {self.keys.bulk(each): "hash" for each in ids}
         with self.scripts.quarantining(wanted), self.redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)
@@ -160,13 +160,13 @@ class BulkActions:
     def unfinished(self) -> list[BulkAction]:
         """Returns the actions with work left."""
         with translated():
-            ids = [text(each) for each in self.redis.smembers(keys.OPEN_BULKS)]
+            ids = [text(each) for each in self.redis.smembers(self.keys.OPEN_BULKS)]
         return [found for each in ids if (found := self.get(each))]
 
     def get(self, action_id: str) -> BulkAction | None:
         """Returns one action, or None when it is removed."""
-        with self.scripts.quarantining({keys.bulk(action_id): "hash"}):
-            record = self.redis.hgetall(keys.bulk(action_id))
+        with self.scripts.quarantining({self.keys.bulk(action_id): "hash"}):
+            record = self.redis.hgetall(self.keys.bulk(action_id))
         return _read(action_id, record) if record else None
 
     def change(self, action_id: str, state: str) -> bool:
@@ -179,7 +179,7 @@ class BulkActions:
         with translated():
             what, ids, *score = self.scripts.call("bulk_take", action.id, who, to_us(SILENCE), most)
             if what == b"stop":
-                self.redis.srem(keys.OPEN_BULKS, action.id)
+                self.redis.srem(self.keys.OPEN_BULKS, action.id)
         if what != b"work":
             return 0
         failpoint("dashboard.bulk-taken")
@@ -191,11 +191,11 @@ class BulkActions:
     def followed(self) -> list[str]:
         """Returns the ids of the actions with requeued tasks that have not ended."""
         with translated():
-            return [text(each) for each in self.redis.smembers(keys.FOLLOWED_BULKS)]
+            return [text(each) for each in self.redis.smembers(self.keys.FOLLOWED_BULKS)]
 
     def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
         """Checks about `most` requeued tasks; returns the next cursor, how many ended, how many wait for what."""
-        with self.scripts.quarantining({keys.bulk_followed(action_id): "hash"}):
+        with self.scripts.quarantining({self.keys.bulk_followed(action_id): "hash"}):
             next_cursor, ended, *waiting = self.scripts.call("bulk_follow", action_id, cursor, most)
         waiting_for = zip(map(text, waiting[::2]), map(int, waiting[1::2]), strict=True)
         return text(next_cursor), int(ended), dict(waiting_for)
@@ -203,8 +203,8 @@ class BulkActions:
     def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
         """Records what the requeued tasks wait for."""
         with translated():
-            if self.redis.exists(keys.bulk(action_id)):
-                self.redis.hset(keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
+            if self.redis.exists(self.keys.bulk(action_id)):
+                self.redis.hset(self.keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
 
     def _act(self, action: BulkAction, ids: Sequence[str]) -> tuple[int, int]:
         """Returns how many were done, and how many were not because their batches were stopped."""
@@ -215,38 +215,38 @@ class BulkActions:
         not_sent = [each for each, sent in zip(ids, found, strict=True) if each in noted and not sent.done]
         if not_sent:
             with translated():
-                self.redis.hdel(keys.bulk_followed(action.id), *not_sent)
+                self.redis.hdel(self.keys.bulk_followed(action.id), *not_sent)
         return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
 
     def _begin_following(self, action_id: str, ids: Sequence[str]) -> set[str]:
         """Records these before they are requeued, each with its fingerprint; returns those that are new."""
         with translated():
             seconds, us = self.redis.time()
-            causes = self.redis.hmget(keys.FAILURE_GROUP_OF, ids)
+            causes = self.redis.hmget(self.keys.FAILURE_GROUP_OF, ids)
             with self.redis.pipeline() as pipeline:
                 for each, cause in zip(ids, causes, strict=True):
                     value = f"{int(seconds) * 1_000_000 + int(us)}:{text(cause or b'')}"
-                    pipeline.hsetnx(keys.bulk_followed(action_id), each, value)
-                pipeline.sadd(keys.FOLLOWED_BULKS, action_id)
+                    pipeline.hsetnx(self.keys.bulk_followed(action_id), each, value)
+                pipeline.sadd(self.keys.FOLLOWED_BULKS, action_id)
                 added = pipeline.execute()
         return {each for each, is_new in zip(ids, added, strict=False) if is_new}
 
     def _note(self, action: BulkAction, ids: Sequence[bytes], score: str, done: int, stopped: int) -> None:
-        key = keys.bulk(action.id)
+        key = self.keys.bulk(action.id)
         with translated(), self.redis.pipeline() as pipeline:
             pipeline.hincrby(key, "done", done)
             pipeline.hincrby(key, "stopped", stopped)
             if action.picked:
-                pipeline.zrem(keys.bulk_ids(action.id), *ids)
+                pipeline.zrem(self.keys.bulk_ids(action.id), *ids)
             else:
                 pipeline.hset(key, mapping={"after": score, "after_id": ids[-1]})
             pipeline.hincrby(key, "gone" if action.picked else "passed", len(ids) - done)
             pipeline.execute()
 
     def _forget_old(self) -> None:
-        for each in map(text, self.redis.zrange(keys.BULKS, 0, -KEPT - 1)):
-            self.redis.delete(keys.bulk(each), keys.bulk_ids(each), keys.bulk_followed(each))
-            self.redis.zrem(keys.BULKS, each)
+        for each in map(text, self.redis.zrange(self.keys.BULKS, 0, -KEPT - 1)):
+            self.redis.delete(self.keys.bulk(each), self.keys.bulk_ids(each), self.keys.bulk_followed(each))
+            self.redis.zrem(self.keys.BULKS, each)
 
 
 def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction | None:

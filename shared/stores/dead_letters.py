@@ -12,7 +12,6 @@ from taskqueue.shared.domain.decode import whole_or_none
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.domain.traceparent import Subject, read_traceparent
 from taskqueue.shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.stores.tasks import Filter, Page, Records
 
@@ -99,7 +98,7 @@ class DeadLetters:
     def _subjects(self, ids: Sequence[str]) -> list[tuple[Subject, str | None]]:
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
-                pipeline.hmget(keys.rq_job(each), "description", "origin", "attempt", "meta")
+                pipeline.hmget(self.scripts.keys.rq_job(each), "description", "origin", "attempt", "meta")
             rows = pipeline.execute(raise_on_error=False)
         return [_subject(each, row) for each, row in zip(ids, rows, strict=True) if isinstance(row, list)]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.decode import UNREADABLE
 from taskqueue.shared.domain.task import On, TaskState
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.redis.client import keys_of, text, translated
 from taskqueue.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
     wanted = list(ids)
     with translated(), redis.pipeline(transaction=False) as pipeline:
         for each in wanted:
-            pipeline.hmget(keys.rq_job(each), _FIELDS)
+            pipeline.hmget(keys_of(redis).rq_job(each), _FIELDS)
         rows = without_corrupt(pipeline.execute(raise_on_error=False), [None] * 3)
     return dict(zip(wanted, rows, strict=True))
 

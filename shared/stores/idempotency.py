@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.shared.domain.clock import to_us
 from taskqueue.shared.domain.task import in_base32
 from taskqueue.shared.errors import KeyBelongsToAnother, RequestInProgress
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
 
@@ -95,7 +94,8 @@ class Idempotency:
 
     def _kept(self, request: Request, *fields: str) -> list[bytes | str | None]:
         with translated():
-            mark, *kept = self.scripts.redis.hmget(keys.idempotency(request.digest), "fingerprint", *fields)
+            key = self.scripts.keys.idempotency(request.digest)
+            mark, *kept = self.scripts.redis.hmget(key, "fingerprint", *fields)
         return kept if mark and text(mark) == request.fingerprint else [None] * len(fields)
 
     def begin(self, request: Request) -> Begun | bytes:

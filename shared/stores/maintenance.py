@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, text_or_number
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def due(scripts: Scripts, queues: Sequence[str]) -> list[str]:
     now = scripts.now_us()
     with scripts.redis.pipeline(transaction=False) as pipeline:
         for queue in queues:
-            for key in (keys.retrying(queue), keys.scheduled(queue)):
+            for key in (scripts.keys.retrying(queue), scripts.keys.scheduled(queue)):
                 pipeline.zrange(key, 0, 0, withscores=True)
         firsts = pipeline.execute(raise_on_error=False)
     waiting = [isinstance(first, Exception) or bool(first and first[0][1] <= now) for first in firsts]

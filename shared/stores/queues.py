@@ -14,7 +14,6 @@ from taskqueue.shared.domain.clock import instant, instant_us, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, moment
 from taskqueue.shared.domain.task import NewTask, TaskState, Webhook
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ class Queues:
 
     def overview(self) -> list[QueueInfo]:
         """Returns all queues by weight, the heaviest first, in one round trip."""
-        names = sorted(self.weights, key=lambda name: -self.weights[name])
+        names, keys = sorted(self.weights, key=lambda name: -self.weights[name]), self.scripts.keys
         with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(keys.PAUSED)
             for name in names:

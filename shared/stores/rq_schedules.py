@@ -22,6 +22,8 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq_scheduler import Scheduler
 
+from taskqueue.shared.redis.client import keys_of
+
 if TYPE_CHECKING:
     from redis import Redis
 
@@ -40,7 +42,10 @@ class ScheduleEntries(Scheduler):  # type: ignore[misc]  # rq-scheduler comes wi
     """`get_jobs`, `count` and `in` work; every method that would change something refuses."""
 
     def __init__(self, connection: Redis) -> None:
-        super().__init__(connection=connection, job_class=JsonJob)
+        keys = keys_of(connection)
+        job_class = type("PrefixedJob", (JsonJob,), {"redis_job_namespace_prefix": keys.rq_job("")})
+        super().__init__(connection=connection, job_class=job_class)
+        self.scheduled_jobs_key = keys.RQ_SCHEDULER_ENTRIES
 
     def by_name(self) -> dict[str, datetime]:
         """Returns our entries as rq-scheduler lists them, with their next time in UTC (naive)."""

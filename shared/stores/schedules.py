@@ -17,7 +17,6 @@ from taskqueue.shared.domain.decode import UNREADABLE, fits, whole
 from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.errors import CorruptRecord, ScheduleNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.stores.queues import submit_arguments
 from taskqueue.shared.stores.tasks import encode_cursor, member_of
@@ -97,8 +96,8 @@ class ScheduleStore:
 
     def get(self, name: str) -> StoredSchedule:
         """Returns one schedule. Raises ScheduleNotFound, or CorruptRecord."""
-        with self.scripts.quarantining({keys.schedule(name): "hash"}):
-            fields = self.scripts.redis.hgetall(keys.schedule(name))
+        with self.scripts.quarantining({self.scripts.keys.schedule(name): "hash"}):
+            fields = self.scripts.redis.hgetall(self.scripts.keys.schedule(name))
         found = _read(fields)
         if found is None:
             raise self._missing_or_corrupt(name)
@@ -106,7 +105,7 @@ class ScheduleStore:
 
     def _missing_or_corrupt(self, name: str) -> TaskQueueError:
         with translated():
-            listed = self.scripts.redis.zscore(keys.SCHEDULES, name) is not None
+            listed = self.scripts.redis.zscore(self.scripts.keys.SCHEDULES, name) is not None
         return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)
 
     def page(self, limit: int, after: str = "") -> SchedulePage:
@@ -114,9 +113,9 @@ class ScheduleStore:
         redis = self.scripts.redis
         with translated():
             behind = b"(" + member_of(after) if after else "-"
-            found = redis.zrangebylex(keys.SCHEDULES, behind, "+", start=0, num=limit + 1)
+            found = redis.zrangebylex(self.scripts.keys.SCHEDULES, behind, "+", start=0, num=limit + 1)
         names = list(dict.fromkeys(text(name) for name in found[:limit]))
-        wanted = {keys.schedule(name): "hash" for name in names}
+        wanted = {self.scripts.keys.schedule(name): "hash" for name in names}
         with self.scripts.quarantining(wanted), redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
                 pipeline.hgetall(key)

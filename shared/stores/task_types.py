@@ -21,7 +21,6 @@ from taskqueue.shared.domain.clock import instant, instant_us
 from taskqueue.shared.domain.decode import UNREADABLE, as_declared
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.retry import Changes, RetryPolicy
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.redis.quarantine import without_corrupt
 
@@ -181,7 +180,7 @@ class TaskTypes:
     def _contents(self, digests: Sequence[str]) -> list[dict[str, str]]:
         with self.redis.pipeline(transaction=False) as pipeline:
             for digest in digests:
-                pipeline.hgetall(keys.type_set(digest))
+                pipeline.hgetall(self.scripts.keys.type_set(digest))
             rows = without_corrupt(pipeline.execute(raise_on_error=False), {})
         return [{text(name): text(version) for name, version in row.items() if name[:1] != b"@"} for row in rows]
 
@@ -229,7 +228,7 @@ class TaskTypes:
     def _fetch(self, versions: Sequence[str]) -> None:
         with translated():
             for part in _parts(versions):
-                found = self.redis.hmget(keys.TYPE_VERSIONS, part)
+                found = self.redis.hmget(self.scripts.keys.TYPE_VERSIONS, part)
                 self._entries |= {each: text(raw(entry)) for each, entry in zip(part, found, strict=True) if entry}
 
     def newest(self, name: str) -> TaskType | None:

@@ -14,7 +14,6 @@ from redis.exceptions import ResponseError
 from taskqueue.shared.domain.clock import instant_us
 from taskqueue.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from taskqueue.shared.errors import CorruptRecord, TaskNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.redis.quarantine import raise_unless_corruption, without_corrupt
 from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
@@ -22,6 +21,7 @@ from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_d
 if TYPE_CHECKING:
     from redis import Redis
 
+    from taskqueue.shared.redis.keys import Keys
     from taskqueue.shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
@@ -86,6 +86,10 @@ class Records:
     def redis(self) -> Redis:
         return self.scripts.redis
 
+    @property
+    def keys(self) -> Keys:
+        return self.scripts.keys
+
     def get(self, task_id: str) -> TaskDetail:
         """Returns everything on record about a task.
 
@@ -93,7 +97,7 @@ class Records:
         """
         with translated():
             try:
-                fields = self.redis.hgetall(keys.rq_job(task_id))
+                fields = self.redis.hgetall(self.keys.rq_job(task_id))
             except ResponseError as error:
                 raise_unless_corruption(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
@@ -120,7 +124,7 @@ class Records:
             return []
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
-                pipeline.hmget(keys.rq_job(each), SUMMARY_FIELDS)
+                pipeline.hmget(self.keys.rq_job(each), SUMMARY_FIELDS)
             rows = without_corrupt(pipeline.execute(raise_on_error=False), [])
         found = zip(ids, rows, strict=True)
         return [read_summary(each, row) for each, row in found if not row or any(row)]
@@ -134,7 +138,7 @@ class Records:
         """Returns the state. Raises TaskNotFound."""
         with translated():
             try:
-                state = self.redis.hget(keys.rq_job(task_id), "state")
+                state = self.redis.hget(self.keys.rq_job(task_id), "state")
             except ResponseError as error:
                 raise_unless_corruption(error)
                 raise CorruptRecord(NO_RECORD, id=task_id) from error
@@ -151,7 +155,7 @@ class Records:
         stream; a task that ends without one (cancelled, expired) is noticed within a second.
         """
         end = time.monotonic() + seconds
-        stream = keys.rq_results(task_id)
+        stream = self.keys.rq_results(task_id)
         with translated():
             # Read first, so that a result written between the two steps is not missed.
             seen = self.redis.xrevrange(stream, count=1)
@@ -186,30 +190,30 @@ class Records:
     def _indexes(self, wanted: Filter) -> list[str]:
         """Returns the smallest indexes that hold every match."""
         if wanted.cause:
-            return [keys.failure_group(wanted.cause)]
+            return [self.keys.failure_group(wanted.cause)]
         if wanted.state is not None:
             queues = (wanted.queue,) if wanted.queue else self.queues
             return self._state_indexes(wanted.state, queues)
         if wanted.tag:
-            return [keys.tasks_with_tag(wanted.tag)]
-        return [keys.tasks_of_type(wanted.type)] if wanted.type else [keys.TASKS]
+            return [self.keys.tasks_with_tag(wanted.tag)]
+        return [self.keys.tasks_of_type(wanted.type)] if wanted.type else [self.keys.TASKS]
 
     def _state_indexes(self, state: TaskState, queues: Sequence[str] | None = None) -> list[str]:
         per_queue: Mapping[TaskState, Callable[[str], str]] = {
-            TaskState.SCHEDULED: keys.scheduled,
-            TaskState.RETRYING: keys.retrying,
+            TaskState.SCHEDULED: self.keys.scheduled,
+            TaskState.RETRYING: self.keys.retrying,
         }
         if state is TaskState.PENDING:
-            return [key(queue) for queue in (queues or self.queues) for key in (keys.pending, keys.throttled)]
+            return [key(queue) for queue in (queues or self.queues) for key in (self.keys.pending, self.keys.throttled)]
         if state in per_queue:
             return [per_queue[state](queue) for queue in (queues or self.queues)]
         if state is TaskState.RUNNING:
-            return [keys.LEASES]
-        return [keys.BLOCKED if state is TaskState.BLOCKED else keys.ended(state)]
+            return [self.keys.LEASES]
+        return [self.keys.BLOCKED if state is TaskState.BLOCKED else self.keys.ended(state)]
 
     def _result(self, task_id: str) -> bytes:
         try:
-            entries = self.redis.xrevrange(keys.rq_results(task_id), count=10)
+            entries = self.redis.xrevrange(self.keys.rq_results(task_id), count=10)
         except ResponseError as error:
             raise_unless_corruption(error)
             return b"not a stream"

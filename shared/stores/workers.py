@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.clock import instant, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, as_declared, count, moment
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.redis.scripts import Scripts
 
@@ -119,6 +118,7 @@ class Workers:
     def __init__(self, redis: Redis, lease: timedelta = timedelta(seconds=9)) -> None:
         self.redis = redis
         self.scripts = Scripts(redis)
+        self.keys = self.scripts.keys
         self.lease = lease.total_seconds()
 
     def announce(self, info: WorkerInfo, types: str = NO_TYPES) -> bool:
@@ -140,15 +140,15 @@ class Workers:
 
     def farewell(self, info: WorkerInfo) -> None:
         """Removes a worker that ends in order, at once."""
-        key = keys.rq_worker(info.name)
+        key = self.keys.rq_worker(info.name)
         with self.redis.pipeline(transaction=False) as pipeline:
-            for register in (keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED):
+            for register in (self.keys.WORKERS, self.keys.LOST_WORKERS, self.keys.REASSIGNED):
                 pipeline.zrem(register, info.name)
-            pipeline.hdel(keys.TYPES_OF, info.name)
-            pipeline.delete(keys.worker(info.name), key)
-            pipeline.srem(keys.RQ_WORKERS, key)
+            pipeline.hdel(self.keys.TYPES_OF, info.name)
+            pipeline.delete(self.keys.worker(info.name), key)
+            pipeline.srem(self.keys.RQ_WORKERS, key)
             for queue in info.queues:
-                pipeline.srem(keys.rq_workers(queue), key)
+                pipeline.srem(self.keys.rq_workers(queue), key)
             pipeline.execute()
 
     def all(self) -> list[WorkerInfo]:
@@ -159,11 +159,11 @@ class Workers:
         """Returns all workers on record."""
         with translated():
             now = self._now_us()
-            rows: list[Any] = self.redis.zrange(keys.WORKERS, 0, -1, withscores=True)
-            rows += self.redis.zrevrange(keys.LOST_WORKERS, 0, LOST_MOST - 1, withscores=True)
+            rows: list[Any] = self.redis.zrange(self.keys.WORKERS, 0, -1, withscores=True)
+            rows += self.redis.zrevrange(self.keys.LOST_WORKERS, 0, LOST_MOST - 1, withscores=True)
             beats = {text(name): beat for name, beat in reversed(rows)}
-            records = self.redis.mget([keys.worker(name) for name in beats]) if beats else []
-            reassigned = self.redis.zmscore(keys.REASSIGNED, list(beats)) if beats else []
+            records = self.redis.mget([self.keys.worker(name) for name in beats]) if beats else []
+            reassigned = self.redis.zmscore(self.keys.REASSIGNED, list(beats)) if beats else []
         register = Register(live=[], lost=[], unreadable=[])
         for (name, beat), record, moved in zip(beats.items(), records, reassigned, strict=True):
             info = _read(name, raw(record), beat) if record else None
@@ -193,11 +193,11 @@ class Workers:
     def drain(self, name: str) -> bool:
         """Asks a live worker to drain; returns whether it lives."""
         with translated():
-            if self.redis.zscore(keys.WORKERS, name) is None:
+            if self.redis.zscore(self.keys.WORKERS, name) is None:
                 return False
             with self.redis.pipeline() as pipeline:
-                pipeline.rpush(keys.control(name), "drain")
-                pipeline.expire(keys.control(name), 3600)
+                pipeline.rpush(self.keys.control(name), "drain")
+                pipeline.expire(self.keys.control(name), 3600)
                 pipeline.execute()
         return True
 
@@ -206,10 +206,10 @@ class Workers:
         now = self._now_us()
         shortest = int((BUSY_HEARTBEAT + self.lease) * 1_000_000)
         with self.redis.pipeline(transaction=False) as pipeline:
-            pipeline.zrangebyscore(keys.WORKERS, "-inf", now - shortest, start=0, num=100, withscores=True)
-            pipeline.zcount(keys.LOST_WORKERS, "-inf", now - to_us(LOST_KEPT))
+            pipeline.zrangebyscore(self.keys.WORKERS, "-inf", now - shortest, start=0, num=100, withscores=True)
+            pipeline.zcount(self.keys.LOST_WORKERS, "-inf", now - to_us(LOST_KEPT))
             rows, outdated = pipeline.execute()
-        records = self.redis.mget([keys.worker(text(name)) for name, _ in rows]) if rows else []
+        records = self.redis.mget([self.keys.worker(text(name)) for name, _ in rows]) if rows else []
         silent: list[tuple[bytes, float]] = []
         for (name, beat), record in zip(rows, records, strict=True):
             info = _read(text(name), raw(record), beat) if record else None

@@ -68,7 +68,6 @@ ALLOWED = (
     Allowed("docs/", "^0af7[0-9a-f]{24}319c$", "the trace id of the W3C's example"),
     Allowed("docs/", "^(/tasks/)?01M8[0-9A-Z]{22}(-hook-1)?$", "the id of a task"),
     Allowed("shared/config/redis_address.py", "^password$", "shows where a password goes"),
-    Allowed("shared/redis/keys.py", "^taskqueue:dashboard:secret$", "the name of a key in Redis"),
     Allowed("tests/", "^[a-z]+(?:-[a-z]+)*$", "words that a test made up; no server outside of it has them"),
     Allowed("tests/", "^se?%40cret$", "words that a test made up; no server outside of it has them"),
     Allowed("tests/integration/", "^0af7[0-9a-f]{24}319c$", "the trace id of the W3C's example"),

@@ -18,8 +18,8 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from tests.support.harness import System, free_port, running_system, wait_until
+from tests.support.keys import keys
 
 GUARD = '''
 """Imported by every Python that is started with it: unpickling raises, and is written down."""

@@ -13,10 +13,10 @@ from werkzeug.security import generate_password_hash
 from taskqueue.dashboard.auth.users import Users
 from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser, open_browser, system
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 __all__ = ["open_browser", "system"]  # fixtures
 

@@ -20,7 +20,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from taskqueue.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.queues import Queues
@@ -167,7 +166,7 @@ class System:
     def _announced(self, process: subprocess.Popen[bytes]) -> bool:
         assert process.poll() is None, self.logs()
         name = next((info.name for info in self.workers.all() if info.pid == process.pid and info.executors), None)
-        return name is not None and self.redis.hget(keys.TYPES_OF, name) not in (None, NO_TYPES.encode())
+        return name is not None and self.redis.hget(self.scripts.keys.TYPES_OF, name) not in (None, NO_TYPES.encode())
 
     def start_housekeeper(self, **environment: str) -> subprocess.Popen[bytes]:
         return self.start("housekeeper", **environment)

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
+from tests.support.keys import keys
 from tests.support.store import Store
 
 _CLAIMS = itertools.count()

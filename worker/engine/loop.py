@@ -22,7 +22,6 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import Outcome
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis import keys
 from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.failure_log import FailureLog
 from taskqueue.worker.engine.lane import Lane
@@ -232,7 +231,7 @@ class Engine:
 
     def _pass_on(self, name: str) -> None:
         known = any(name in lane.claims.round_robin.share for lane in self.lanes)
-        self.session.notify_workers(name, keys.wakeup(name) if known else keys.WAKEUP)
+        self.session.notify_workers(name, known=known)
 
     def on_direct_dispatch(self, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, TimeoutError
 
-from taskqueue.shared.redis import keys
+from taskqueue.shared.redis.client import keys_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -168,6 +168,7 @@ class Notifications:
         self.received: deque[tuple[str, bytes | None]] = deque()
         """What has arrived: a kind and its message, for a wake-up a lane ("" for any); None when none came in time."""
         self._queues = tuple(queues)
+        self._keys = keys = keys_of(redis)
         self._wakeup_lists = [keys.WAKEUP]
         self._wanted: tuple[tuple[str, ...], Collection[str]] = ((), frozenset())
         self._commands = BlockingPopListener(redis, (keys.control(worker),), selector, self._taker(COMMAND), PATIENCE)
@@ -194,7 +195,8 @@ class Notifications:
             if wanted != self._wanted:
                 self._wanted = wanted
                 lanes = [queue + suffix for suffix in suffixes for queue in self._queues]
-                self._wakeup_lists = [*(keys.wakeup(lane) for lane in lanes if lane not in full), keys.WAKEUP]
+                free = (self._keys.wakeup(lane) for lane in lanes if lane not in full)
+                self._wakeup_lists = [*free, self._keys.WAKEUP]
             self._wakeups.listen(self._wakeup_lists)
 
     def close(self) -> None:

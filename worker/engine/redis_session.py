@@ -173,10 +173,11 @@ class RedisSession:
             raise StoreUnavailable(f"Redis failed: {error}") from error
         self._read_answers(calls, replies, (), extending, sent_at, result)
 
-    def notify_workers(self, lane: str, wakeup_list: str) -> None:
-        """Wakes another worker through this list; a failure is only logged at debug, as all workers poll."""
+    def notify_workers(self, lane: str, *, known: bool) -> None:
+        """Wakes another worker of a lane, of any if it is not known; a failure is only logged, as all workers poll."""
+        keys = self.scripts.keys
         try:
-            self.scripts.redis.rpush(wakeup_list, lane)
+            self.scripts.redis.rpush(keys.wakeup(lane) if known else keys.WAKEUP, lane)
         except (RedisError, OSError) as error:
             log.debug("wake-up failed: %s", error)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.workers import Workers
 
@@ -36,7 +35,7 @@ class DeliveryShare:
             self.limits.share(NAME, self._limit())
 
     def _limit(self) -> Limit | None:
-        if not self.workers.redis.exists(keys.tasks_of_type(WEBHOOK_TYPE)):
+        if not self.workers.redis.exists(self.workers.keys.tasks_of_type(WEBHOOK_TYPE)):
             return None
         slots = sum(each.slots or each.executors for each in self.workers.all() if each.state != "draining")
         return Limit(concurrency=max(1, slots // 2))

@@ -13,7 +13,6 @@ from prometheus_client.registry import Collector
 
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import HeldLock
 from taskqueue.shared.stores.queues import QueueInfo, Queues
@@ -98,6 +97,7 @@ class Metrics:
 
     def _of_waiting(self, overview: Iterable[QueueInfo], now: datetime) -> Iterator[Metric]:
         """Yields how overdue the first of each kind is."""
+        keys = self.scripts.keys
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.SCHEDULES)
             pipeline.zcard(keys.QUARANTINE)

@@ -16,9 +16,9 @@ import pytest
 from taskqueue.shared.cli.main import main
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Progress, Task, TaskState
-from taskqueue.shared.redis import keys
 from tests.integration.client.conftest import Running
 from tests.support.harness import ROOT, free_port
+from tests.support.keys import keys
 
 
 class Command:

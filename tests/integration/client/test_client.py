@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from taskqueue.shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
-from taskqueue.shared.redis import keys
 from tests.integration.client.conftest import Running
+from tests.support.keys import keys
 
 
 def test_a_submitted_task_gives_its_result(client: Client) -> None:

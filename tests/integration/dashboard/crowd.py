@@ -10,9 +10,9 @@ from itertools import count
 
 from taskqueue.shared.domain import failure_fingerprint
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, System
+from tests.support.keys import keys
 
 FAILURE_GROUPS = 40
 CHUNK = 500

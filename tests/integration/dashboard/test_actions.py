@@ -14,11 +14,11 @@ import pytest
 
 from taskqueue.dashboard.present import as_command
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 
 def _audit(system: System) -> list[tuple[str, str, str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.workers import QueueExecutors, WorkerInfo
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 SIX_MINUTES = int(timedelta(minutes=6).total_seconds() * 1_000_000)
 

@@ -10,12 +10,12 @@ import pytest
 
 from taskqueue.dashboard.background import BulkRunner
 from taskqueue.shared.domain.task import BatchPlace, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 
 def _bulks(system: System) -> BulkActions:
@@ -216,7 +216,7 @@ def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
     bulks = _bulks(system)
     for selection in (Selection(ids=tuple(ids[:1])), Selection()):
         action_id = bulks.begin(Verb.RETRY, selection, what="some", by="eve", rate=100)
-        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else selection.source, {b"\xff\xfe": 0})
+        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else selection.source(keys), {b"\xff\xfe": 0})
         action = bulks.get(action_id)
         assert action
         for _ in range(10):

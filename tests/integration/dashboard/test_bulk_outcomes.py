@@ -13,12 +13,12 @@ from taskqueue.dashboard.background import AT_ONCE, CALLS, FollowUp
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.http.bind import free_port
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
 from taskqueue.shared.stores.limits import Limits
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 
 from taskqueue.shared.domain import failure_fingerprint
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.failure_groups import FailureGroups
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 
 @pytest.mark.parametrize(

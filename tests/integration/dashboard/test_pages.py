@@ -12,13 +12,13 @@ import pytest
 from rq import Queue as RQQueue
 
 from taskqueue.dashboard.present import HIDDEN, Redaction
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.locks import lock_acquire
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 PAGES = (
     "/", "/tasks", "/batches", "/dead-letters", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit",

@@ -8,8 +8,8 @@ import pytest
 from redis import Redis
 
 from taskqueue.dashboard.auth.sessions import SignedCookies
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
+from tests.support.keys import keys
 
 
 class Forgetful:
@@ -17,6 +17,7 @@ class Forgetful:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
+        self.connection_pool = redis.connection_pool
         self.lost = False
 
     def set(self, name: str, value: str, *, nx: bool) -> object:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pytest
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.crowd import FAILURE_GROUPS, crowd
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
 FEW, MANY = (10_000, 1_000_000) if LONG else (2_000, 20_000)

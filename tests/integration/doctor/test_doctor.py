@@ -20,10 +20,11 @@ from taskqueue.shared.doctor import Finding, Level, examine, worst
 from taskqueue.shared.doctor.__main__ import as_json, as_text, main
 from taskqueue.shared.doctor.store import check_info, check_risks
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.locks import lock_acquire
 from tests.support.harness import System
+from tests.support.keys import keys
 from tests.support.least_privilege import PASSWORD
 
 WELL: Mapping[str, Any] = {

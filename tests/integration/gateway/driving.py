@@ -11,10 +11,10 @@ from redis import Redis
 from werkzeug.test import TestResponse
 
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from tests.support.attempt_ends import ENDS
+from tests.support.keys import keys
 
 QUEUES = tuple(Settings().queues)
 LEASE_US = 10_000_000

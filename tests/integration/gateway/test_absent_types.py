@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
+from tests.support.keys import keys
 
 ABSENT = "no live worker has this type; last seen 8 min ago on h"
 

@@ -10,8 +10,8 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskqueue.shared.redis import keys
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 
 JSON = "application/json"
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
+from tests.support.keys import keys
 
 
 def submit(gateway: Gateway, tasks: Any, **terms: Any) -> Any:

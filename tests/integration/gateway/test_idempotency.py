@@ -18,7 +18,6 @@ from werkzeug.test import TestResponse
 
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.linker import source
 from taskqueue.shared.redis.scripts import Scripts, digest
@@ -29,6 +28,7 @@ from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, serves
 from tests.support.harness import System, free_port, wait_until
+from tests.support.keys import keys
 from tests.support.relay import SpanForwarder
 
 NEW = {"type": "process", "data": {"a": 1, "b": 2}}
@@ -152,7 +152,7 @@ class Swallowing(SpanForwarder):
             self.stored.set()
             return
         peeked = source.recv(65536, socket.MSG_PEEK)
-        if any(digest(name).encode() in peeked for name in SUBMITTING):
+        if any(digest(name, keys).encode() in peeked for name in SUBMITTING):
             self._deaf.add(self._peers[source])
         super()._forward(source)
 
@@ -182,7 +182,7 @@ def test_killed_between_storing_and_answering_it_is_still_one(
     system: System, gateway: Gateway, swallowing: Swallowing, path: str, body: Any
 ) -> None:
     for name in SUBMITTING:
-        system.scripts.redis.script_load(source(name))
+        system.scripts.redis.script_load(source(name, keys))
     first = start(system, REDIS_URL=swallowing.url)
     sent = json.dumps(body).encode()
 

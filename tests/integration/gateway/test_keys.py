@@ -20,12 +20,12 @@ from taskqueue.gateway.app import create_app
 from taskqueue.gateway.auth.authenticator import Authenticator
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.api_keys import ApiKey, Scope, new_key
 from taskqueue.shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 from tests.support.least_privilege import url_of_user
 
 SCOPES = (None, *Scope)

@@ -14,13 +14,13 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, start
 from tests.support.harness import System
+from tests.support.keys import keys
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from taskqueue.gateway.app import create_app
-from taskqueue.shared.redis import keys
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until
+from tests.support.keys import keys
 
 
 def test_a_completed_task_shows_its_result_and_its_attempt(gateway: Gateway) -> None:

@@ -10,10 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from taskqueue.shared.domain.retry import read_rules
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 
 
 def test_a_task_is_taken_and_found_again_where_location_points(http: FlaskClient) -> None:

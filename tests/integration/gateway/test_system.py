@@ -20,12 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from taskqueue.gateway.http.errors import KINDS
 from taskqueue.gateway.metrics import MOST_TYPES, Metrics
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import raw
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 
 # --- workers, types, queues ---
 

@@ -19,12 +19,12 @@ import pytest
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.schedule import Missed, Schedule
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.schedules import ScheduleStore
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
 from tests.support.harness import WEIGHTS, System, wait_until
+from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
 STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")

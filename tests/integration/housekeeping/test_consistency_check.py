@@ -12,7 +12,6 @@ from redis import Redis
 from taskqueue.shared.domain.clock import to_us
 from taskqueue.shared.domain.lock import FencingToken, Lock
 from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
@@ -21,6 +20,7 @@ from taskqueue.shared.stores.queues import Queues, cancel
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.worker.housekeeping.jobs.recovery import Recovery
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.keys import keys
 
 QUEUES = {"high": 2, "normal": 1}
 LEASE = to_us(timedelta(seconds=30))

@@ -9,13 +9,13 @@ import pytest
 
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Argument, Scripts
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.workers import WorkerInfo, Workers
 from taskqueue.worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.keys import keys
 
 
 class Share:

@@ -16,7 +16,7 @@ from taskqueue.shared.domain.lock import Lock, Taken
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.errors import LockLost
 from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
@@ -37,6 +37,7 @@ from taskqueue.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, wait_until
+from tests.support.keys import keys
 
 SECOND = timedelta(seconds=1)
 FREE = FreeLock("any")

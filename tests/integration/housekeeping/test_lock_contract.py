@@ -13,7 +13,6 @@ from redis.exceptions import ConnectionError
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import Lock, OnError
 from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.audit import Audit
@@ -21,6 +20,7 @@ from taskqueue.shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, No
 from taskqueue.shared.stores.schedules import schedule_fire
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
+from tests.support.keys import keys
 
 LIFE = timedelta(seconds=30)
 LOCK = Lock(name="unlock", at_most=LIFE)

@@ -17,7 +17,6 @@ from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, task_now
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
 from taskqueue.shared.errors import ScheduleNotFound, StepRefused
 from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.locks import NoLocks
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.rq_schedules import ScheduleEntries
@@ -29,6 +28,7 @@ from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
 from taskqueue.worker.housekeeping.locking import RoundByRound
 from taskqueue.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.keys import keys
 
 GRACE = timedelta(seconds=60)
 

@@ -15,9 +15,10 @@ import pytest
 import redis
 
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis import schema_version
 from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.integration.local.watching import ROOT, Program, eventually, is_gone, redis_answers
+from tests.support.keys import keys
 
 Start = Callable[..., Program]
 

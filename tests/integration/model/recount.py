@@ -11,8 +11,8 @@ from typing import Any
 from redis import Redis
 
 from taskqueue.shared.domain.task import RQ_STATUS, WAITING, TaskState
-from taskqueue.shared.redis import keys
 from tests.integration.model.reference import Model, Task
+from tests.support.keys import keys
 
 S = TaskState
 QUEUES = ("high", "normal")

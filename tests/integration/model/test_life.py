@@ -33,7 +33,6 @@ from taskqueue.shared.domain.task import (
     TaskState,
     Unique,
 )
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
@@ -43,6 +42,7 @@ from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now
 from tests.integration.model.recount import LANES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
+from tests.support.keys import keys
 
 S = TaskState
 LEASE = 10 * MICROSECONDS

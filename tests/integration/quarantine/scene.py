@@ -24,8 +24,8 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule
 from taskqueue.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import connect, text
+from taskqueue.shared.redis.client import connect, keys_of, text
+from taskqueue.shared.redis.keys import Keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.audit import Audit
@@ -65,11 +65,13 @@ class Kind:
 
 def kinds() -> list[Kind]:
     """Every key of `shared/redis/keys.py`; one that is added there is damaged here without being named."""
-    body = ast.parse(inspect.getsource(keys)).body
+    [named] = ast.parse(inspect.getsource(Keys)).body
+    assert isinstance(named, ast.ClassDef)
+    body = named.body
     found = []
     for at, each in enumerate(body):
-        if isinstance(each, ast.FunctionDef):
-            found.append(Kind(each.name, _type(ast.get_docstring(each) or ""), each.args.args[0].arg))
+        if isinstance(each, ast.FunctionDef) and each.name != "__init__":
+            found.append(Kind(each.name, _type(ast.get_docstring(each) or ""), each.args.args[1].arg))
         elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
             about = body[at + 1]
             assert isinstance(about, ast.Expr)
@@ -87,6 +89,7 @@ class Scene:
 
     def __init__(self, redis: Redis, url: str) -> None:
         self.redis = redis
+        self.keys = keys_of(redis)
         self.as_part = connect(url)
         self.scripts = Scripts(self.as_part)
         settings = Settings(housekeeper_recovery_grace=0, webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
@@ -125,8 +128,8 @@ class Scene:
             Verb.RETRY, Selection(ids=(self.names["failed"],)), what="one", by="b", rate=1
         )
         self.names["key_id"] = "key-1"
-        redis.hset(keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
-        redis.rpush(keys.control(WORKER), "cancel nothing")
+        redis.hset(self.keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
+        redis.rpush(self.keys.control(WORKER), "cancel nothing")
         lock_acquire(scripts, "recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))
         self.names |= {"queue": "normal", "worker": WORKER, "task_type": "noop", "tag": "a", "limit": "key:scarce"}
         self.names |= {"lines": "normal|key:scarce", "lock": "recovery", "schedule": "nightly"}
@@ -190,8 +193,8 @@ class Scene:
     def keys_of(self, kind: Kind) -> list[str]:
         """Where keys of a kind are: those that there are, or one that there might be."""
         if kind.parameter is None:
-            return [getattr(keys, kind.name)]
-        make = getattr(keys, kind.name)
+            return [getattr(self.keys, kind.name)]
+        make = getattr(self.keys, kind.name)
         if kind.parameter == "state":
             return [make(state) for state in TaskState if state.ended]
         start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
@@ -199,7 +202,8 @@ class Scene:
         named = self.names.get(kind.parameter) or self.names.get(kind.name)
         if kind.parameter == "task_id":
             return [make(self.names[state]) for state in ("pending", "completed", "failed")]
-        return [make(named)] if named else [key for key in there if key not in ALONE] or [make("1")]
+        alone = {getattr(self.keys, name) for name in vars(Keys) if name.isupper()}
+        return [make(named)] if named else [key for key in there if key not in alone] or [make("1")]
 
     # --- what happens ---
 
@@ -231,8 +235,8 @@ class Scene:
 
     def keep(self) -> None:
         """A round of each housekeeping job, after the leases of whatever nobody knows about any more are over."""
-        if self.redis.type(keys.LEASES) == b"zset" and (running := self.redis.zrange(keys.LEASES, 0, -1)):
-            self.redis.zadd(keys.LEASES, dict.fromkeys(map(text, running), 1))
+        if self.redis.type(self.keys.LEASES) == b"zset" and (running := self.redis.zrange(self.keys.LEASES, 0, -1)):
+            self.redis.zadd(self.keys.LEASES, dict.fromkeys(map(text, running), 1))
         for job in self.keeper.jobs:
             self.keeper.run_once(job)
 
@@ -281,13 +285,6 @@ class Scene:
         """Honest tasks that have not been completed, and where they are."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for each in self.honest:
-                pipeline.hget(keys.rq_job(each), "state")
+                pipeline.hget(self.keys.rq_job(each), "state")
             states = pipeline.execute(raise_on_error=False)
         return {task: str(state) for task, state in zip(self.honest, states, strict=True) if state != b"completed"}
-
-
-ALONE = {
-    value
-    for name, value in vars(keys).items()
-    if name.isupper() and isinstance(value, str) and value.startswith(("rq:", "taskqueue:"))
-}

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.locks import LockAdmin
 from tests.integration.quarantine.scene import Scene
 from tests.support.harness import free_port
+from tests.support.keys import keys
 
 LAST = f"{2**64 - 1}-{2**64 - 1}"
 

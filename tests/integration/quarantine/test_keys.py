@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from taskqueue.shared.redis import keys, quarantine
+from taskqueue.shared.redis import quarantine
 from tests.integration.quarantine.scene import Kind, Scene, kinds
+from tests.support.keys import keys
 
 LONG = bool(os.environ.get("TEST_LONG"))
 TYPES = ("string", "list", "set", "zset", "hash", "stream")
@@ -78,11 +79,11 @@ def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     single = {getattr(keys, kind.name): kind.type for kind in KINDS.values() if kind.parameter is None}
     del single[keys.FORMAT]
     ended = dict.fromkeys(map(keys.ended, ("completed", "failed", "cancelled", "expired")), "zset")
-    assert single | ended == quarantine.SINGLE
+    assert single | ended == quarantine.single(keys)
     of_queue = {
         getattr(keys, each.name)(""): each.type for each in KINDS.values() if each.parameter in ("queue", "lane")
     }
-    assert of_queue == quarantine.OF_QUEUE
+    assert of_queue == quarantine.of_queue(keys)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import put
+from tests.support.keys import keys
 
 NUMBERS = (b"nan", b"1e400", b"-7", b"9" * 18, b"9" * 400, b"9" * 5000)
 GARBAGE = (b"", b"\xff", b"{", b"[1]", b"null", *NUMBERS, b"[" * 100_000)

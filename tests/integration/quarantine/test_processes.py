@@ -16,9 +16,8 @@ from redis import Redis
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import Unique
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.quarantine import SINGLE
+from taskqueue.shared.redis.quarantine import single
 from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.schedules import ScheduleStore
@@ -27,6 +26,7 @@ from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put,
 from tests.integration.quarantine.test_records import FIELDS, GARBAGE, damage
 from tests.integration.quarantine.test_values import TEXTS, spoil
 from tests.support.harness import System, free_port, running_system, scrape, wait_until
+from tests.support.keys import keys
 
 HONEST = 200
 NONSENSE = (b"\xff\xff", b"garbage", b"[1,2,3]", b'["x",[]]', b"{}", b"[" * 100_000)
@@ -147,7 +147,7 @@ def test_corruption_of_every_kind_stops_no_process(system: System) -> None:
 
     wait_until(lambda: of(tasks, "completed"), "the honest tasks were completed", 90)
     wait_until(lambda: of(unreadable, "failed"), "those whose data nobody can read became dead letters", 90)
-    looked_after = {key: kind for key, kind in replaced.items() if key in SINGLE or key.endswith(":normal")}
+    looked_after = {key: kind for key, kind in replaced.items() if key in single(keys) or key.endswith(":normal")}
     assert len(looked_after) > 10
     for key, wanted in looked_after.items():
         wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023

@@ -12,9 +12,9 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import Scene
 from tests.integration.quarantine.test_keys import LONG, endure, put
+from tests.support.keys import keys
 
 GARBAGE: Mapping[str, bytes | None] = {
     "missing": None,

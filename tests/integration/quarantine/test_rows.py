@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from taskqueue.shared.redis import keys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import endure
+from tests.support.keys import keys
 
 LISTS = ("/tasks", "/dlq/failed-tasks", "/schedules", "/queues", "/types", "/limits", "/batches", "/workers")
 ADMIN = ("/admin/locks",)

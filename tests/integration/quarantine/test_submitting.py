@@ -8,10 +8,10 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.queues import Queues
+from tests.support.keys import keys
 
 LISTS = (keys.TASKS, keys.tasks_of_type("noop"), keys.tasks_with_tag("a"))
 NOW = (*LISTS, keys.DEADLINES, keys.pending("normal"))

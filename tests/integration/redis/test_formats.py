@@ -9,9 +9,10 @@ from redis import Redis
 
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import IncompatibleSchema
-from taskqueue.shared.redis import keys, schema_version
+from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import connect, translated
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 PARTS = (("gateway",), ("worker",), ("housekeeper",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}

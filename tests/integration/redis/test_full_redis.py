@@ -26,7 +26,6 @@ from taskqueue.shared.domain.task import (
     new_task_id,
 )
 from taskqueue.shared.errors import StoreRefused
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import translated
 from taskqueue.shared.redis.linker import sources
 from taskqueue.shared.stores import maintenance
@@ -38,6 +37,7 @@ from taskqueue.shared.stores.maintenance import Pruned
 from taskqueue.shared.stores.queues import redeliver, run_now, submission_check
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import discard
+from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState

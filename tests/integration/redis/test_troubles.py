@@ -16,7 +16,6 @@ from redis import Redis
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect, translated
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.redis.scripts import Scripts
@@ -27,6 +26,7 @@ from tests.integration.redis.load import Callers, get, post, start_gateway
 from tests.labs.faults.faults import RUN_LONG
 from tests.labs.faults.site import fill_disk, make_room
 from tests.support.harness import System, free_port, running_system, wait_until
+from tests.support.keys import keys
 
 PARTS = (("gateway",), ("worker",), ("housekeeper",), ("dashboard",))
 PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}

@@ -12,12 +12,12 @@ import pytest
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.limits import Limits
 from tests.support.attempt_ends import ENDS
+from tests.support.keys import keys
 from tests.support.store import LEASE, Store
 
 # --- damaged records ---

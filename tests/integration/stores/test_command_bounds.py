@@ -15,7 +15,6 @@ import pytest
 
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.linker import scripts, with_quarantine
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
@@ -24,6 +23,7 @@ from taskqueue.shared.stores.queues import Queues, submit_arguments
 from taskqueue.shared.stores.task_types import types_publish
 from taskqueue.shared.stores.workers import announce
 from tests.support.attempt_ends import ENDS
+from tests.support.keys import keys
 from tests.support.store import LEASE, Store
 
 Worst = Callable[[Store], tuple[Any, ...]]
@@ -502,7 +502,7 @@ def test_a_script_for_one_thing_sends_few_commands(store: Store, name: str) -> N
 def test_every_script_compiles_with_care_too(store: Store) -> None:
     """Lua has room for 200 local names in a script, and `_quarantine.lua` brings some more."""
     for name in scripts():
-        store.redis.script_load(with_quarantine(name))
+        store.redis.script_load(with_quarantine(name, keys))
 
 
 def test_every_script_is_counted() -> None:

@@ -12,13 +12,13 @@ from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from taskqueue.shared.errors import TaskNotFound
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.dead_letters import DeadLetters, purge
 from taskqueue.shared.stores.queues import Queues, Submitted
 from taskqueue.shared.stores.tasks import Records
 from tests.support.harness import System
+from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState

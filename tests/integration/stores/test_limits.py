@@ -13,11 +13,11 @@ import pytest
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.limit import Limit, read_limit
 from taskqueue.shared.domain.task import Webhook
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.worker.heartbeat import Heartbeat
+from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
 

@@ -14,7 +14,7 @@ from taskqueue.shared.domain.clock import to_us
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.redis import keys, linker, scripts
+from taskqueue.shared.redis import linker, scripts
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.linker import CONFIRMING, source, sources
 from taskqueue.shared.redis.scripts import digest
@@ -24,6 +24,7 @@ from taskqueue.shared.stores.dead_letters import purge, requeue
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.tasks import discard
 from tests.support.attempt_ends import ENDS
+from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
@@ -41,7 +42,7 @@ def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> No
     ]
     assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
     for name in confirmed:
-        assert store.redis.script_load(source(name + CONFIRMING)) == digest(name + CONFIRMING)
+        assert store.redis.script_load(source(name + CONFIRMING, keys)) == digest(name + CONFIRMING, keys)
 
 
 def test_lua_and_python_know_the_same_status_for_rq() -> None:

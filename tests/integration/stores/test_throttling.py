@@ -10,12 +10,12 @@ import pytest
 
 from taskqueue.shared.domain.limit import read_limit
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.tasks import Filter
+from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, WEIGHTS, Store
 

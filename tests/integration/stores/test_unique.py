@@ -11,12 +11,12 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.dead_letters import requeue
 from taskqueue.shared.stores.queues import Queues, Submitted
 from taskqueue.shared.stores.tasks import Records
+from tests.support.keys import keys
 from tests.support.store import Store
 
 

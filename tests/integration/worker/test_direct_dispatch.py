@@ -12,7 +12,6 @@ from redis.client import PubSub
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.errors import StoreRefused
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.limits import Limits
@@ -23,6 +22,7 @@ from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0

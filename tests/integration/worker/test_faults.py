@@ -17,8 +17,8 @@ from redis import Redis
 
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from tests.support.harness import System, alive, free_port, running_system, scrape, wait_until
+from tests.support.keys import keys
 
 TASKS = 5000
 

@@ -15,10 +15,10 @@ from taskqueue.shared.config.settings import load
 from taskqueue.shared.doctor.system import check
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from tests.support.harness import WEIGHTS, System, wait_until
+from tests.support.keys import keys
 from tests.support.store import Store
 
 

@@ -18,13 +18,13 @@ from taskqueue import execute_with_lock, lock
 from taskqueue.shared.domain.lock import Lock, Taken
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import LockTaken
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import LockAdmin, LockInfo, RedisLocks
 from taskqueue.worker.handlers import locking
 from taskqueue.worker.handlers.context import CurrentTask, current
 from tests.support.handlers import skipped_if_locked, under_lock
 from tests.support.harness import System, free_port, wait_until
+from tests.support.keys import keys
 
 ONCE = {"max_retries": 0}
 

@@ -13,11 +13,11 @@ import pytest
 from taskqueue.shared.domain.limit import read_limit
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.limits import Limits
 from tests.support.harness import WEIGHTS, System, wait_until
+from tests.support.keys import keys
 
 
 @pytest.fixture

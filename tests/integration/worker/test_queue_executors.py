@@ -11,10 +11,10 @@ import pytest
 
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import Queues
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 from tests.support.store import LEASE, WEIGHTS, Store
 
 LONG = '{"seconds": 300}'

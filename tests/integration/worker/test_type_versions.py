@@ -12,7 +12,6 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting, version_of
@@ -20,6 +19,7 @@ from taskqueue.shared.stores.workers import WorkerInfo
 from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 from tests.support.limiting import submit
 from tests.support.store import LEASE, NULL, Store
 

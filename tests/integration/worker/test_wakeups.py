@@ -10,12 +10,12 @@ import pytest
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import Conflict, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.limits import Limits
 from tests.integration.stores.test_unique import new
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 from tests.support.store import Store
 
 

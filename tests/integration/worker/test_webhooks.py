@@ -19,12 +19,12 @@ from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores import maintenance
 from taskqueue.worker.handlers.pinned_http import post
 from taskqueue.worker.handlers.signals import RetryLater
 from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 from tests.support.harness import System, free_port, running_system, wait_until
+from tests.support.keys import keys
 from tests.support.receiver import SECRET, Receiver, genuine, receiving
 
 S = TaskState

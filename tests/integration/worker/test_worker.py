@@ -13,10 +13,10 @@ import pytest
 
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.http.bind import FILES
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.worker.engine.lane import SLOW
 from tests.support.harness import System, alive, wait_until
+from tests.support.keys import keys
 
 
 def test_a_result_that_is_too_large_is_final_names_the_setting_and_keeps_its_beginning(system: System) -> None:

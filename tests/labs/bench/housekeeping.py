@@ -33,13 +33,13 @@ from rq.scheduler import RQScheduler
 from taskqueue.shared.domain.clock import instant, instant_us
 from taskqueue.shared.domain.lock import Lock
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.locks import RedisLocks
 from taskqueue.shared.stores.queues import Queues
 from tests.labs.bench import server
+from tests.support.keys import keys
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUES = {f"q{number:02}": 1 for number in range(50)}

@@ -22,9 +22,9 @@ import psutil
 
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect
 from tests.support.harness import System, running_system, wait_until
+from tests.support.keys import keys
 
 SLOTS = 500
 PROCESSES = 2

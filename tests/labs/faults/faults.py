@@ -21,7 +21,6 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.linker import source
 from taskqueue.worker.executors.ipc import CONCURRENT
@@ -31,6 +30,7 @@ from tests.labs.faults.clients import call
 from tests.labs.faults.ledger import Ledger
 from tests.labs.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
 from tests.labs.faults.slow_disk import HeldFsync
+from tests.support.keys import keys
 
 Undo = Callable[[], object]
 CLOCK_MOVED = 600.0
@@ -405,7 +405,7 @@ def _claim_all(scene: Scene) -> None:
         pipeline.hdel(keys.PAUSED, "low")
         for _ in range(2):
             arguments = ("", f"nobody-{uuid.uuid4().hex}", uuid.uuid4().hex, str(int(scene.seconds * 1e6)))
-            pipeline.eval(source("claim"), 0, *arguments, TOGETHER // 2, 4 << 20, "low", TOGETHER // 2)
+            pipeline.eval(source("claim", keys), 0, *arguments, TOGETHER // 2, 4 << 20, "low", TOGETHER // 2)
         _, *claims = pipeline.execute()
     scene.happened.tasks = [task[0].decode() for claim in claims for task in claim[3]]
 

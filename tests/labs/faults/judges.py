@@ -11,7 +11,6 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from tests.labs.faults import kinds
 from tests.labs.faults.case import AFTER_THAW, SECOND, Case
@@ -28,6 +27,7 @@ from tests.labs.faults.time_judges import (
     nothing_starts_early,
     records_tell_the_time,
 )
+from tests.support.keys import keys
 
 ROUNDED = timedelta(milliseconds=1)
 ON_ITS_WAY = SECOND // 20

@@ -12,7 +12,6 @@ from random import Random
 from redis.exceptions import RedisError
 
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.tasks import Records
 from tests.labs.faults import kinds
@@ -20,6 +19,7 @@ from tests.labs.faults.clients import Client, call
 from tests.labs.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns
 from tests.labs.faults.ledger import Ledger
 from tests.labs.faults.site import Part, Site
+from tests.support.keys import keys
 
 CLIENTS = 4
 QUIET = 90.0

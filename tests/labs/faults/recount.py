@@ -11,11 +11,11 @@ from typing import Any
 from redis import Redis
 
 from taskqueue.shared.domain.task import RQ_STATUS, TaskState
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from tests.integration.model.recount import indexes
 from tests.integration.model.reference import Task
 from tests.labs.faults import kinds
+from tests.support.keys import keys
 
 ENDED = {str(state) for state in TaskState if state.ended}
 FIELDS = ("state", "status", "origin", "description", "batch", "token", "unique")

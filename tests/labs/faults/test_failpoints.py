@@ -24,12 +24,12 @@ from taskqueue.shared import failpoints
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.failpoints import POINTS
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
 from tests.labs.faults.ledger import Ledger
 from tests.support.harness import ROOT, System, running_system, wait_until
+from tests.support.keys import keys
 from tests.support.least_privilege import url_of_user
 
 ENVIRONMENT = {

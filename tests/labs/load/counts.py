@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import text
 from tests.labs.faults.clients import call
 from tests.labs.faults.recount import recount
@@ -16,6 +15,7 @@ from tests.labs.load.clients import Ledger
 from tests.labs.load.handlers import START, STARTS
 from tests.labs.load.site import Site
 from tests.support.harness import Samples, scrape
+from tests.support.keys import keys
 
 ENDS = {"plain": "completed", "retried": "completed", "dead": "failed"}
 PAGE = 200

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import psutil
 
-from taskqueue.shared.redis import keys
 from tests.labs.faults.clients import call
 from tests.labs.load.clients import stop_all
 from tests.labs.load.counts import by_counters
 from tests.labs.load.site import Site, site
+from tests.support.keys import keys
 
 PARTS = ("gateway", "worker 1", "housekeeper 1")
 CLIENTS = 6

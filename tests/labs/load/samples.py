@@ -9,10 +9,10 @@ from functools import partial
 
 import psutil
 
-from taskqueue.shared.redis import keys
 from tests.labs.faults.clients import call
 from tests.labs.load.site import Site
 from tests.support.harness import scrape
+from tests.support.keys import keys
 
 Row = tuple[str, str]
 """What is measured, and whose."""

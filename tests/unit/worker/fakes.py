@@ -267,7 +267,7 @@ class FakeSession:
         self.noted.append(claimed)
         return self.lease_holds
 
-    def notify_workers(self, lane: str, wakeup_list: str) -> None:
+    def notify_workers(self, lane: str, *, known: bool) -> None:
         self.notified.append(lane)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from redis import Redis
 
-from taskqueue.shared.redis import keys
-from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.client import keys_of, text
 
 PAGE = 1000
 MOST = 200_000
@@ -21,6 +20,7 @@ def without_entry(redis: Redis, queue: str, whole: bool = False) -> Iterator[lis
     front of one holds the entries of the front of the other. Workers take from them meanwhile, and clients add: a task
     found wrongly gets a second entry, which is ignored later.
     """
+    keys = keys_of(redis)
     index, lists = keys.pending(queue), (keys.rq_queue(queue), keys.rq_queue(f"{queue}+"))
     with redis.pipeline(transaction=False) as pipeline:
         pipeline.zcard(index)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.locks import HeldLock
@@ -86,7 +85,7 @@ class Recovery:
     def _note_foreign(self) -> None:
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             for queue in self.queues:
-                pipeline.zcard(keys.foreign(queue))
+                pipeline.zcard(self.scripts.keys.foreign(queue))
             counts = dict(zip(self.queues, pipeline.execute(), strict=True))
         for queue, count in counts.items():
             if count > self.foreign.get(queue, 0):

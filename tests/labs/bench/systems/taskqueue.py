@@ -12,12 +12,12 @@ import json
 import sys
 
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis import keys
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.worker.handlers.registry import task
 from tests.labs.bench import adapter, handlers
+from tests.support.keys import keys
 
 TITLE = "Task Queue"
 PACKAGES = ("rq", "redis")

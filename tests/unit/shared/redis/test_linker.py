@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from taskqueue.shared.redis.linker import lean, scripts, source
+from taskqueue.shared.redis.keys import with_prefix
+from taskqueue.shared.redis.linker import lean, scripts, source, with_quarantine
+from tests.support.keys import keys
 
 SHARED = """
 -- uses needless() in words only
@@ -61,9 +65,22 @@ def test_a_function_named_in_a_comment_a_text_or_a_field_is_not_needed_for_it(ow
 
 @pytest.mark.parametrize("name", scripts())
 def test_a_script_names_the_keys_of_the_map(name: str) -> None:
-    assert "keys." not in source(name)
+    assert "keys." not in source(name, keys)
 
 
 def test_the_key_of_something_is_its_text_and_the_name() -> None:
-    assert "('rq:job:' .. id)" in source("cancel")
-    assert "redis.call('ZADD', 'taskqueue:tasks', " in source("submit_one")
+    assert "('rq:job:' .. id)" in source("cancel", keys)
+    assert "redis.call('ZADD', 'taskqueue:tasks', " in source("submit_one", keys)
+
+
+def test_a_script_of_a_system_with_a_prefix_names_no_key_without_it() -> None:
+    shop = with_prefix("{shop}:eu")
+    for name in scripts():
+        for text in (source(name, shop), with_quarantine(name, shop)):
+            assert not re.search(r"['\"](rq|taskqueue):", text), name
+    assert "('{shop}:eu:rq:job:' .. id)" in source("cancel", shop)
+
+
+def test_one_prefix_has_one_text_of_a_script() -> None:
+    assert source("cancel", with_prefix("shop")) is source("cancel", with_prefix("shop"))
+    assert source("cancel", with_prefix("shop")) != source("cancel", with_prefix("store"))

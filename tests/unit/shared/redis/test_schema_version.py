@@ -9,6 +9,7 @@ import pytest
 from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.linker import sources
 from taskqueue.shared.redis.schema_version import judge
+from tests.support.keys import keys
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from taskqueue.shared.redis.schema_version import judge
 def test_a_newer_format_and_one_too_old_are_refused_with_what_to_do(
     found: bytes | str, refusal: str, raise_it: bool
 ) -> None:
-    verdict = judge(found, ours=4, oldest=2)
+    verdict = judge(found, keys.FORMAT, ours=4, oldest=2)
     assert refusal in verdict.refusal
     assert bool(verdict.refusal) == bool(refusal)
     assert verdict.raise_it is raise_it
