@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 SENTINEL_PORT = 26379
+PREFIX_LONGEST = 64
+_PREFIX = re.compile(r"[A-Za-z0-9_.{}-]+(:[A-Za-z0-9_.{}-]+)*")
+_TAKEN = {"rq", "taskqueue"}
+"""How keys begin: behind a prefix with such a part they could be taken for those of another system."""
 KINDS = {
     "redis": "redis",
     "rediss": "rediss",
@@ -35,11 +40,16 @@ class Address:
 def read_address(url: str) -> Address:
     """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
-    Raises ValueError with the expected form, without showing what may be a password.
+    The option `key_prefix` of the address is the prefix of all keys. Raises ValueError with the expected form, without
+    showing what may be a password.
     """
     parts = _split(url)
     if parts.scheme not in KINDS:
         raise ValueError(f"must start with {', '.join(f'{kind}://' for kind in KINDS)}")
+    try:
+        check_key_prefix(_key_prefix(parts))
+    except ValueError as error:
+        raise ValueError(f"key_prefix {error}") from None
     if "+" not in parts.scheme:
         _check_port(parts)
         return Address(url=url)
@@ -59,22 +69,37 @@ def read_address(url: str) -> Address:
     )
 
 
+def check_key_prefix(prefix: str) -> None:
+    """Raises ValueError for an invalid prefix of keys; "" means none."""
+    if prefix and not (len(prefix) <= PREFIX_LONGEST and _PREFIX.fullmatch(prefix)):
+        raise ValueError(
+            f"must be at most {PREFIX_LONGEST} letters, digits, _, -, ., {{ and }}, in parts with a : between them"
+        )
+    if taken := _TAKEN.intersection(prefix.split(":")):
+        raise ValueError(f"must not have the part {min(taken)!r}, with which keys begin: choose another name")
+
+
 def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
     """Returns the address with credentials and options added that it does not have itself."""
     parts = _split(url)
     if password and "@" not in parts.netloc and parts.scheme != "unix":
         secret = f"{quote(username, safe='')}:{quote(password, safe='')}@"
-        parts = parts._replace(netloc=secret + parts.netloc)
+        url = parts._replace(netloc=secret + parts.netloc).geturl()
     named = dict(parse_qsl(parts.query))
     more = {name: value for name, value in options.items() if value and name not in named}
-    query = "&".join(part for part in (parts.query, urlencode(more)) if part)
-    return parts._replace(query=query).geturl()
+    return f"{url}{'&' if parts.query else '?'}{urlencode(more)}" if more else url
 
 
 def without_password(url: str) -> str:
-    """Returns the address without its password, for display."""
+    """Returns the address without its password and options, but with its prefix of keys, for display."""
     parts = _split(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    prefix = _key_prefix(parts)
+    shown = f"?key_prefix={prefix}" if prefix else ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{shown}"
+
+
+def _key_prefix(parts: SplitResult) -> str:
+    return dict(parse_qsl(parts.query)).get("key_prefix", "")
 
 
 def _split(url: str) -> SplitResult:

@@ -23,6 +23,7 @@ from taskqueue.shared.config.values import (
     Executors,
     HostsAndNetworks,
     Kept,
+    KeyPrefix,
     LogFormat,
     LogLevel,
     Mappings,
@@ -73,6 +74,12 @@ class Settings(BaseModel):
         "redis.ca_file", "", "CA file that verifies the certificate of Redis; empty: the system's authorities."
     )
     redis_cert_file: ReadableFile = _at("redis.cert_file", "", "Client certificate for Redis, if it requires one.")
+    key_prefix: KeyPrefix = _at(
+        "redis.key_prefix",
+        "",
+        "Prefix of all keys and channels in Redis, such as shop, for systems that share one Redis; the same for all "
+        "parts of a system.",
+    )
     redis_timeout: Seconds = _at(
         "redis.timeout",
         0.9,
@@ -481,7 +488,7 @@ class Settings(BaseModel):
     def store_url(self) -> str:
         """Returns the address of Redis, from REDIS_URL or host and port, with all options of the client."""
         url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
-        options: dict[str, str] = {}
+        options = {"key_prefix": self.key_prefix}
         if "+sentinel:" in url:
             options |= {
                 "sentinel_username": self.redis_sentinel_username,

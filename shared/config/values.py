@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskqueue.shared.config.redis_address import read_address
+from taskqueue.shared.config.redis_address import check_key_prefix, read_address
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.lock import OnError
 
@@ -116,6 +116,7 @@ Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
 RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
+KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]
 Secrets = Annotated[Names, _valid(lambda secrets: [signing_key(each) for each in secrets])]
 HostsAndNetworks = Annotated[Names, _valid(lambda entries: EgressPolicy.of((), (), entries))]

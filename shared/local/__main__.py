@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from taskqueue.shared.config.redis_address import without_password
+from taskqueue.shared.config.redis_address import completed, without_password
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port, port_problem
@@ -53,7 +53,7 @@ def main() -> int:
             _run(parts, settings, settings.store_url, f"{without_password(settings.store_url)} (external)")
         else:
             with _embedded(settings) as server:
-                check_format(server)
+                check_format(server, settings.key_prefix)
                 _run(parts, settings, server.url, _describe(server, settings.redis_port), server)
     except SettingsError as error:
         exit_with(str(error))
@@ -101,10 +101,10 @@ def reach(url: str) -> None:
         ) from error
 
 
-def check_format(server: EmbeddedRedis) -> None:
+def check_format(server: EmbeddedRedis, key_prefix: str) -> None:
     """Raises SettingsError if another version wrote the data; else each service would end with this refusal."""
     try:
-        with translated(), connect(server.url) as client:
+        with translated(), connect(completed(server.url, key_prefix=key_prefix)) as client:
             client.ping()
     except IncompatibleSchema as error:
         raise SettingsError(f"{error}, or set DATA_DIR to another folder than {server.folder.path}") from error

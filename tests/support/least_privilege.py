@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
@@ -21,15 +22,22 @@ def rules() -> list[str]:
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 
-def guarded_server(folder: Path, binary: ServerBinary | None = None) -> EmbeddedRedis:
-    """A server with an administrator, whose address is `url`, and that user."""
+def rules_with_prefix(prefix: str) -> list[str]:
+    """The list for a system whose keys have this prefix."""
+    return [f"{rule[0]}{prefix}:{rule[1:]}" if rule[0] in "~&" else rule for rule in rules()]
+
+
+def guarded_server(
+    folder: Path, binary: ServerBinary | None = None, granted: Sequence[str] | None = None
+) -> EmbeddedRedis:
+    """A server with an administrator, whose address is `url`, and that user; `granted` instead of the list."""
     file = folder / "users.acl"
     options = {"aclfile": str(file)}
     server = EmbeddedRedis(data_dir=folder, port=free_port(), options=options, server=binary)
     server.folder.create()
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",
-        f"user {USER} on #{_digest(PASSWORD)} {' '.join(rules())}",
+        f"user {USER} on #{_digest(PASSWORD)} {' '.join(granted or rules())}",
     )
     write_secret(file, "\n".join(people) + "\n")
     return server

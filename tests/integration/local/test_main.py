@@ -63,4 +63,4 @@ def test_address_of_an_unknown_kind_is_reported() -> None:
 
 def test_a_redis_that_refuses_writes_is_left_to_the_services_which_wait(tmp_path: Path) -> None:
     with EmbeddedRedis(data_dir=tmp_path, options={"min-replicas-to-write": "1"}) as server:
-        check_format(server)
+        check_format(server, "")

@@ -9,6 +9,8 @@ import pytest
 from taskqueue.shared.config.redis_address import read_address, without_password
 from taskqueue.shared.config.settings import load
 from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.redis.client import connect, keys_of
+from taskqueue.shared.redis.keys import with_prefix
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:
@@ -38,6 +40,7 @@ def test_what_concerns_the_sentinels_is_kept_apart() -> None:
         ("redis+sentinel://one:many/main", "has an invalid port"),
         ("redis+sentinel://one,,two/main", "without a host"),
         ("redis://one:many/0", "has an invalid port"),
+        ("redis://one/0?key_prefix=a+b", "key_prefix must be at most 64"),
     ],
 )
 def test_an_unreadable_address_is_refused_with_the_reason(url: str, complaint: str) -> None:
@@ -87,7 +90,39 @@ def test_the_password_of_the_sentinels_goes_to_them_only() -> None:
         ("rediss://user:se%40cret@host/1?password=secret", "rediss://host/1"),
         ("redis://host", "redis://host"),
         ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+        ("redis://:secret@host/0?a=secret&key_prefix=%7Bshop%7D:eu", "redis://host/0?key_prefix={shop}:eu"),
     ],
 )
 def test_password_is_left_out_of_what_is_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+@pytest.mark.parametrize("prefix", ["shop", "shop:eu", "a" * 64, "{shop}", "shop-1.eu_b", "rqs:my-taskqueue"])
+def test_the_prefix_of_keys_becomes_part_of_the_address(prefix: str) -> None:
+    for url in ("redis://one/0", "rediss://one/0", "unix:///run/redis.sock", "redis+sentinel://one/main"):
+        with connect(load({"REDIS_URL": url, "KEY_PREFIX": prefix}).store_url) as redis:
+            assert keys_of(redis).rq_job("1") == f"{prefix}:rq:job:1"
+            assert f"{prefix}:taskqueue:tasks" == keys_of(redis).TASKS
+            assert keys_of(redis) is with_prefix(prefix)
+
+
+def test_without_a_prefix_keys_begin_as_rqs_do() -> None:
+    with connect(load({}).store_url) as redis:
+        assert keys_of(redis).rq_job("1") == "rq:job:1"
+
+
+def test_the_prefix_of_an_address_has_precedence_like_its_password() -> None:
+    url = load({"REDIS_URL": "redis://one/0?key_prefix=own", "KEY_PREFIX": "shop"}).store_url
+    assert without_password(url) == "redis://one/0?key_prefix=own"
+
+
+@pytest.mark.parametrize("prefix", ["a b", "shop:", ":shop", "a::b", "a*", "a[b]", "a'b", "a\\b", "a" * 65, "é", "a\n"])
+def test_a_prefix_with_other_characters_is_refused(prefix: str) -> None:
+    with pytest.raises(SettingsError, match=r"KEY_PREFIX: must be at most 64 letters, digits"):
+        load({"KEY_PREFIX": prefix})
+
+
+@pytest.mark.parametrize("prefix", ["rq", "taskqueue", "shop:rq", "taskqueue:eu"])
+def test_a_prefix_that_would_make_keys_of_another_system_is_refused(prefix: str) -> None:
+    with pytest.raises(SettingsError, match=r"KEY_PREFIX: must not have the part '(rq|taskqueue)'"):
+        load({"KEY_PREFIX": prefix})
