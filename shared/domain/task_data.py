@@ -1,9 +1,9 @@
 """How a task's data is stored in RQ's record.
 
 RQ stores a call there: `["function", null, [arguments], {}]`, JSON by its JSON serializer. Ours always names the same
-function, of a module that does not exist: a stock RQ worker that pops one of our queue entries cannot execute the data
-of a caller. The name belongs to the format of the data, so it stays when modules move. The arguments are the task's
-type and its data; the data is kept as the original text, so that workers pass it on without parsing it.
+function, which refuses: a stock RQ worker that pops one of our queue entries must not execute the data of a caller. The
+name belongs to the format of the data. The arguments are the task's type and its data; the data is kept as the original
+text, so that workers pass it on without parsing it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from functools import lru_cache
 
 from taskqueue.shared.errors import CorruptRecord
 
-_FUNCTION = "shared.domain.task_data.refuse"
+_FUNCTION = "taskqueue.rq.refuse"
+_BEFORE = "shared.domain.task_data.refuse"
+"""What records of format 4 name."""
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
 _END = _TAIL.encode()
@@ -42,7 +44,7 @@ def decode(task_type: str, stored: bytes) -> bytes:
         return stored[len(head) : -len(_END)]
     try:
         function, _, (_, data), _ = json.loads(_inflated(stored))
-        if function != _FUNCTION:
+        if function not in (_FUNCTION, _BEFORE):
             raise CorruptRecord(f"the record calls {function!r}, which is not a function of Task Queue")
         return json.dumps(data).encode()
     except (ValueError, TypeError, RecursionError) as error:

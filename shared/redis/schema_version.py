@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORMAT = 4
+FORMAT = 5
 """The format that this version writes."""
 OLDEST_READ = 4
 """The oldest format that this version works with; the number is then raised to its own."""

@@ -17,9 +17,11 @@ from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
 from rq_dashboard.app import create_app
 
+from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.task import RQ_STATUS, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 
 def fetch(system: System, task_id: str) -> Job:
@@ -108,31 +110,29 @@ def test_counting_with_rq_registries_changes_no_live_task(system: System, busy: 
     assert running == [busy[TaskState.RUNNING]]
 
 
-def test_an_rq_worker_that_takes_an_entry_runs_nothing(system: System, redis_server: EmbeddedRedis) -> None:
+@pytest.mark.parametrize("function", ["taskqueue.rq.refuse", "shared.domain.task_data.refuse"])
+def test_an_rq_worker_that_takes_an_entry_runs_nothing(
+    system: System, redis_server: EmbeddedRedis, function: str
+) -> None:
     system.queues.pause("low", "only the stranger takes from it")
-    task_id = system.submit("noop", queue="low")
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "rq.cli",
-            "worker",
-            "--burst",
-            "--url",
-            redis_server.url,
-            "-S",
-            "rq.serializers.JSONSerializer",
-            "low",
-        ],
+    task_id = system.submit("echo", '{"order": 7}', queue="low")
+    stored = task_data.encode("echo", '{"order": 7}').replace("taskqueue.rq.refuse", function)
+    system.redis.hset(keys.rq_job(task_id), "data", stored)
+    command = [sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", redis_server.url]
+    done = subprocess.run(
+        [*command, "-S", "rq.serializers.JSONSerializer", "low"],
         capture_output=True,
+        text=True,
         timeout=60,
         check=False,
     )
+    if function == "taskqueue.rq.refuse":
+        assert "RuntimeError: 'echo' is a task of Task Queue, which an RQ worker does not run" in done.stderr
     assert system.records.state(task_id) is TaskState.PENDING
     system.queues.resume("low")
     system.start_worker()
     system.start_housekeeper()
-    assert system.ended(task_id).summary.state is TaskState.COMPLETED
+    assert system.ended(task_id).result == {"order": 7}
 
 
 def test_a_requeue_by_a_stock_tool_does_not_run_the_task_twice(system: System, busy: dict[TaskState, str]) -> None:

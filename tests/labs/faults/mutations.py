@@ -346,7 +346,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a record that may name any function",
         NOTHING_SENT_RUNS,
         "shared/domain/task_data.py",
-        "        if function != _FUNCTION:\n",
+        "        if function not in (_FUNCTION, _BEFORE):\n",
         "        if False:\n",
         _tests("unit/shared/domain/test_task", "test_another_function_in_the_record_is_refused"),
     ),

@@ -64,7 +64,7 @@ local function create_delivery(id, event, stored)
   local payload = payload_of(id, event, hook.url)
   local function call(delivery)
     payload.message = delivery
-    return '["shared.domain.task_data.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
+    return '["taskqueue.rq.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
   end
   post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host_of(hook.url))
 end

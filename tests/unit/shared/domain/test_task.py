@@ -52,6 +52,11 @@ def test_what_is_no_call_of_ours_is_a_corrupt_record_and_nothing_else(call: byte
         raise AssertionError("it was read")
 
 
+def test_data_that_the_format_before_stored_is_read() -> None:
+    call = b'["shared.domain.task_data.refuse",null,["process",{"order":7}],{}]'
+    assert json.loads(task_data.decode("process", call)) == {"order": 7}
+
+
 def test_another_function_in_the_record_is_refused() -> None:
     call = b'["os.system",null,["process","rm -rf /"],{}]'
     with pytest.raises(CorruptRecord, match=r"os\.system"):
