@@ -112,7 +112,11 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     queues = Queues(scripts, settings.queues, settings.max_queue_length)
     records = Records(scripts, tuple(settings.queues))
     workers = Workers(redis, settings.lease())
-    type_cache = TypeCache(TaskTypes(redis), refuse_without_worker=settings.refuse_without_worker)
+    type_cache = TypeCache(
+        TaskTypes(redis),
+        http_task_policy=settings.http_task_policy(),
+        refuse_without_worker=settings.refuse_without_worker,
+    )
     policy = settings.retry_policy
     context = _limits(settings).context
     task_factory = TaskFactory(type_cache, metrics, tracing, settings.default_priority, context)

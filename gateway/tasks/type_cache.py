@@ -14,6 +14,8 @@ from typing import Any
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.errors import Refusal
 from taskqueue.gateway.tasks import validation_messages
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
 from taskqueue.shared.domain.json_schema import Validator, compile_schema
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
@@ -67,10 +69,16 @@ class TypeCache:
     """
 
     def __init__(
-        self, types: TaskTypes, clock: Callable[[], float] = time.monotonic, *, refuse_without_worker: bool = False
+        self,
+        types: TaskTypes,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        http_task_policy: EgressPolicy | None = None,
+        refuse_without_worker: bool = False,
     ) -> None:
         self.types = types
         self.clock = clock
+        self.http_task_policy = http_task_policy
         self.refuse_without_worker = refuse_without_worker
         self.lock = threading.RLock()
         self.checked: dict[str, CheckedType] = {}
@@ -91,6 +99,13 @@ class TypeCache:
                 raise
             self._read_again(self.read_at)
             self._find(name).check(data)
+        if name == HTTP_TYPE and self.http_task_policy:
+            self._check_call(data, self.http_task_policy)
+
+    def _check_call(self, data: Any, egress_policy: EgressPolicy) -> None:
+        """Raises Refusal for a call that the egress policy forbids; the worker checks it again."""
+        if wrong := list(mistakes(data["url"], data.get("headers", ()), egress_policy)):
+            raise errors.invalid([errors.field_error(("data", *place), text) for place, text in wrong])
 
     def _find(self, name: str) -> CheckedType:
         found = self._known(name) if name != WEBHOOK_TYPE else None

@@ -375,7 +375,10 @@ class Settings(BaseModel):
     )
     dashboard_redact: Names = _at(
         "dashboard.redact",
-        ("*password*", "*passwd*", "*secret*", "*token*", "authorization", "*api_key*", "*apikey*", "*card_number*"),
+        (
+            *("*password*", "*passwd*", "*secret*", "*token*", "*api_key*", "*api-key*", "*apikey*", "*card_number*"),
+            *("*authorization*", "*cookie*"),
+        ),
         "Fields whose values the dashboard hides in data and results, by name or path (customer.iban); * matches any "
         "characters.",
     )
@@ -421,6 +424,21 @@ class Settings(BaseModel):
         "webhooks.allow",
         (),
         "Internal hosts and networks (receiver, 10.1.0.0/16) that webhooks may call, on any port.",
+    )
+    http_task_hosts: Names = _at(
+        "http_tasks.hosts",
+        (),
+        "Hosts that tasks of the type http may call; *.example.com matches subdomains, * any public host. Empty: there "
+        "is no such type.",
+    )
+    http_task_ports: Ports = _at(
+        "http_tasks.ports", (80, 443, 8080, 8443), "Ports that tasks of the type http may call."
+    )
+    http_task_allow: HostsAndNetworks = _at(
+        "http_tasks.allow",
+        (),
+        "Internal hosts and networks (billing, 10.1.0.0/16) that tasks of the type http may call, on any port, if "
+        "HTTP_TASK_HOSTS has the host.",
     )
     metrics_sources: Names = _at(
         "gateway.metrics_sources",
@@ -479,6 +497,17 @@ class Settings(BaseModel):
     def egress_policy(self) -> EgressPolicy:
         """Returns the policy for the URLs of webhooks."""
         return EgressPolicy.of(self.webhook_hosts, self.webhook_ports, self.webhook_allow)
+
+    def http_task_policy(self) -> EgressPolicy | None:
+        """Returns the policy for tasks of the type `http`; None when they are off."""
+        if not self.http_task_hosts:
+            return None
+        return EgressPolicy.of(self.http_task_hosts, self.http_task_ports, self.http_task_allow, "HTTP_TASK")
+
+    @property
+    def handler_modules(self) -> tuple[str, ...]:
+        """Returns the modules with the handlers of a worker."""
+        return (*self.task_modules, *(("taskqueue.worker.handlers.http_task",) if self.http_task_hosts else ()))
 
     def webhook_keys(self) -> tuple[bytes, ...]:
         """Returns the keys that sign webhooks."""

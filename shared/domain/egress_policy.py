@@ -1,8 +1,8 @@
-"""The egress policy: which addresses webhooks may call.
+"""The egress policy: which addresses webhooks, and tasks of the type `http`, may call.
 
 Clients submit URLs that workers call from inside the network. So a URL is parsed strictly, its name is resolved, and
-only addresses of the public internet are called, unless WEBHOOK_ALLOW has the host or its network. The gateway checks
-the URL; the worker checks the resolved address and connects to exactly that one.
+only addresses of the public internet are called, unless WEBHOOK_ALLOW (HTTP_TASK_ALLOW) has the host or its network.
+The gateway checks the URL; the worker checks the resolved address and connects to exactly that one.
 """
 
 from __future__ import annotations
@@ -66,15 +66,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """What webhooks may call: hosts (empty: any), ports, and allowed hosts and networks that are not public."""
+    """What may be called: hosts (empty: any), ports, and allowed hosts and networks that are not public.
 
+    `settings` is what the names of its settings begin with.
+    """
+
+    settings: str = "WEBHOOK"
     hosts: tuple[str, ...] = ()
     ports: tuple[int, ...] = (80, 443, 8080, 8443)
     allowed_hosts: tuple[str, ...] = ()
     allowed_networks: tuple[Network, ...] = ()
 
     @classmethod
-    def of(cls, hosts: Iterable[str], ports: Iterable[int], allow: Iterable[str]) -> EgressPolicy:
+    def of(
+        cls, hosts: Iterable[str], ports: Iterable[int], allow: Iterable[str], settings: str = "WEBHOOK"
+    ) -> EgressPolicy:
         """Builds the policy from settings. Raises ValueError for an entry of `allow` that is no host and no network."""
         names, networks = [], []
         for each in allow:
@@ -85,6 +91,7 @@ class EgressPolicy:
                     raise ValueError(f"{each!r} is neither a host nor a network such as 10.0.0.0/8") from None
                 names.append(each.lower())
         return cls(
+            settings=settings,
             hosts=tuple(each.lower() for each in hosts),
             ports=tuple(ports),
             allowed_hosts=tuple(names),
@@ -96,13 +103,13 @@ class EgressPolicy:
         target = _taken_apart(url)
         literal = _literal(target.host)
         if self.hosts and not any(_covers(each, target.host) for each in self.hosts):
-            raise NotAllowed("has a host that is not in WEBHOOK_HOSTS")
+            raise NotAllowed(f"has a host that is not in {self.settings}_HOSTS")
         if target.host in self.allowed_hosts:
             return target
         if literal is not None:
             self.check(target.host, literal)
         elif _OURSELVES.fullmatch(target.host):
-            raise NotAllowed("names a host of an internal network: add it to WEBHOOK_ALLOW")
+            raise NotAllowed(f"names a host of an internal network: add it to {self.settings}_ALLOW")
         if target.port not in self.ports and not (literal and self._allows(literal)):
             raise NotAllowed(f"uses port {target.port}: use one of {', '.join(map(str, self.ports))}")
         return target
@@ -111,7 +118,7 @@ class EgressPolicy:
         """Raises NotAllowed when this address of a host must not be called."""
         if host in self.allowed_hosts or self._allows(address) or is_public(address):
             return
-        raise NotAllowed(f"{address} is not a public address: add it to WEBHOOK_ALLOW if it may be called")
+        raise NotAllowed(f"{address} is not a public address: add it to {self.settings}_ALLOW if it may be called")
 
     def _allows(self, address: Address) -> bool:
         return any(address.version == each.version and address in each for each in self.allowed_networks)
@@ -125,7 +132,7 @@ def is_public(address: Address) -> bool:
 
 
 def _covers(pattern: str, host: str) -> bool:
-    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+    return pattern == "*" or (host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern)
 
 
 def _taken_apart(url: str) -> Target:
@@ -140,7 +147,7 @@ def _taken_apart(url: str) -> Target:
     if parts.scheme not in ("http", "https"):
         raise NotAllowed("must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise NotAllowed("must not contain a user or a password: the signature authenticates the sender")
+        raise NotAllowed("must not contain a user or a password")
     if parts.fragment or port == 0:
         raise NotAllowed("must have no fragment, and no port 0")
     secure = parts.scheme == "https"

@@ -47,6 +47,7 @@ WALK_THROUGHS = {
     "docs/operate/upgrade.md": 1,
     "docs/reference/api.md": 1,
     "docs/reference/cli.md": 2,
+    "docs/guides/http-tasks.md": 3,  # the last, as it makes the worker start one more executor
 }
 """Pages whose commands are run as they stand, and how many there are."""
 
@@ -64,7 +65,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     (folder / "shop" / "imports.py").write_text("\n".join(python(batches, each) for each in blocks))
     modules = "taskqueue.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports"
     with product(
-        folder, TASK_MODULES=modules, PYTHONPATH=str(folder), QUEUE_EXECUTORS="low:1", WORKER_EXECUTORS="2"
+        folder,
+        TASK_MODULES=modules,
+        PYTHONPATH=str(folder),
+        QUEUE_EXECUTORS="low:1",
+        WORKER_EXECUTORS="2",
+        HTTP_TASK_HOSTS="127.0.0.1",
+        HTTP_TASK_ALLOW="127.0.0.1",
     ) as up:
         yield up
 

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     settings = load()
     logs.configure("worker", settings.log_level, settings.log_format, instance=worker, context=log_context)
     try:
-        handlers = registry.load(settings.task_modules).handlers
+        handlers = registry.load(settings.handler_modules).handlers
     except HandlerError as error:
         print(error, file=sys.stderr)
         return 2

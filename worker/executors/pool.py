@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import TaskType, TypeSet, unpack
 from taskqueue.worker.executors import ipc
@@ -114,8 +115,8 @@ class ExecutorPool:
         if self.type_set and self.type_set.digest == hello.digest:
             return
         self.types = {each.name: each for each, _ in unpack(hello.packed)}
-        # For deliveries alone one is started when the first of them comes.
-        waiting = any(each.concurrent for each in self.types.values() if each.name != WEBHOOK_TYPE)
+        # For calls of ours alone one is started when the first of them comes.
+        waiting = any(each.concurrent for each in self.types.values() if each.name not in (WEBHOOK_TYPE, HTTP_TYPE))
         self.concurrent_wanted = self.concurrent_wanted or waiting
         if self.type_set:
             log.info("executor %d has other task types: replacing earlier executors", member.pid)

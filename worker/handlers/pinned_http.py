@@ -1,45 +1,69 @@
-"""One POST to an external address: to a checked IP address, without following redirects.
+"""One HTTP request to an external address: to a checked IP address, without following redirects.
 
 The name is resolved here, once; every address of it must be allowed, and the connection is made to one of these, not to
 the name. So a later change of the name (DNS rebinding) has no effect. A redirect is returned like any other answer.
+
+Calls block, each in a thread of its own, which `in_thread` starts and whose connection it ends when time is over or the
+task is cancelled: neither a name server nor a slow stream of bytes can hold a handler up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import re
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
 from ipaddress import ip_address
+from typing import TypeVar
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, Target, is_public
+from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, Target
 
-WITHIN = 10.0
-"""Seconds from resolving the name to the end of the answer; a slow stream of bytes does not extend it."""
 CONNECT_WITHIN = 5.0
 """Seconds to connect to one address of several."""
 MOST_READ = 4096
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_LONGEST_DATE = 40
+_SHORTEST_PAUSE = 1.0
 
 Resolve = Callable[[str, int], Sequence[str]]
+T = TypeVar("T")
+
+
+class CallFailed(Exception):
+    """The host could not be reached, or did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer: the beginning of the body is enough for diagnosis.
-
-    The body of an internal host is left out: the sender of a task must not read it.
-    """
+    """The answer: names of headers are in lower case; `complete` is whether the body is not cut."""
 
     status: int
-    address: str
-    seconds: float
-    body: str
-    retry_after: str
+    headers: Mapping[str, str]
+    body: bytes
+    complete: bool
+
+    def pause(self, most: float) -> float | None:
+        """Returns the seconds of Retry-After, at least one and at most `most`; None without a valid one."""
+        given = self.headers.get("retry-after", "")
+        if _SECONDS.fullmatch(given):
+            return max(_SHORTEST_PAUSE, min(float(given), most))
+        if len(given) > _LONGEST_DATE:
+            return None
+        try:
+            when = parsedate_to_datetime(given)
+        except (ValueError, TypeError):
+            return None
+        seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime.now(UTC)
+        return max(_SHORTEST_PAUSE, min(seconds.total_seconds(), most))
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -61,92 +85,116 @@ def addresses_of(target: Target, egress_policy: EgressPolicy, ask: Resolve = res
     return found
 
 
-def in_time(ask: Resolve, end: float) -> Resolve:
-    """Returns the resolver with a deadline `end`: a resolver that waits for its servers cannot be stopped."""
+class Connection:
+    """A connection for one request; `abort` ends it from another thread. `address` is what it is connected to."""
 
-    def asked(host: str, port: int) -> Sequence[str]:
-        answer: Future[Sequence[str]] = Future()
+    def __init__(self, egress_policy: EgressPolicy, ask: Resolve = resolve) -> None:
+        self.egress_policy = egress_policy
+        self.ask = ask
+        self.address = ""
+        self._sock: socket.socket | None = None
+        self._aborted = False
 
-        def wait() -> None:
-            try:
-                answer.set_result(ask(host, port))
-            except Exception as error:  # raised in the calling thread
-                answer.set_exception(error)
+    def abort(self) -> None:
+        """Ends the request, wherever it is: `send` raises CallFailed."""
+        self._aborted = True
+        if self._sock is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # TLS's own takes its state from the other thread
 
-        threading.Thread(target=wait, name="resolver", daemon=True).start()
+    def send(
+        self, url: str, method: str, body: bytes | None, headers: Mapping[str, str], most: int | None = None
+    ) -> Answer:
+        """Sends a request to the first address that takes a connection, and reads up to `most` bytes of the answer.
+
+        Without `most`, only what comes with the head of the answer is read. Raises NotAllowed, and CallFailed when
+        there is no answer.
+        """
+        target = self.egress_policy.read(url)
         try:
-            return answer.result(_left(end))
-        except TimeoutError:
-            raise TimeoutError(f"resolving {host} took too long") from None
-
-    return asked
-
-
-def post(
-    target: Target, addresses: Sequence[str], body: bytes, headers: Mapping[str, str], within: float = WITHIN
-) -> Answer:
-    """Sends a POST to the first address that takes a connection. Raises OSError or http.client.HTTPException.
-
-    Raises TimeoutError, too, when all of it takes longer than `within` seconds.
-    """
-    began = time.monotonic()
-    connection = http.client.HTTPConnection(target.host, target.port)
-    connection.sock, address = _connected(target, addresses, began + within)
-    try:
-        with _ended_at(began + within, connection.sock):
-            connection.request("POST", target.path, body, {"Host": target.authority, "Connection": "close", **headers})
-            reply = connection.getresponse()
-            shown = is_public(ip_address(address))
-            return Answer(
-                status=reply.status,
-                address=address,
-                seconds=round(time.monotonic() - began, 3),
-                body=reply.read1(MOST_READ).decode("utf-8", "replace") if shown else "",
-                retry_after=reply.headers.get("Retry-After", ""),
-            )
-    finally:
-        connection.close()
-
-
-@contextmanager
-def _ended_at(end: float, sock: socket.socket) -> Iterator[None]:
-    """Shuts the socket down at a deadline and raises TimeoutError then; its own time-out limits one wait only."""
-    expired = threading.Event()
-
-    def shut_down() -> None:
-        expired.set()
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-
-    ending = threading.Timer(_left(end), shut_down)
-    ending.start()
-    try:
-        yield
-    finally:
-        ending.cancel()
-        ending.join()
-        if expired.is_set():  # an answer that was cut off may look complete
-            raise TimeoutError("the answer took too long")
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("the answer took too long")
-    return left
-
-
-def _connected(target: Target, addresses: Sequence[str], end: float) -> tuple[socket.socket, str]:
-    """Returns a connection and its address."""
-    failure = OSError(f"{target.host} has no address")
-    for each in addresses:
-        try:
-            sock = socket.create_connection((each, target.port), min(CONNECT_WITHIN, _left(end)))
+            self.address = self._connect(target, addresses_of(target, self.egress_policy, self.ask))
+            return self._request(target, method, body, headers, most)
+        except http.client.HTTPException as error:
+            # The text of the error comes from the host, and the sender of a task must not read an internal host. The
+            # traceback would show it, too.
+            raise CallFailed(f"did not answer as a web server does ({type(error).__name__})") from None
         except OSError as error:
-            failure = error
-            continue
-        sock.settimeout(_left(end))
-        if target.secure:
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=target.host)
-        return sock, each
-    raise failure
+            raise CallFailed(f"did not answer: {type(error).__name__}: {error}") from error
+        finally:
+            if self._sock is not None:
+                self._sock.close()
+
+    def _connect(self, target: Target, addresses: Sequence[str]) -> str:
+        """Connects to an address and returns it. Raises OSError."""
+        failure = OSError(f"{target.host} has no address")
+        for each in addresses:
+            try:
+                sock = socket.create_connection((each, target.port), CONNECT_WITHIN)
+            except OSError as error:
+                failure = error
+                continue
+            self._take(sock)
+            if target.secure:
+                secure = _tls().wrap_socket(sock, server_hostname=target.host, do_handshake_on_connect=False)
+                self._take(secure)
+                secure.do_handshake()
+            return each
+        raise failure
+
+    def _take(self, sock: socket.socket) -> None:
+        """Makes this the socket that `abort` ends. Raises OSError when that was called before."""
+        sock.settimeout(None)
+        self._sock = sock
+        if self._aborted:
+            raise OSError("the call was ended")
+
+    def _request(
+        self, target: Target, method: str, body: bytes | None, headers: Mapping[str, str], most: int | None
+    ) -> Answer:
+        """Sends the request and reads the answer. Raises OSError and http.client.HTTPException."""
+        connection = http.client.HTTPConnection(target.host, target.port)
+        connection.sock = self._sock
+        with closing(connection):
+            connection.request(method, target.path, body, {"Host": target.authority, "Connection": "close", **headers})
+            reply = connection.getresponse()
+            read = reply.read1(MOST_READ) if most is None else reply.read(most + 1)
+            missing = most is not None and len(read) <= most and reply.length
+        if missing or self._aborted:  # an answer that was cut off may look complete
+            raise http.client.IncompleteRead(b"")
+        return Answer(
+            status=reply.status,
+            headers={name.lower(): value for name, value in reply.headers.items()},
+            body=read[:most],
+            complete=most is None or len(read) <= most,
+        )
+
+
+async def in_thread(connection: Connection, work: Callable[[], T], within: float | None = None) -> T:
+    """Runs work that uses the connection in a thread, and aborts it when it takes longer, or when it is cancelled.
+
+    Raises what the work raises, and CallFailed when it took longer than `within` seconds.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(work())
+        except BaseException as error:  # raised in the coroutine
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="http call", daemon=True).start()
+    try:
+        async with asyncio.timeout(within):
+            return await asyncio.wrap_future(done)
+    except TimeoutError:
+        raise CallFailed(f"did not answer: TimeoutError: it took longer than {within:g} s") from None
+    finally:
+        connection.abort()
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Returns the settings of TLS; loading the authorities takes milliseconds."""
+    return ssl.create_default_context()

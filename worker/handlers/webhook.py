@@ -11,28 +11,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import http.client
 import json
-import re
 import time
 from collections.abc import Sequence
 from functools import cache
+from ipaddress import ip_address
 from typing import Any
 
 from pydantic import BaseModel
 
 from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed
+from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.worker.handlers.pinned_http import WITHIN, Answer, Resolve, addresses_of, in_time, post, resolve
+from taskqueue.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
 from taskqueue.worker.handlers.registry import task
 from taskqueue.worker.handlers.signals import GiveUp, RetryLater
 
 _GONE = 410
 _TELL_WHEN = (429, 503)
-_SECONDS = re.compile(r"[0-9]{1,9}")
-_SHORTEST_PAUSE = 1
 _LONGEST_PAUSE = 3600
+WITHIN = 10.0
+"""Seconds from resolving the name to the end of the answer."""
 
 
 class DeliveryFailed(Exception):
@@ -55,10 +54,15 @@ class Notification(BaseModel):
     reason: str | None = None
 
 
-@task(WEBHOOK_TYPE, threads=True, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
-def webhook(data: Notification) -> dict[str, Any]:
+@task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
+async def webhook(data: Notification) -> dict[str, Any]:
     """Reports the end of a task to its receiver. Created by Task Queue itself, see `webhook` of POST /tasks."""
-    return deliver(data, *_settings())
+    egress_policy, secrets = _settings()
+    connection = Connection(egress_policy)
+    try:
+        return await in_thread(connection, lambda: deliver(data, connection, secrets), WITHIN)
+    except CallFailed as error:
+        raise DeliveryFailed(f"{data.url} {error}") from None
 
 
 @cache
@@ -67,34 +71,21 @@ def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
     return settings.egress_policy(), settings.webhook_keys()
 
 
-def deliver(
-    notification: Notification,
-    egress_policy: EgressPolicy,
-    secrets: Sequence[bytes],
-    ask: Resolve = resolve,
-    within: float = WITHIN,
-) -> dict[str, Any]:
+def deliver(notification: Notification, connection: Connection, secrets: Sequence[bytes]) -> dict[str, Any]:
     """Makes one attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
-    body, end = content(notification), time.monotonic() + within
+    body = content(notification)
+    signed = headers(notification.message, int(time.time()), body, secrets)
+    began = time.monotonic()
     try:
-        target = egress_policy.read(notification.url)
-        addresses = addresses_of(target, egress_policy, in_time(ask, end))
-        signed = headers(notification.message, int(time.time()), body, secrets)
-        answer = post(target, addresses, body, signed, within=end - time.monotonic())
+        answer = connection.send(notification.url, "POST", body, signed)
     except NotAllowed as error:
         raise GiveUp(f"{notification.url} must not be called: {error}") from error
-    except http.client.HTTPException as error:
-        # The text of the error comes from the host, and the sender of a task must not read an internal host. The
-        # traceback would show it, too.
-        raise DeliveryFailed(
-            f"{notification.url} did not answer as a web server does ({type(error).__name__})"
-        ) from None
-    except OSError as error:
-        raise DeliveryFailed(f"{notification.url} did not answer: {type(error).__name__}: {error}") from error
-    _judge(notification.url, answer)
-    return {"status": answer.status, "address": answer.address, "seconds": answer.seconds}
+    except CallFailed as error:
+        raise DeliveryFailed(f"{notification.url} {error}") from error
+    _judge(notification.url, answer, is_public(ip_address(connection.address)))
+    return {"status": answer.status, "address": connection.address, "seconds": round(time.monotonic() - began, 3)}
 
 
 def content(notification: Notification) -> bytes:
@@ -127,14 +118,16 @@ def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes])
     }
 
 
-def _judge(url: str, answer: Answer) -> None:
+def _judge(url: str, answer: Answer, public: bool) -> None:
     if 200 <= answer.status < 300:
         return
-    said = f"{url} answered {answer.status}" + (f": {answer.body[:200]!r}" if answer.body else "")
+    # The sender of a task must not read what an internal host says.
+    shown = answer.body[:200].decode("utf-8", "replace") if public else ""
+    said = f"{url} answered {answer.status}" + (f": {shown!r}" if shown else "")
     if answer.status == _GONE:
         raise GiveUp(said)
     if 300 <= answer.status < 400:
         raise DeliveryFailed(f"{said}; a redirect is not followed")
-    if answer.status in _TELL_WHEN and _SECONDS.fullmatch(answer.retry_after):
-        raise RetryLater(max(_SHORTEST_PAUSE, min(int(answer.retry_after), _LONGEST_PAUSE)), said)
+    if answer.status in _TELL_WHEN and (pause := answer.pause(_LONGEST_PAUSE)):
+        raise RetryLater(pause, said)
     raise DeliveryFailed(said)

@@ -12,6 +12,7 @@ import pytest
 from rq import Queue as RQQueue
 
 from taskqueue.dashboard.present import HIDDEN, Redaction
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.locks import lock_acquire
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
@@ -158,6 +159,11 @@ def test_hidden_fields_are_never_shown(browser: Browser, system: System) -> None
         assert "eve" in page
         for secret in ("hunter2", "hunter3", "4111"):
             assert secret not in page
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "X-Api-Key", "Cookie", "X-Auth-Token"])
+def test_headers_with_credentials_are_hidden_by_default(name: str) -> None:
+    assert "hunter2" not in str(Redaction(Settings().dashboard_redact).hide({"headers": {name: "hunter2"}}))
 
 
 def test_fields_are_hidden_by_where_they_stand_too() -> None:

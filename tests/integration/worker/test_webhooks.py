@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,12 @@ from taskqueue.shared.domain.task import On, Parent, TaskDetail, TaskState, Task
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.stores import maintenance
-from taskqueue.worker.handlers.pinned_http import post
+from taskqueue.worker.handlers.pinned_http import CallFailed, Connection, in_thread
 from taskqueue.worker.handlers.signals import RetryLater
 from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys
-from tests.support.receiver import SECRET, Receiver, genuine, receiving
+from tests.support.receiver import SECRET, Receiver, dripping, genuine, receiving, saying
 
 S = TaskState
 QUICKLY = {"initial_delay": 0.05, "multiplier": 1.0, "jitter": 0.0}
@@ -140,27 +139,10 @@ def test_only_the_ends_that_were_asked_for_are_told(working: System, receiver: R
 
 
 def test_what_a_host_inside_answers_is_not_shown(working: System, receiver: Receiver) -> None:
-    receiver.answers = [(500, {"Content-Length": "6"}, b"secret")]
+    receiver.answers = [(500, {"Content-Length": "6"}, b"s3cr3t")]
     dead = delivered(working, working.submit("echo", "1", webhook=to(receiver, max_retries=0)))
     assert "answered 500" in str(dead.summary.error)
-    assert "secret" not in str(dead)
-
-
-@contextmanager
-def saying(words: bytes) -> Iterator[int]:
-    """A server that speaks something else than HTTP."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            with suppress(OSError):
-                while True:
-                    with server.accept()[0] as each:
-                        each.recv(1 << 16)
-                        each.sendall(words)
-
-        threading.Thread(target=answer, daemon=True).start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
+    assert "s3cr3t" not in str(dead)
 
 
 def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(working: System) -> None:
@@ -174,32 +156,10 @@ def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(working: Sy
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
 def test_an_answer_that_drips_in_is_not_waited_for(before: bytes) -> None:
     with dripping(before) as port:
-        outside = EgressPolicy.of((), (), ("127.0.0.0/8",))
-        target = outside.read(f"http://127.0.0.1:{port}/")
-        with pytest.raises(TimeoutError):
-            post(target, ["127.0.0.1"], b"{}", {}, within=0.5)
-
-
-@contextmanager
-def dripping(before: bytes) -> Iterator[int]:
-    """A receiver whose answer never ends, a byte now and then; the port."""
-    stop = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection, suppress(OSError):
-                connection.sendall(before)
-                while not stop.wait(0.02):
-                    connection.sendall(b"x")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            stop.set()
-            thread.join()
+        connection = Connection(EgressPolicy.of((), (), ("127.0.0.0/8",)))
+        sending = partial(connection.send, f"http://127.0.0.1:{port}/", "POST", b"{}", {})
+        with pytest.raises(CallFailed, match=r"took longer than 0\.5 s"):
+            asyncio.run(in_thread(connection, sending, within=0.5))
 
 
 def test_a_large_result_is_left_out_and_that_is_said(working: System, receiver: Receiver) -> None:
@@ -233,7 +193,7 @@ def test_a_receiver_says_when_to_come_again_in_seconds_and_within_reason(
         url=receiver.url, event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at="now"
     )
     with pytest.raises(RetryLater if seconds else DeliveryFailed, match="answered 503") as refused:
-        deliver(news, EgressPolicy.of((), (), ("127.0.0.0/8",)), (b"secret",))
+        deliver(news, Connection(EgressPolicy.of((), (), ("127.0.0.0/8",))), (b"secret",))
     assert getattr(refused.value, "delay", None) == (timedelta(seconds=seconds) if seconds else None)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from functools import partial
 from ipaddress import ip_address
 
 import pytest
 
 from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
-from taskqueue.worker.handlers.pinned_http import addresses_of
-from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
+from taskqueue.worker.handlers.pinned_http import CallFailed, Connection, addresses_of, in_thread
 
 URLS = (
     # loopback and unspecified, in every spelling
@@ -214,11 +215,10 @@ def test_a_name_that_is_not_found_in_time_is_given_up() -> None:
         over.wait(60)
         return ["127.0.0.1"]
 
-    news = Notification(
-        url="http://slow.example/", event="completed", message="m", task_id="t", task_type="x", attempts=1, ended_at=""
-    )
+    connection = Connection(EgressPolicy(), slow)
+    sending = partial(connection.send, "http://slow.example/", "POST", b"", {})
     began = time.monotonic()
-    with pytest.raises(DeliveryFailed, match=r"resolving slow\.example took too long"):
-        deliver(news, EgressPolicy(), (b"secret",), slow, within=0.2)
+    with pytest.raises(CallFailed, match=r"took longer than 0\.2 s"):
+        asyncio.run(in_thread(connection, sending, within=0.2))
     assert time.monotonic() - began < 30
     over.set()
