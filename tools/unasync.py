@@ -1,7 +1,7 @@
 """Generates the client for threads from that for asyncio; `--check` writes nothing and exits with 1 if a file differs.
 
 Removes `async` and `await`, and renames what has another name without them. What differs by more is in modules that are
-written by hand for both: `connections` and `concurrency`.
+written by hand for both: `connections`, `concurrency` and `senders`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ with Client("http://localhost:8000") as queue:
 `AsyncClient` has the same methods for asyncio.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.client.answers import (
@@ -27,7 +28,6 @@ from taskqueue.shared.client.answers import (
     TaskDetail,
 )
 from taskqueue.shared.client.client import Client
-from taskqueue.shared.client.feed import BatchFeed
 from taskqueue.shared.client.problems import (
     ClientError,
     Conflict,
@@ -42,11 +42,12 @@ from taskqueue.shared.client.problems import (
     Unreachable,
 )
 from taskqueue.shared.client.tasks import Options, new_task
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task_state import TaskState
 
 if TYPE_CHECKING:
     from taskqueue.shared.client.aio.client import AsyncClient
     from taskqueue.shared.client.aio.feed import AsyncBatchFeed
+    from taskqueue.shared.client.feed import BatchFeed
 
 __all__ = [
     "Accepted",
@@ -83,13 +84,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports the client for asyncio when it is first used: programs without it do not pay for asyncio."""
-    if name not in ("AsyncBatchFeed", "AsyncClient"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from taskqueue.shared.client.aio import client
+_HOMES = {"AsyncBatchFeed": "aio.feed", "AsyncClient": "aio.client", "BatchFeed": "feed"}
 
-    return getattr(client, name)
+
+def __getattr__(name: str) -> Any:
+    """Imports the client for asyncio, and batches, when they are first used: most programs do not pay for them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

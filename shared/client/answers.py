@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from taskqueue.shared.client.problems import NoGateway
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task_state import TaskState
 
 T = TypeVar("T")
 

@@ -6,24 +6,26 @@ from __future__ import annotations
 import os
 import random
 import re
-import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
-from uuid import uuid4
 
 from taskqueue.shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
 from taskqueue.shared.client.concurrency import Sleep, Tasks, sleep
-from taskqueue.shared.client.feed import BatchFeed
 from taskqueue.shared.client.problems import NotInTime, TaskFailed
 from taskqueue.shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
 from taskqueue.shared.client.tasks import Options, Seconds, plain
 from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import watch
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task_state import TaskState
+
+if TYPE_CHECKING:
+    import ssl
+
+    from taskqueue.shared.client.feed import BatchFeed
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0
@@ -93,7 +95,7 @@ class Client:
         Without `idempotency_key` a random one is used, so that a retry after a lost response stores nothing twice.
         """
         body = {"type": task_type, "data": data, **plain(options)}
-        headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
+        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
         answer = self.transport.ask("POST", "/tasks", body=body, headers=headers)
         return read(Accepted, {**answer.document, "existing": answer.status == 200})
 
@@ -114,7 +116,9 @@ class Client:
         may depend on an earlier one by name, or by index if that has no name.
         """
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
-        return BatchFeed(self.transport, tasks, terms, idempotency_key or str(uuid4())).send(tasks)
+        from taskqueue.shared.client.feed import BatchFeed  # it is slow to import, and most programs need none
+
+        return BatchFeed(self.transport, tasks, terms, idempotency_key or os.urandom(16).hex()).send(tasks)
 
     # --- looking ---
 

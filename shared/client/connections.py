@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 
 from taskqueue.shared.client.response import Answer
 
@@ -25,6 +25,9 @@ IDLE = 30.0
 
 class Connections:
     """Connections to one address. Thread-safe, and a forked process gets connections of its own."""
+
+    LOST = (OSError, HTTPException)
+    """Exceptions for a lost response."""
 
     def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
         self.host = host

@@ -16,17 +16,10 @@ from typing import Any
 from urllib.parse import quote
 
 from taskqueue.shared.client.answers import BatchItem, read
-from taskqueue.shared.client.concurrency import (
-    Condition,
-    Future,
-    Senders,
-    Tasks,
-    each_of,
-    result_of,
-    wait_for_change,
-)
+from taskqueue.shared.client.concurrency import Tasks, each_of
 from taskqueue.shared.client.problems import ClientError, Problem, problem
 from taskqueue.shared.client.response import retry_after
+from taskqueue.shared.client.senders import Condition, Future, Senders, result_of, wait_for_change
 from taskqueue.shared.client.sending import Sending
 from taskqueue.shared.client.transport import Transport
 

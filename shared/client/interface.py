@@ -7,7 +7,7 @@ from typing import Any, Protocol, Unpack
 
 from taskqueue.shared.client.answers import Accepted, BatchItem, Ended, Status, Task, TaskDetail
 from taskqueue.shared.client.tasks import Options, Seconds
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task_state import TaskState
 
 
 class SentBatch(Protocol):

@@ -16,7 +16,7 @@ from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import watch
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import TaskState
+    from taskqueue.shared.domain.task_state import TaskState
 
 T = TypeVar("T")
 PAGE = 200

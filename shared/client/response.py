@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.client.problems import NoGateway, Problem, Unreachable
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
 
 _IN_PROGRESS = "/problems/request-in-progress"
 NOTHING_DONE = 429
 _AGAIN = (408, NOTHING_DONE, 503)
 LEAST_PAUSE = 0.1
 """Minimum seconds before a request is repeated."""
-LOST = (OSError, HTTPException)
-"""Exceptions for a lost response."""
 
 
 class NoTurn(Unreachable, TimeoutError):

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from taskqueue.shared.client.concurrency import Sleep, sleep
-from taskqueue.shared.client.connections import Connections
 from taskqueue.shared.client.problems import problem
-from taskqueue.shared.client.response import LOST, NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+from taskqueue.shared.client.response import NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+
+if TYPE_CHECKING:
+    import ssl
 
 BRIEF, LASTING = 2.0, 30.0
 """Default seconds of patience for a single request, and for a long operation."""
@@ -85,8 +86,10 @@ class Transport:
             raise ValueError(f"the address of a gateway must be like http://localhost:8000, got {url!r}")
         self.url = url.rstrip("/")
         self.prefix = parts.path.rstrip("/")
-        context = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        self.connections = Connections(parts.hostname, parts.port, context)
+        # Imported here because http.client and ssl take as long to import as all the rest of the client.
+        from taskqueue.shared.client.connections import Connections
+
+        self.connections = Connections(parts.hostname, parts.port, (tls or _tls()) if parts.scheme == "https" else None)
         self.timeout = timeout
         self.seconds = patience
         self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
@@ -127,7 +130,7 @@ class Transport:
                     answer = self.connections.request(
                         method, target, content, sent, self.timeout + longer, reuse=repeatable
                     )
-            except LOST as error:
+            except self.connections.LOST as error:
                 may = repeatable or isinstance(error, ConnectionRefusedError)
                 if not may or not patience.pause():
                     raise unreachable(self.url, error) from error
@@ -146,6 +149,12 @@ class Transport:
 
     def close(self) -> None:
         self.connections.close()
+
+
+def _tls() -> ssl.SSLContext:
+    import ssl
+
+    return ssl.create_default_context()
 
 
 def _encoded(value: Any) -> bytes:

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from taskqueue.shared.client.answers import read
-from taskqueue.shared.client.connections import HTTPResponse
 from taskqueue.shared.client.problems import NoGateway, Problem, problem
-from taskqueue.shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
+from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
 from taskqueue.shared.client.transport import Patience, Transport
+
+if TYPE_CHECKING:
+    from taskqueue.shared.client.connections import HTTPResponse
 
 T = TypeVar("T")
 SILENCE = 45.0
@@ -52,7 +54,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Generator[T]:
                     yield read(kind, read_document(event.data))
                     if event.name == "end":
                         return
-        except (Problem, *LOST) as error:
+        except (Problem, *transport.connections.LOST) as error:
             lost = error
         if alive:  # not at each event, as silence may last longer than patience
             patience.renew()

@@ -16,30 +16,11 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from taskqueue.shared.domain.retry import Changes
+from taskqueue.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
+from taskqueue.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
 from taskqueue.shared.domain.traceparent import TRACEPARENT
 
-
-class TaskState(StrEnum):
-    """Where a task is, as the API spells it."""
-
-    SCHEDULED = "scheduled"
-    BLOCKED = "blocked"
-    PENDING = "pending"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-
-    @property
-    def ended(self) -> bool:
-        """Returns whether the state is final."""
-        return self in ENDED
-
-
 S = TaskState
-ENDED = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.EXPIRED})
 WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
 
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {

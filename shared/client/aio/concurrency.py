@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from asyncio import Condition, Future
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["Condition", "Future", "Senders", "Sleep", "Tasks", "each_of", "result_of", "sleep", "wait_for_change"]
+__all__ = ["Sleep", "Tasks", "each_of", "sleep"]
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[object]]
@@ -31,31 +29,3 @@ async def each_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
         if time.monotonic() >= end:
             await asyncio.sleep(0)
             end = time.monotonic() + TURN
-
-
-async def result_of(future: Future[T]) -> T:
-    return await future
-
-
-async def wait_for_change(condition: Condition, seconds: float | None = None) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await condition.wait()
-
-
-class Senders:
-    """Tasks of the event loop that send the pages of a batch."""
-
-    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], number: int) -> None:
-        self._run = run
-        self._number = number
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._run(), name="batch sender") for _ in range(self._number)]
-
-    async def leave(self) -> None:
-        """Cancels those that have not ended: what they were sending may be stored."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)

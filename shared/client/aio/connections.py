@@ -35,6 +35,9 @@ _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, .
 class Connections:
     """Connections to one address, for one event loop at a time: another loop gets connections of its own."""
 
+    LOST = (OSError, HTTPException)
+    """Exceptions for a lost response."""
+
     def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
         self.host = host
         self.port = port or (443 if tls else 80)

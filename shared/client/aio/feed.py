@@ -14,15 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from taskqueue.shared.client.aio.concurrency import (
-    Condition,
-    Future,
-    Senders,
-    Tasks,
-    each_of,
-    result_of,
-    wait_for_change,
-)
+from taskqueue.shared.client.aio.concurrency import Tasks, each_of
+from taskqueue.shared.client.aio.senders import Condition, Future, Senders, result_of, wait_for_change
 from taskqueue.shared.client.aio.sending import Sending
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.answers import BatchItem, read

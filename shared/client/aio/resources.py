@@ -15,7 +15,7 @@ from taskqueue.shared.client.problems import NotInTime
 from taskqueue.shared.client.tasks import plain
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import TaskState
+    from taskqueue.shared.domain.task_state import TaskState
 
 T = TypeVar("T")
 PAGE = 200

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from taskqueue.shared.client.aio.connections import HTTPResponse
 from taskqueue.shared.client.aio.transport import Patience, Transport
 from taskqueue.shared.client.answers import read
 from taskqueue.shared.client.problems import NoGateway, Problem, problem
-from taskqueue.shared.client.response import LOST, may_pass, read_document, retry_after, unreachable
+from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
+
+if TYPE_CHECKING:
+    from taskqueue.shared.client.aio.connections import HTTPResponse
 
 T = TypeVar("T")
 SILENCE = 45.0
@@ -51,7 +53,7 @@ async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncGenerato
                     yield read(kind, read_document(event.data))
                     if event.name == "end":
                         return
-        except (Problem, *LOST) as error:
+        except (Problem, *transport.connections.LOST) as error:
             lost = error
         if alive:  # not at each event, as silence may last longer than patience
             patience.renew()

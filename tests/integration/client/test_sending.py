@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import Client, Refused, Unavailable, Unreachable, concurrency, new_task
+from taskqueue.shared.client import Client, Refused, Unavailable, Unreachable, new_task, senders
 from taskqueue.shared.client import feed as feeding
 from taskqueue.shared.client.aio import feed as async_feed
 from taskqueue.shared.client.aio import transport as async_transport
@@ -160,7 +160,7 @@ def test_tasks_are_made_in_the_thread_of_the_caller(client: Client) -> None:
 
 @pytest.mark.parametrize("client_class", [Client])
 def test_a_batch_abandoned_midway_leaves_no_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "LEAVE", 60)  # a sender may be in the middle of a page, on a slow machine for long
+    monkeypatch.setattr(senders, "LEAVE", 60)  # a sender may be in the middle of a page, on a slow machine for long
     items = iter(client.batch(new_task("noop", n) for n in itertools.count()))
     assert next(items).accepted
     assert any(each.name == "batch sender" for each in threading.enumerate())

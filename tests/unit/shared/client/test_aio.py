@@ -23,7 +23,7 @@ from taskqueue.shared.client.aio import connections as connecting
 from taskqueue.shared.client.aio.concurrency import each_of
 from taskqueue.shared.client.aio.connections import Connections
 from taskqueue.shared.client.connections import Connections as BlockingConnections
-from taskqueue.shared.client.response import LOST, Answer
+from taskqueue.shared.client.response import Answer
 
 T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -293,7 +293,7 @@ def test_the_client_for_threads_takes_nothing_that_was_not_asked_for_either(encr
     ids=["nothing", "half a head", "half a body", "half a chunk", "no size", "no HTTP", "long line", "many headers"],
 )
 def test_what_is_no_whole_answer_is_a_lost_one(pieces: tuple[bytes, ...]) -> None:
-    with pytest.raises(LOST):
+    with pytest.raises(Connections.LOST):
         Scripted(*pieces, close=True).ask()
 
 
