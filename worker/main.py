@@ -8,7 +8,9 @@ import secrets
 import selectors
 import socket
 import threading
+from collections.abc import Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
@@ -26,6 +28,7 @@ from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.worker import start_hooks
 from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.loop import Engine, forward_signals
@@ -36,6 +39,8 @@ from taskqueue.worker.executors.monitor import ExecutorMonitor
 from taskqueue.worker.executors.pool import CannotStart, ExecutorPool
 from taskqueue.worker.executors.tracing import SpanForwarder
 from taskqueue.worker.executors.watchdog import Watchdog
+from taskqueue.worker.handlers.hooks import HOOKS, WorkerContext
+from taskqueue.worker.handlers.registry import HandlerError
 from taskqueue.worker.heartbeat import Heartbeat
 from taskqueue.worker.metrics import HoldingsMetrics, WorkerMetrics
 
@@ -51,6 +56,8 @@ def main() -> int:
     announce(settings)
     raise_file_limit()
     exit_if_unusable(settings.store_url)
+    about = WorkerContext(name=name, queues=tuple(settings.claimed_queues))
+    _start_hooks(about, settings)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
     heartbeat_due = threading.Event()
@@ -77,9 +84,24 @@ def main() -> int:
     finally:
         engine.notifications.close()
         _shut_down(heartbeat)
+        start_hooks.run_stopping(HOOKS.worker_stopping, about, _run_coroutine, settings.hook_timeout)
         tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
+
+
+def _start_hooks(about: WorkerContext, settings: Settings) -> None:
+    try:
+        start_hooks.load(settings.worker_hook_modules)
+        start_hooks.run_started(HOOKS.worker_started, about, _run_coroutine, settings.hook_timeout)
+    except (HandlerError, start_hooks.HookFailed) as error:
+        exit_with(f"{error}: the worker does not start without its hooks")
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
+    import asyncio  # rarely needed, and large
+
+    return asyncio.run(coroutine)
 
 
 def _warn_of_queue_executors(settings: Settings) -> None:

@@ -210,6 +210,17 @@ class Settings(BaseModel):
     task_modules: Names = _at(
         "worker.task_modules", ("taskqueue.worker.handlers.examples",), "Modules with handlers to import."
     )
+    worker_hook_modules: Names = _at(
+        "worker.hook_modules",
+        (),
+        "Modules with `worker_started` and `worker_stopping` hooks, which the main process of a worker imports.",
+    )
+    hook_timeout: Seconds = _at(
+        "worker.hook_timeout",
+        30,
+        "How long the hooks of an executor or worker that starts may take, and each hook of one that stops.",
+        gt=0,
+    )
     worker_executors: int = _at(
         "worker.executors", 0, "Executor processes of a worker; 0: one per processor.", ge=0, le=256
     )

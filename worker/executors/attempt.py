@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -14,11 +15,20 @@ from taskqueue.shared.observability import tracing
 from taskqueue.shared.stores.task_types import version_of
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.attempt_record import attempt_record
-from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, UnknownTaskType, dump, explain, parsed
+from taskqueue.worker.executors.outcomes import (
+    InvalidData,
+    Judgement,
+    Outcomes,
+    UnknownTaskType,
+    dump,
+    explain,
+    parsed,
+)
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.executors.tracing import AttemptSpans
 from taskqueue.worker.handlers import locking
 from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.hooks import COMPLETED, HOOKS, AttemptOutcome
 from taskqueue.worker.handlers.parent_results import read_parent_results
 
 if TYPE_CHECKING:
@@ -45,6 +55,7 @@ class Attempts:
         self.handlers = handlers
         self.worker = worker
         self.send = send
+        self.hooked = HOOKS.of_tasks
         self.outcomes = Outcomes(settings, [__file__, *runner_files])
         self.spans = AttemptSpans(settings, worker, lambda data: self.send((ipc.SPAN, data)))
         self.max_log_bytes = settings.max_log_bytes
@@ -71,6 +82,8 @@ class Attempt:
         "cancelled",
         "clock_offset_us",
         "handler",
+        "hooked",
+        "judgement",
         "name",
         "recorder",
         "span",
@@ -89,6 +102,14 @@ class Attempt:
         self.task: CurrentTask | None = None
         self.span: AttemptSpan | None = None
         self.cancelled = False
+        self.hooked = False
+        """Whether its hooks have begun, so that those for its end are due."""
+        self.judgement: Judgement | None = None
+
+    @property
+    def in_thread(self) -> bool:
+        """Returns whether its handler is a plain function that runs in a thread."""
+        return self.handler is not None and self.handler.threads
 
     def begin(self) -> None:
         """Sets the current task and begins the span. Raises CorruptRecord."""
@@ -114,6 +135,10 @@ class Attempt:
 
         Raises UnknownTaskType, InvalidData, CorruptRecord, and whatever the handler raises.
         """
+        return self.prepared()()
+
+    def prepared(self) -> Callable[[], Any]:
+        """Returns the call of the handler with validated data. Raises UnknownTaskType, InvalidData, CorruptRecord."""
         parsed(self.assignment.retry, "retry policy")
         if self.handler is None:
             known = ", ".join(sorted(self.attempts.handlers))
@@ -126,11 +151,22 @@ class Attempt:
             arguments = self.handler.read(data)
         except ValidationError as error:
             raise InvalidData(explain(error)) from error
-        return self.handler.call(arguments)
+        return partial(self.handler.call, arguments)
 
     def result(self, value: object) -> bytes:
         """Returns a handler's result for its report. Raises ResultNotSerializable or ResultTooLarge."""
         return self.attempts.outcomes.result(value)
+
+    def judged(self, result: bytes | BaseException) -> AttemptOutcome:
+        """Decides how the attempt ended, for its hooks. Nothing that happens later changes that."""
+        if isinstance(result, bytes):
+            return COMPLETED
+        self.judgement = self._judge(result)
+        return AttemptOutcome.after(result, *self.judgement)
+
+    def _judge(self, error: BaseException) -> Judgement:
+        judge = self.attempts.outcomes.judge
+        return judge(self.assignment, self.handler, error, cancelled=self.cancelled, refusable=True)
 
     def ended(self, result: bytes | BaseException) -> EndedAttempt:
         """Returns the outcome, and ends the span."""
@@ -157,9 +193,7 @@ class Attempt:
             return outcomes.completed(assignment.number, record, result, run_us)
         refuses = self.handler.published() if self.handler and isinstance(result, InvalidData) else None
         version = version_of(refuses.entry, refuses.concurrent) if refuses else ""
-        return outcomes.failed(
-            assignment, self.handler, result, record, run_us, cancelled=self.cancelled, version=version
-        )
+        return outcomes.failed(assignment, result, record, run_us, self.judgement or self._judge(result), version)
 
 
 def traceparent_of_current_task() -> str | None:

@@ -8,14 +8,16 @@ time limit.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from dataclasses import replace
 
-from taskqueue.shared.config.settings import load
+from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.instrumentation import trace_calls, trace_redis
 from taskqueue.shared.stores.task_types import pack
+from taskqueue.worker import start_hooks
 from taskqueue.worker.executors import ipc, standard_streams
 from taskqueue.worker.executors.attempt import log_context, traceparent_of_current_task
 from taskqueue.worker.executors.concurrent import ConcurrentExecutor
@@ -25,7 +27,10 @@ from taskqueue.worker.executors.operating_system import die_with_parent
 from taskqueue.worker.executors.serial import SerialExecutor
 from taskqueue.worker.executors.threads import inherit_context
 from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.hooks import HOOKS, ExecutorContext
 from taskqueue.worker.handlers.registry import HandlerError
+
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
@@ -53,9 +58,23 @@ def main(arguments: list[str]) -> int:
     types = [handler.published() for handler in handlers.values()]
     if not settings.concurrent_executors:
         types = [replace(each, concurrent=False) for each in types]
+    about = ExecutorContext(worker=worker, kind=kind, slots=executor.slots)
+    _warn_of_worker_hooks(settings)
+    try:
+        start_hooks.run_started(HOOKS.executor_started, about, executor.run_coroutine, settings.hook_timeout)
+    except start_hooks.HookFailed:
+        logging.shutdown()
+        os._exit(2)  # threads of earlier hooks must not keep it alive
     executor.attempts.send((ipc.HELLO, *pack(types)))
     executor.run()
+    start_hooks.run_stopping(HOOKS.executor_stopping, about, executor.run_coroutine, settings.hook_timeout)
     return 0
+
+
+def _warn_of_worker_hooks(settings: Settings) -> None:
+    if not settings.worker_hook_modules:
+        for hook in (*HOOKS.worker_started, *HOOKS.worker_stopping):
+            log.warning("%s does not run: name its module in WORKER_HOOK_MODULES", hook)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.failpoints import failpoint
@@ -21,10 +22,13 @@ from taskqueue.worker.executors.attempt import Attempt, Attempts
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from taskqueue.worker.handlers import hooks
+from taskqueue.worker.handlers.context import current_task
 from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.handlers.hooks import Hook
     from taskqueue.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
@@ -51,12 +55,15 @@ class Running:
         "children",
         "closing",
         "context",
+        "cut_off",
         "ended",
         "ending",
         "interruption",
         "lock",
+        "result",
         "task",
         "thread",
+        "thread_of_hooks",
         "timer",
     )
 
@@ -67,6 +74,8 @@ class Running:
         self.context = copy_context()
         """Of its own: context variables of its handler reach no other attempt."""
         self.children: set[asyncio.Task[Any]] = set()
+        self.cut_off = False
+        """Whether it was interrupted in a thread."""
         self.ended = False
         self.closing = False
         """Whether its coroutine is being closed, so that nothing of what it raises counts."""
@@ -74,8 +83,12 @@ class Running:
         """Whether its outcome is being sent: nothing may interrupt that."""
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
+        self.result: bytes | BaseException | None = None
+        """How the handler ended, while the hooks that follow it run: nothing that they do changes that."""
         self.task: asyncio.Task[None] | None = None
         self.thread = 0
+        self.thread_of_hooks: ThreadPoolExecutor | None = None
+        """The one thread in which its hooks and its handler run, if they are plain functions."""
         self.timer: asyncio.TimerHandle | None = None
 
     def interrupt(self, error: BaseException) -> None:
@@ -83,17 +96,18 @@ class Running:
         self.interruption = error
         with self.lock:
             if self.thread:
+                self.cut_off = True
                 _raise_in(self.thread, type(error))
             elif self.task is not None and self.begun:
                 self.task.cancel()
 
-    def call_in_thread(self) -> Any:
-        """Runs the handler in this thread, where `interrupt` can reach it."""
+    def call_in_thread(self, known: BaseException | None, function: Callable[..., Any], *arguments: object) -> Any:
+        """Runs a function in this thread, where `interrupt` can reach it; `known` is the interruption so far."""
         self.thread = threading.get_ident()
         try:
-            if self.interruption is not None:
+            if self.interruption is not None and self.interruption is not known:
                 raise self.interruption
-            return self.attempt.call()
+            return function(*arguments)
         finally:
             with self.lock:
                 _raise_in(self.thread, None)  # nothing is raised in the next attempt of this thread
@@ -123,14 +137,21 @@ class ConcurrentExecutor:
         """Ended attempts whose tasks are being cancelled."""
         self._idle_check: asyncio.TimerHandle | None = None
         self._unchecked: dict[str, None] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(self.slots, THREADS)
+        self._idle_threads: list[ThreadPoolExecutor] = []
+        """Single threads, for attempts with hooks."""
+        self.loop = _new_loop()
+        self.loop.set_task_factory(_new_task)
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Returns the result of a coroutine of this executor, run on the loop of its handlers."""
+        return self.loop.run_until_complete(coroutine)
 
     # --- the loop ---
 
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes."""
-        self.loop = loop = _new_loop()
-        loop.set_task_factory(_new_task)
+        loop = self.loop
         os.register_at_fork(after_in_child=self._on_fork)
         waits_for_worker = (ipc.write.__code__, ConcurrentExecutor._write.__code__)
         self.watch = LoopWatch(loop, self._on_blocked, self._on_stuck_loop, self._may_interrupt, waits_for_worker)
@@ -217,8 +238,10 @@ class ConcurrentExecutor:
             _running.set(running)
             if running.interruption is not None:
                 raise running.interruption
-            if attempt.handler is not None and attempt.handler.threads:
-                value = await self._in_thread(running)
+            if self.attempts.hooked:
+                value = await self._run_after_hooks(running)
+            elif attempt.in_thread:
+                value = await self._in_thread(running, attempt.call)
             else:
                 value = attempt.call()
                 if attempt.handler is not None and attempt.handler.is_async:
@@ -228,23 +251,69 @@ class ConcurrentExecutor:
             if running.closing:
                 return
             result = _judged(error, running.interruption)
+        if attempt.hooked:
+            await self._run_last_hooks(running, result)
+        self._end(running, result)
+
+    def _end(self, running: Running, result: bytes | BaseException) -> None:
         running.ending = True
         _running.set(None)
         if os.getpid() != self.pid:
             os._exit(0 if isinstance(result, bytes) else 1)
         self._finish(running, result)
 
-    async def _in_thread(self, running: Running) -> Any:
+    async def _run_after_hooks(self, running: Running) -> Any:
+        """Runs the `before_task` hooks and the handler; returns what the handler returns."""
+        attempt = running.attempt
+        call = await self._in_thread(running, attempt.prepared) if attempt.in_thread else attempt.prepared()
+        attempt.hooked = True
+        for hook in hooks.HOOKS.before_task:
+            with hook.guarded((*hooks.ENDS_ATTEMPT, LoopBlocked, WorkerStops)):
+                await self._call_hook(running, hook, current_task())
+            if running.interruption is not None:
+                raise running.interruption
+        if attempt.in_thread:
+            return await self._in_thread(running, call)
+        value = call()
+        return await value if attempt.handler is not None and attempt.handler.is_async else value
+
+    async def _run_last_hooks(self, running: Running, result: bytes | BaseException) -> None:
+        if os.getpid() != self.pid:
+            return  # a handler forked this process
+        running.result = result
+        interrupted = isinstance(result, WorkerStops | LoopBlocked)
+        outcome = hooks.INTERRUPTED if interrupted else running.attempt.judged(result)
+        for hook in hooks.HOOKS.at_end(outcome):
+            with hook.guarded():
+                await self._call_hook(running, hook, current_task(), outcome)
+
+    async def _call_hook(self, running: Running, hook: Hook, *arguments: object) -> None:
+        """Runs a hook: a coroutine on the loop, a plain function, which may wait, in the thread of the attempt."""
+        if hook.is_async:
+            await hook.function(*arguments)
+        else:
+            context = copy_context()
+            await self._in_thread(running, context.run, hook.function, *arguments)
+            hooks.adopt(context)
+
+    async def _in_thread(self, running: Running, function: Callable[..., Any], *arguments: object) -> Any:
         """Runs a function that waits in a thread; the attempt ends when the function does."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.slots, THREADS)
-        future = self.loop.run_in_executor(self._threads, copy_context().run, running.call_in_thread)
+        call = partial(running.call_in_thread, running.interruption, function, *arguments)
+        future = self.loop.run_in_executor(self._threads_for(running), copy_context().run, call)
         while True:
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
                 if future.done():
                     raise
+
+    def _threads_for(self, running: Running) -> ThreadPoolExecutor:
+        """Returns the threads for an attempt: with hooks only one, which its hooks and its handler share."""
+        if not self.attempts.hooked:
+            return self._threads
+        if running.thread_of_hooks is None:
+            running.thread_of_hooks = self._idle_threads.pop() if self._idle_threads else ThreadPoolExecutor(1, THREADS)
+        return running.thread_of_hooks
 
     def _finish(self, running: Running, result: bytes | BaseException) -> None:
         """Sends how an attempt ended, or ends this process: otherwise the worker would extend its lease for ever."""
@@ -269,11 +338,13 @@ class ConcurrentExecutor:
             )
         else:
             self._post((ipc.OUTCOME, *attempt.ended(result)))
-            if running.interruption is not None and attempt.handler is not None and attempt.handler.threads:
+            if running.cut_off:
                 # Its work is half done: an import, a lock, a message on a pooled database connection.
                 what = "work cut off in a thread"
                 self.attempts.report_leftovers(attempt.name, what, logging.INFO, ends=True)
         attempt.recorder.ended = True
+        if running.thread_of_hooks is not None:
+            self._idle_threads.append(running.thread_of_hooks)
         self._unchecked[attempt.name] = None
         if running.children:
             self._end_children(running)
@@ -348,7 +419,7 @@ class ConcurrentExecutor:
         if running.thread or running.task is None or not running.context.run(_close, running.task):
             self._post((ipc.STUCK, running.attempt.assignment.number))
             return
-        self._finish(running, running.interruption)
+        self._finish(running, running.interruption if running.result is None else running.result)
 
     # --- a blocked loop ---
 

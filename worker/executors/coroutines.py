@@ -16,17 +16,30 @@ class CoroutineRunner:
         self.cancel_wait = cancel_wait
         self.left = ""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept: set[asyncio.Task[Any]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of a coroutine; tasks that it leaves running are cancelled."""
+        loop = self._current()
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            if left := asyncio.all_tasks(loop) - self._kept:
+                self._cancel(loop, left)
+
+    def run_and_keep(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Returns the result of a coroutine; tasks that it leaves running, such as a pool's, are kept."""
+        loop = self._current()
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            self._kept |= asyncio.all_tasks(loop)
+
+    def _current(self) -> asyncio.AbstractEventLoop:
         # Never the thread's current loop: a handler that closes or replaces that one must not break the next.
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
-        try:
-            return self._loop.run_until_complete(coroutine)
-        finally:
-            if left := asyncio.all_tasks(self._loop):
-                self._cancel(self._loop, left)
+        return self._loop
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
         """Cancels tasks and waits a moment for them; the handler's own outcome counts in any case."""
@@ -38,5 +51,5 @@ class CoroutineRunner:
         for each in left:
             if each.done() and not each.cancelled():
                 each.exception()  # marks it as retrieved, so that Python logs no warning
-        unended = asyncio.all_tasks(loop) - {waiter}
+        unended = asyncio.all_tasks(loop) - {waiter} - self._kept
         self.left = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))

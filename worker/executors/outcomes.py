@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -59,6 +59,14 @@ FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptReco
 """Errors that a retry cannot fix."""
 _OUTCOMES = {TimeLimitExceeded: Outcome.TIMED_OUT, TaskCancelled: Outcome.CANCELLED}
 _NULL = base64.b64encode(b"null")
+
+
+class Judgement(NamedTuple):
+    """The outcome of a failed attempt, what the task becomes, and the microseconds until its next attempt."""
+
+    outcome: Outcome
+    state: TaskState
+    delay_us: int
 
 
 class Outcomes:
@@ -127,18 +135,14 @@ class Outcomes:
     def failed(
         self,
         assignment: Assignment,
-        handler: Handler | None,
         error: BaseException,
         record: Mapping[str, Any],
         run_us: int,
-        cancelled: bool,
-        version: str | None = None,
+        judgement: Judgement,
+        version: str = "",
     ) -> EndedAttempt:
-        """Returns the outcome of a failed attempt: retry, dead letter, or cancelled (only if requested).
-
-        One that this worker cannot run at all is refused: `version` is its version of the type, "" when it has none.
-        """
-        outcome, state, delay_us = self._judge(assignment, handler, error, cancelled, version is not None)
+        """Returns the outcome of a failed attempt; `version` is that of the type which refused the data."""
+        outcome, state, delay_us = judgement
         about = {
             "type": failure_fingerprint.class_name(error)[:_LONGEST_NAME],
             "message": _message(error),
@@ -159,7 +163,7 @@ class Outcomes:
             base64.b64encode(zlib.compress(about["traceback"].encode())),
             run_us,
             about["type"],
-            version or "",
+            version,
         )
 
     def _summary(self, error: BaseException, about: Mapping[str, str], may_be_dead: bool) -> dict[str, str]:
@@ -167,15 +171,24 @@ class Outcomes:
         traits = failure_fingerprint.traits(error, about["message"], self._runners) if may_be_dead else {}
         return {"type": about["type"], "message": about["message"][:300], **traits}
 
-    def _judge(
-        self, assignment: Assignment, handler: Handler | None, error: BaseException, cancelled: bool, refusable: bool
-    ) -> tuple[Outcome, TaskState, int]:
-        """Returns the outcome, what the task becomes, and the delay before its next attempt in microseconds."""
+    def judge(
+        self,
+        assignment: Assignment,
+        handler: Handler | None,
+        error: BaseException,
+        *,
+        cancelled: bool = False,
+        refusable: bool = False,
+    ) -> Judgement:
+        """Returns what follows from an error: retry, dead letter, or cancelled (only if requested).
+
+        With `refusable` an attempt that this worker cannot run at all is refused.
+        """
         if cancelled:
-            return Outcome.CANCELLED, TaskState.CANCELLED, 0
+            return Judgement(Outcome.CANCELLED, TaskState.CANCELLED, 0)
         if refusable and isinstance(error, UnknownTaskType | InvalidData):
-            return Outcome.REFUSED, TaskState.PENDING, 0
-        return _OUTCOMES.get(type(error), Outcome.FAILED), *self._next_state(assignment, handler, error)
+            return Judgement(Outcome.REFUSED, TaskState.PENDING, 0)
+        return Judgement(_OUTCOMES.get(type(error), Outcome.FAILED), *self._next_state(assignment, handler, error))
 
     def _next_state(
         self, assignment: Assignment, handler: Handler | None, error: BaseException

@@ -14,7 +14,7 @@ from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import TaskType, TypeSet, unpack
 from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.process import ExecutorProcess
+from taskqueue.worker.executors.process import PATIENCE, ExecutorProcess
 from taskqueue.worker.executors.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class ExecutorPool:
         ending = [other for other in self.members if other.concurrent and other.retiring]
         return not member.concurrent or len(ending) < max(1, self.settings.concurrent_executors)
 
-    def shutdown(self, patience: float = 1.0) -> None:
+    def shutdown(self, patience: float = PATIENCE) -> None:
         """Lets every executor end; kills those that do not within `patience` seconds."""
         self.spawning = False
         for member in self.members:

@@ -23,7 +23,7 @@ from taskqueue.worker.executors.operating_system import memory_bytes, memory_exc
 log = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds for which a retired executor may take to end by itself."""
+"""Seconds that an executor may take to end by itself, with its hooks."""
 _DEATH_IS_KNOWN = 2.0
 """Seconds within which the worker notices that an executor was killed."""
 _FRAME_BYTES = 4 << 20

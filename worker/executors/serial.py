@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import copy_context
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,10 +20,13 @@ from taskqueue.worker.executors.attempt import Attempt, Attempts
 from taskqueue.worker.executors.coroutines import CoroutineRunner
 from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
 from taskqueue.worker.executors.leftovers import Leftovers
+from taskqueue.worker.handlers import hooks
+from taskqueue.worker.handlers.context import current_task
 from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.handlers.hooks import Hook
     from taskqueue.worker.handlers.registry import Handler
 
 _CANCEL_WAIT = 1.0
@@ -35,6 +38,7 @@ class SerialExecutor:
 
     def __init__(self, handlers: Mapping[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
         self.ends = ends
+        self.slots = 1
         self.attempts = Attempts(handlers, settings, worker, [__file__], self._send)
         self.coroutines = CoroutineRunner(min(_CANCEL_WAIT, settings.kill_grace / 2))
         self.interrupted_by = ""
@@ -43,6 +47,10 @@ class SerialExecutor:
         self.pid = os.getpid()
         self.main_thread = threading.get_ident()
         self.sending = threading.Lock()
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Returns the result of a coroutine of this executor; tasks that it leaves running are kept."""
+        return self.coroutines.run_and_keep(coroutine)
 
     # --- the loop ---
 
@@ -100,7 +108,7 @@ class SerialExecutor:
         try:
             attempt.begin()
             self.interruptible = True
-            value = attempt.call()
+            value = self._call_after_hooks(attempt) if self.attempts.hooked else attempt.call()
             if attempt.handler and attempt.handler.is_async:
                 value = self.coroutines.run(value)
             result = attempt.result(value)
@@ -108,9 +116,30 @@ class SerialExecutor:
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             result = caught
         self.interruptible = False
+        if attempt.hooked and os.getpid() == self.pid:
+            hooks.run_after(current_task(), attempt.judged(result), self._call_last_hook)
         if os.getpid() != self.pid:
             _leave(result)
         return attempt.ended(result)
+
+    def _call_after_hooks(self, attempt: Attempt) -> Any:
+        call = attempt.prepared()
+        attempt.hooked = True
+        hooks.run_before(current_task(), self._call_hook)
+        return call()
+
+    def _call_hook(self, hook: Hook, *arguments: object) -> None:
+        value = hook.function(*arguments)
+        if hook.is_async:
+            hooks.adopt(self.coroutines.run(hooks.with_context(value)))
+
+    def _call_last_hook(self, hook: Hook, *arguments: object) -> None:
+        """Calls a hook that follows the handler: the attempt can be interrupted there too, but only once."""
+        try:
+            self.interruptible = not self.interrupted_by
+            self._call_hook(hook, *arguments)
+        finally:
+            self.interruptible = False
 
     # --- interruption ---
 

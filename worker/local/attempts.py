@@ -16,7 +16,9 @@ from taskqueue.shared.client.answers import Attempt, Error
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
 from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers import hooks
 from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
 from taskqueue.worker.handlers.registry import Handler
 
 
@@ -35,28 +37,44 @@ def run(
 
 
 def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, recorder: Recorder) -> EndedAttempt:
-    token = current.set(
-        CurrentTask(
-            id=assignment.id.decode(),
-            type=handler.name,
-            attempt=assignment.attempt,
-            failures=assignment.failures,
-            recorder=recorder,
-        )
+    task = CurrentTask(
+        id=assignment.id.decode(),
+        type=handler.name,
+        attempt=assignment.attempt,
+        failures=assignment.failures,
+        recorder=recorder,
     )
+    # A context of its own: context variables of a handler reach no other task.
+    return copy_context().run(_run_in_context, task, handler, assignment, outcomes)
+
+
+def _run_in_context(task: CurrentTask, handler: Handler, assignment: Assignment, outcomes: Outcomes) -> EndedAttempt:
+    current.set(task)
+    hooked = False
     try:
-        value = handler.call(_arguments(handler, assignment.data))
+        arguments = _arguments(handler, assignment.data)
+        hooked = True
+        hooks.run_before(task, _call_hook)
+        value = handler.call(arguments)
         result = outcomes.result(_awaited(value) if handler.is_async else value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a handler may raise SystemExit or its own BaseException
-        return outcomes.failed(assignment, handler, error, {}, 0, cancelled=False)
-    finally:
-        current.reset(token)
+        judgement = outcomes.judge(assignment, handler, error)
+        if hooked:
+            hooks.run_after(task, AttemptOutcome.after(error, *judgement), _call_hook)
+        return outcomes.failed(assignment, error, {}, 0, judgement)
+    hooks.run_after(task, COMPLETED, _call_hook)
     return outcomes.completed(assignment.number, {}, result, 0)
 
 
-def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
+def _call_hook(hook: Hook, *arguments: object) -> None:
+    value = hook.function(*arguments)
+    if hook.is_async:
+        hooks.adopt(_awaited(hooks.with_context(value)))
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Returns the result of a coroutine; in a thread of its own if the caller runs in an event loop."""
     try:
         asyncio.get_running_loop()

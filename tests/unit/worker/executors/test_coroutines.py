@@ -37,3 +37,26 @@ def test_a_coroutine_that_ignores_being_cancelled_is_named() -> None:
     runner = CoroutineRunner(cancel_wait=0.05)
     assert runner.run(leave()) == "left"
     assert "sleep_on" in runner.left
+
+
+def test_tasks_that_belong_to_the_executor_survive_its_handlers() -> None:
+    runner = CoroutineRunner(cancel_wait=0.05)
+    turns: list[int] = []
+
+    async def pool() -> None:
+        while True:
+            turns.append(len(turns))
+            await asyncio.sleep(0)
+
+    async def open_pool() -> asyncio.Task[None]:
+        return asyncio.create_task(pool())
+
+    kept = runner.run_and_keep(open_pool())
+    runner.run(answer("one"))
+    seen = len(turns)
+    runner.run(answer("two"))
+    assert len(turns) > seen > 0
+    assert not kept.done()
+    assert runner.left == ""
+    kept.cancel()
+    runner.run(answer("three"))

@@ -20,8 +20,8 @@ def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None
     assignment = Assignment(1, b"id", b"type", b"", 1, 0, b"", b"", 0, 60.0)
     outcomes = Outcomes(Settings(max_delay=2 * 86400), [__file__])
     for wished, pause in ((60, timedelta(seconds=60)), (1e12, timedelta(days=2))):
-        ended = outcomes.failed(assignment, None, RetryLater(wished), {}, 0, cancelled=False)
-        assert (ended.state, ended.delay_us) == ("retrying", to_us(pause))
+        judgement = outcomes.judge(assignment, None, RetryLater(wished))
+        assert (judgement.state, judgement.delay_us) == ("retrying", to_us(pause))
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,8 @@ def test_a_handler_says_how_it_is_retried(retry: Any, failures: int, own: bytes,
     task("sync", retry=retry, registry=registry)(_sync)
     assignment = Assignment(1, b"id", b"sync", b"", 1, failures, own, b"", 0, 60.0)
     error = ConnectionError("away")
-    ended = Outcomes(Settings(), [__file__]).failed(
-        assignment, registry.handlers["sync"], error, {}, 0, cancelled=False
-    )
-    assert (ended.state, ended.delay_us) == (expected[0], expected[1] * 1_000_000)
+    judgement = Outcomes(Settings(), [__file__]).judge(assignment, registry.handlers["sync"], error)
+    assert (judgement.state, judgement.delay_us) == (expected[0], expected[1] * 1_000_000)
 
 
 def _sync(data: Mapping[str, Any]) -> None:
