@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from taskqueue import Client
 from tests.acceptance.exercise import exercise
 from tests.acceptance.running import Product, product
 from tests.support.documents import DOCUMENTS, PAGES
@@ -52,6 +53,16 @@ WALK_THROUGHS = {
 """Pages whose commands are run as they stand, and how many there are."""
 
 
+SENTRY = """
+import contextlib, logging, types
+def init(**options): ...
+def flush(timeout): ...
+def new_scope(): return contextlib.nullcontext(types.SimpleNamespace(set_tag=print, set_context=print))
+def capture_exception(error): logging.getLogger("sentry").warning("captured %s", error)
+"""
+"""In place of the library, which is not installed here and would send what it captures."""
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """The product with the handlers of the pages."""
@@ -63,10 +74,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     batches = GUIDES / "batches-and-dependencies.md"
     blocks = ("from taskqueue import current_task, task", '@task("fetch")', '@task("summary")')
     (folder / "shop" / "imports.py").write_text("\n".join(python(batches, each) for each in blocks))
-    modules = "taskqueue.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports"
+    for module in ("database", "reporting", "worker"):
+        (folder / "shop" / f"{module}.py").write_text(python(GUIDES / "hooks.md", f"# shop/{module}.py"))
+    (folder / "sentry_sdk.py").write_text(SENTRY)
+    modules = "taskqueue.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports,shop.database,shop.reporting"
     with product(
         folder,
         TASK_MODULES=modules,
+        WORKER_HOOK_MODULES="shop.worker",
         PYTHONPATH=str(folder),
         QUEUE_EXECUTORS="low:1",
         WORKER_EXECUTORS="2",
@@ -147,6 +162,15 @@ def test_a_program_of_the_quickstart_prints_what_is_shown(running: Product, prog
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)
     assert [each for each in zip(shown, lines, strict=True) if not fits(*each)] == []
+
+
+def test_the_hooks_of_their_page_run(running: Product) -> None:
+    with Client(running.url) as queue:
+        assert queue.result(queue.submit("count-orders", {}).task_id, timeout=30) == 0
+        failed = queue.submit("send-invoice", {"order": -1}).task_id
+        assert queue.wait(failed, 30).status == "failed"
+        [attempt] = queue.get(failed).attempts
+    assert any("captured there is no order -1" in line for line in attempt.logs)
 
 
 def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:

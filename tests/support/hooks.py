@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from contextvars import ContextVar
 
+from opentelemetry import trace
+
 from taskqueue import (
     AttemptOutcome,
     CurrentTask,
@@ -77,7 +79,8 @@ async def _misbehave_in_coroutine(stage: str, of: CurrentTask) -> None:
 
 @before_task
 def first(of: CurrentTask) -> None:
-    _go("first")
+    with trace.get_tracer("hooks").start_as_current_span("first hook"):
+        _go("first")
     thread.set(threading.get_ident())
     log.info("first hook of %s", current_task().id)
     _misbehave("before", of)

@@ -27,7 +27,7 @@ def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFac
     with Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder, TASK_MODULES="tests.support.hooks") as system:
-            system.start_worker(KILL_GRACE="0.5", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="1")
+            system.start_worker(TRACE_LOCALLY="true", KILL_GRACE="0.5", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="1")
             system.start_housekeeper()
             yield system
 
@@ -64,6 +64,13 @@ def test_hooks_run_in_order_and_share_context_variables_with_the_handler(common:
     own = ["handler"] if kind == "plain" else ["handler"] if kind == "coroutine" else []
     seen = ", ".join(["first", "second", *own, "last but one", *same])
     assert lines(attempt) == [f"first hook of {task.summary.id}", f"last hook after {seen} of completed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hooks_run_inside_the_span_of_the_attempt(common: System, kind: str) -> None:
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    [attempt] = ended(common, kind, meta={"traceparent": traceparent}).attempts
+    assert [span.name for span in attempt.spans] == ["first hook"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
