@@ -29,7 +29,7 @@ folder.mkdir(); (folder / 'METADATA').write_text('Metadata-Version: 2.1\nName: {
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE}
 ARG VERSION=development
-ARG REVISION=unknown
+ARG REVISION=
 LABEL org.opencontainers.image.title="Task Queue" \
       org.opencontainers.image.description="A task queue on RQ's data and Redis: gateway, worker, housekeeper, dashboard" \
       org.opencontainers.image.licenses="MIT" \
@@ -47,6 +47,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     BIND_HOST=0.0.0.0 \
+    APP_VERSION=${REVISION} \
     GATEWAY_PORT=5000
 WORKDIR /app
 USER 10001:10001

@@ -16,7 +16,9 @@ def main() -> None:
     """Serves until SIGTERM or SIGINT."""
     settings = load_or_exit()
     instance = f"{socket.gethostname()}-{os.getpid()}"
-    logs.configure("dashboard", settings.log_level, settings.log_format, instance=instance)
+    logs.configure(
+        "dashboard", settings.log_level, settings.log_format, instance=instance, app_version=settings.app_version
+    )
     foreign_names.warn()
     announce(settings)
     serve(settings)

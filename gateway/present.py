@@ -85,6 +85,7 @@ def attempt(made: Attempt) -> schemas.AttemptView:
         error=error(made.error),
         retry_delay_seconds=made.retry_delay.total_seconds() if made.retry_delay is not None else None,
         trace_id=made.trace_id,
+        app_version=made.app_version,
         logs=list(made.logs),
     )
 
@@ -116,6 +117,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
         host=info.host,
         pid=info.pid,
         version=info.version,
+        app_version=info.app_version or None,
         queues=list(info.queues),
         executors=info.executors,
         slots=info.slots or info.executors,

@@ -152,6 +152,7 @@ class Heartbeat:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=RQ_VERSION,
+            app_version=self.engine.settings.app_version,
             queues=tuple(self.engine.settings.claimed_queues),
             executors=len(pool),
             slots=sum(holdings.slots.values()),

@@ -51,7 +51,14 @@ def main() -> int:
     """`taskqueue worker`."""
     settings = load_or_exit()
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
-    logs.configure("worker", settings.log_level, settings.log_format, instance=name, in_background=True)
+    logs.configure(
+        "worker",
+        settings.log_level,
+        settings.log_format,
+        instance=name,
+        app_version=settings.app_version,
+        in_background=True,
+    )
     foreign_names.warn()
     announce(settings)
     raise_file_limit()
@@ -134,7 +141,7 @@ def _build(
         pool, LaneClaims(name, queues, SerialLane.suffix), settings.claimed_queue_executors, settings.max_crashes
     )
     lanes = Lanes(serial, ConcurrentLane(pool, LaneClaims(name, queues, ConcurrentLane.suffix)))
-    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool)
+    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool, settings.app_version)
     return Engine(
         settings,
         session,

@@ -75,6 +75,7 @@ class WorkerView(View):
     host: str
     pid: int
     version: str
+    app_version: str | None = Field(description="Its APP_VERSION.")
     queues: list[str]
     executors: int
     slots: int = Field(description="How many tasks its executors can run at a time.")

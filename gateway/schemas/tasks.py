@@ -111,6 +111,7 @@ class AttemptView(View):
     error: ErrorView | None
     retry_delay_seconds: float | None = Field(description="Delay before the next attempt.")
     trace_id: str | None
+    app_version: str | None = Field(description="APP_VERSION of the worker that ran it.")
     logs: list[str]
 
 

@@ -80,6 +80,7 @@ class Attempt:
     error: Error | None = None
     retry_delay_seconds: float | None = None
     trace_id: str | None = None
+    app_version: str | None = None
     logs: tuple[str, ...] = ()
 
 

@@ -402,6 +402,13 @@ class Settings(BaseModel):
     dashboard_refresh: Seconds = _at("dashboard.refresh", 5, "Pause between refreshes of an open page.", ge=1, le=3600)
 
     # Logs, metrics, traces and webhooks
+    app_version: str = _at(
+        "app_version",
+        "",
+        "Version of the application, such as a git revision: shown with workers and attempts, in log lines and traces; "
+        "empty: none.",
+        pattern=r"^[A-Za-z0-9._+:/@-]{0,64}$",
+    )
     log_level: LogLevel = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.")
     log_format: LogFormat = _at("log.format", "auto", "json, text, or auto: text on a terminal, else json.")
     jaeger_host: str = _at(

@@ -226,6 +226,7 @@ class Attempt:
     error: ErrorInfo | None = None
     retry_delay: timedelta | None = None
     trace_id: str | None = None
+    app_version: str | None = None
     logs: tuple[str, ...] = ()
     spans: tuple[InnerSpan, ...] = ()
     spans_left_out: int = 0

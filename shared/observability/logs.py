@@ -36,18 +36,20 @@ def configure(
     stream: TextIO | None = None,
     *,
     instance: str = "",
+    app_version: str = "",
     in_background: bool = False,
     context: Context = no_context,
 ) -> None:
     """Configures logging to standard error; `form` is json, text, or auto (text on a terminal).
 
-    `instance` distinguishes processes of one part in JSON lines. `in_background` is for processes in which logging must
-    never block; a process that forks must not use it, because threads do not survive a fork.
+    `instance` distinguishes processes of one part in JSON lines, which also hold `app_version`. `in_background` is for
+    processes in which logging must never block; a process that forks must not use it, because threads do not survive a
+    fork.
     """
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
     handler = BackgroundHandler(out.fileno()) if in_background else logging.StreamHandler(out)
-    handler.setFormatter(TextLine(part, context) if as_text else JsonLine(part, instance, context))
+    handler.setFormatter(TextLine(part, context) if as_text else JsonLine(part, instance, app_version, context))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     failpoints.warn()
 
@@ -55,18 +57,19 @@ def configure(
 class JsonLine(logging.Formatter):
     """Formats a record as one line of JSON."""
 
-    def __init__(self, part: str, instance: str = "", context: Context = no_context) -> None:
+    def __init__(self, part: str, instance: str = "", app_version: str = "", context: Context = no_context) -> None:
         super().__init__()
         self.part = part
         self.context = context
-        self.instance = {"instance": instance} if instance else {}
+        about = {"instance": instance, "app_version": app_version}
+        self.about = {name: value for name, value in about.items() if value}
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": _utc(record),
             "level": record.levelname,
             "part": self.part,
-            **self.instance,
+            **self.about,
             "logger": record.name,
             "message": record.getMessage(),
             **_extras(record, self.context),

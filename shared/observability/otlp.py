@@ -96,12 +96,13 @@ def sampler_of(destination: Destination | None, only_continues: bool) -> Sampler
     return None
 
 
-def provider_of(part: str, instance: str, ids: ChosenIds, sampler: Sampler | None) -> TracerProvider:
+def provider_of(part: str, instance: str, app_version: str, ids: ChosenIds, sampler: Sampler | None) -> TracerProvider:
     """Returns the provider of a process, without a processor for its spans."""
     about = {
         "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
         "service.namespace": "taskqueue",
         **({"service.instance.id": instance} if instance else {}),
+        **({"service.version": app_version} if app_version else {}),
     }
     provider = TracerProvider(sampler, Resource.create(about), shutdown_on_exit=False, id_generator=ids)
     provider.sampler = DecidedBefore(provider.sampler)

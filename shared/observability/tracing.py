@@ -62,7 +62,7 @@ class Tracing:
         from taskqueue.shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
 
         self.ids = ChosenIds()
-        self.provider = provider_of(part, instance, self.ids, sampler_of(destination, forwarded))
+        self.provider = provider_of(part, instance, settings.app_version, self.ids, sampler_of(destination, forwarded))
         self.tracer = self.provider.get_tracer("taskqueue")
         if destination is not None and not forwarded:
             self._processor = processor_to(destination)

@@ -220,6 +220,7 @@ def read_attempt(number: int, record: bytes) -> Attempt:
         error=_error_info(fields.get("error")),
         retry_delay=timedelta(seconds=fields["retry_delay"]) if fields.get("retry_delay") is not None else None,
         trace_id=_word(fields["trace_id"]) if fields.get("trace_id") else None,
+        app_version=_word(fields["app_version"]) if fields.get("app_version") else None,
         logs=_words(fields.get("logs") or []),
         spans=tuple(map(_inner_span, fields.get("spans", ()))),
         spans_left_out=whole(fields.get("spans_left_out", 0)),

@@ -70,6 +70,7 @@ class WorkerInfo:
     host: str
     pid: int
     version: str
+    app_version: str = ""
     queues: tuple[str, ...]
     executors: int
     slots: int = 0

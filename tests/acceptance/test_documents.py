@@ -82,6 +82,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
         folder,
         TASK_MODULES=modules,
         WORKER_HOOK_MODULES="shop.worker",
+        SHOP_DATABASE=str(folder / "shop.db"),
         PYTHONPATH=str(folder),
         QUEUE_EXECUTORS="low:1",
         WORKER_EXECUTORS="2",

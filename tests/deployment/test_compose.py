@@ -27,15 +27,18 @@ from tests.support.documents import DOCUMENTS
 from tests.support.harness import ROOT
 
 ALL = sorted(services())
-IMAGE = dict(re.findall(r"^    (?:ENV )?([A-Z_]+)=(\S+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
-"""What the image sets for every part."""
+IMAGE = dict(
+    re.findall(r"^    (?:ENV )?([A-Z_]+)=([^\s{]+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+)
+"""What the image sets for every part, without what its build arguments name."""
 PUBLISHED = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "grafana": 3000}
 README = DOCUMENTS
 
 
 def settings_of(part: str) -> Settings:
     """The settings as a part finds them in its container."""
-    return load({**IMAGE, **services()[part]["environment"]})
+    revision = services()[part]["build"]["args"]["REVISION"]
+    return load({**IMAGE, "APP_VERSION": revision, **services()[part]["environment"]})
 
 
 def port_of(part: str) -> int:
@@ -231,6 +234,14 @@ def test_what_one_may_choose_is_not_where_it_would_beat_settings_env() -> None:
     fixed = {name: value for part in PARTS for name, value in written[part]["environment"].items()}
     variable = {name for name, value in fixed.items() if "${" in value}
     assert variable == {"REDIS_PASSWORD", "GATEWAY_PORT"}, "which are also told to others than the parts"
+
+
+def test_the_revision_of_the_image_is_the_version_of_its_parts() -> None:
+    assert "APP_VERSION=${REVISION}" in (ROOT / "Dockerfile").read_text().split()
+    done = compose_file.read(environment={**PASSWORDS, "TASKQUEUE_REVISION": "a1b2c3d"})
+    parts = json.loads(done.stdout)["services"]
+    assert {parts[part]["build"]["args"]["REVISION"] for part in PARTS} == {"a1b2c3d"}
+    assert settings_of("worker").app_version == "", "without one"
 
 
 def through_env(env: Path, users: str) -> str:

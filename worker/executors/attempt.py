@@ -54,6 +54,7 @@ class Attempts:
         """`send` passes an event to the worker; `runner_files` are left out of the tracebacks of handlers."""
         self.handlers = handlers
         self.worker = worker
+        self.app_version = settings.app_version
         self.send = send
         self.hooked = HOOKS.of_tasks
         self.outcomes = Outcomes(settings, [__file__, *runner_files])
@@ -182,6 +183,7 @@ class Attempt:
         started_us = self.started_us + self.clock_offset_us
         record = attempt_record(
             self.attempts.worker,
+            self.attempts.app_version,
             assignment.enqueued_us,
             started_us,
             started_us + run_us,

@@ -9,7 +9,13 @@ from taskqueue.shared.domain.traceparent import trace_id
 
 
 def attempt_record(
-    worker: str, enqueued_us: int, started_us: int, ended_us: int, traceparent: str | None, lines: Iterable[str]
+    worker: str,
+    app_version: str,
+    enqueued_us: int,
+    started_us: int,
+    ended_us: int,
+    traceparent: str | None,
+    lines: Iterable[str],
 ) -> dict[str, Any]:
     """Returns who ran it, when by Redis' clock in microseconds, its trace, and what it logged."""
     record: dict[str, Any] = {
@@ -18,6 +24,8 @@ def attempt_record(
         "started_at": started_us,
         "ended_at": ended_us,
     }
+    if app_version:
+        record["app_version"] = app_version
     if traced := trace_id(traceparent):
         record["trace_id"] = traced
     if logs := list(lines):

@@ -42,7 +42,14 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     standard_streams.never_fail()
     settings = load()
-    logs.configure("worker", settings.log_level, settings.log_format, instance=worker, context=log_context)
+    logs.configure(
+        "worker",
+        settings.log_level,
+        settings.log_format,
+        instance=worker,
+        app_version=settings.app_version,
+        context=log_context,
+    )
     try:
         handlers = registry.load(settings.handler_modules).handlers
     except HandlerError as error:

@@ -31,9 +31,12 @@ MAX_LOSSES = 20
 class CrashReports:
     """Decides the outcome after a crash, a kill or an interruption."""
 
-    def __init__(self, worker: str, policy: RetryPolicy, max_crashes: int, pool: ExecutorPool) -> None:
+    def __init__(
+        self, worker: str, policy: RetryPolicy, max_crashes: int, pool: ExecutorPool, app_version: str = ""
+    ) -> None:
         """`pool` knows the task types, with their retry policies."""
         self.worker = worker
+        self.app_version = app_version
         self.policy = policy
         self.max_crashes = max_crashes
         self.pool = pool
@@ -120,7 +123,13 @@ class CrashReports:
         offset = claimed.clock_offset_us
         started_us, ended_us = int(began_at * 1_000_000) + offset, monotonic_us() + offset
         record = attempt_record(
-            self.worker, claimed.enqueued_us, started_us, ended_us, claimed.traceparent, claimed.logs
+            self.worker,
+            self.app_version,
+            claimed.enqueued_us,
+            started_us,
+            ended_us,
+            claimed.traceparent,
+            claimed.logs,
         )
         record |= {"outcome": outcome, "error": error}
         if state is TaskState.RETRYING:

@@ -186,7 +186,13 @@ def limits(settings: Settings) -> dict[TaskState, int]:
 def main() -> int:
     """`taskqueue housekeeper`."""
     settings = load_or_exit()
-    logs.configure("housekeeper", settings.log_level, settings.log_format, instance=settings.instance_id)
+    logs.configure(
+        "housekeeper",
+        settings.log_level,
+        settings.log_format,
+        instance=settings.instance_id,
+        app_version=settings.app_version,
+    )
     foreign_names.warn()
     announce(settings)
     raise_file_limit()

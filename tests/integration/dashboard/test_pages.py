@@ -218,10 +218,11 @@ def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: B
 
 def test_a_type_that_blocked_an_event_loop_is_shown_with_its_place(browser: Browser, system: System) -> None:
     blocking = (BlockingType(type="scrape", where="shop.py:7 in fetch"),)
-    system.workers.announce(replace(_worker("w1"), blocking_types=blocking, slots=102, active=7))
+    system.workers.announce(replace(_worker("w1"), blocking_types=blocking, slots=102, active=7, app_version="a1b2c3d"))
     page = _plain_text(browser.text("/workers"))
     assert "Blocked the event loop scrape at shop.py:7 in fetch" in page
     assert "Running 7 of at most 102" in page
+    assert "Version a1b2c3d" in page
 
 
 def _plain_text(page: str) -> str:

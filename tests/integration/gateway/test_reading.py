@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from taskqueue.gateway.app import create_app
+from taskqueue.shared.redis.client import raw
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until
@@ -30,6 +32,11 @@ def test_a_completed_task_shows_its_result_and_its_attempt(gateway: Gateway) -> 
     assert (attempt["wait_seconds"], attempt["run_seconds"]) == (1.0, 2.0)
     assert attempt["logs"] == ["one line"]
     assert attempt["ended_at"].endswith("Z")
+    assert attempt["app_version"] is None
+    record = json.loads(raw(gateway.redis.hget(keys.rq_job(task_id), "attempt:1")))
+    versioned = json.dumps({**record, "app_version": "a1b2c3d"})
+    gateway.redis.hset(keys.rq_job(task_id), "attempt:1", versioned)
+    assert gateway.show(task_id)["attempts"] == [{**attempt, "app_version": "a1b2c3d"}]
 
 
 def test_a_retrying_task_says_why_and_when_it_runs_next(gateway: Gateway) -> None:

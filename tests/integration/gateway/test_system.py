@@ -37,6 +37,7 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
             host="h",
             pid=1,
             version="1",
+            app_version="a1b2c3d",
             queues=("high",),
             executors=2,
             started_at=datetime(2026, 1, 1, tzinfo=UTC),
@@ -53,11 +54,14 @@ def test_a_worker_is_shown_with_what_it_does(gateway: Gateway) -> None:
     assert shown["queue_executors"] == [{"queue": "high", "in_use": 1, "limit": 2}]
     assert (shown["slots"], shown["active"]) == (102, 1)
     assert shown["blocking_types"] == [{"type": "scrape", "where": "shop.py:7 in fetch"}]
-    assert (shown["state"], shown["reason"]) == ("idle", None)
+    assert (shown["state"], shown["reason"], shown["app_version"]) == ("idle", None, "a1b2c3d")
     record = json.loads(raw(gateway.redis.get(keys.worker("w1"))))
     record["running"][0]["added_later"] = record["added_later"] = 1  # as a newer version announces itself
     gateway.redis.set(keys.worker("w1"), json.dumps(record))
     assert gateway.http.get("/workers").get_json()["items"] == [shown]
+    del record["app_version"]  # as an earlier version announces itself
+    gateway.redis.set(keys.worker("w1"), json.dumps(record))
+    assert gateway.http.get("/workers").get_json()["items"] == [{**shown, "app_version": None}]
 
 
 @pytest.mark.parametrize(("age", "state"), [(12, "silent"), (17, "lost")])

@@ -116,7 +116,9 @@ def test_a_collector_that_is_killed_in_the_middle_and_comes_back_is_used_again(
 
 def test_a_submission_begins_a_trace_or_joins_the_one_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    tracing = Tracing("gateway", load({}))
+    tracing = Tracing("gateway", load({"APP_VERSION": "a1b2c3d"}))
+    assert tracing.provider is not None
+    assert tracing.provider.resource.attributes["service.version"] == "a1b2c3d"
     with tracing.sending(SUBJECT, None) as fresh:
         assert is_sampled(fresh)
     with tracing.sending(SUBJECT, SAMPLED["traceparent"]) as joined:
@@ -131,6 +133,8 @@ def test_a_submission_begins_a_trace_or_joins_the_one_it_is_given(monkeypatch: p
 
 def test_without_a_collector_a_few_traces_a_second_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     tracing = Tracing("gateway", load({"TRACE_LOCALLY": "true"}))
+    assert tracing.provider is not None
+    assert "service.version" not in tracing.provider.resource.attributes
     assert sum(tracing.decide(None) for _ in range(1000)) in range(1, 30)
     assert tracing.decide(SAMPLED["traceparent"])
     assert not tracing.decide(f"00-{TRACE}-b7ad6b7169203331-00")

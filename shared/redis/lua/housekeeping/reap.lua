@@ -31,10 +31,17 @@ local function outages(lease, patience)
   return credit
 end
 
+-- The version is in the last heartbeat of the worker, if that is still there.
+local function app_version(worker)
+  local heartbeat = worker and redis.pcall('GET', keys.worker(worker))
+  return type(heartbeat) == 'string' and string.match(heartbeat, '"app_version": "([%w._+:/@-]+)"') or nil
+end
+
 local function lost_attempt(t, why)
   return cjson.encode({
     worker = t.worker_name, enqueued_at = microseconds(t.enqueued_at), started_at = microseconds(t.started_at), ended_at = now, outcome = 'lost',
     error = {type = 'LeaseLost', message = why},
+    app_version = app_version(t.worker_name),
     trace_id = string.match(t.meta or '', '"traceparent": ?"%x%x%-(' .. string.rep('%x', 32) .. ')%-'),
   })
 end

@@ -69,11 +69,12 @@ def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_i
     stream: io.StringIO,
 ) -> None:
     context = {"task_id": "t1", "attempt": 2, "span_id": None}
-    logs.configure("worker", "INFO", "json", stream, instance="w-1", context=lambda: context)
+    logs.configure("worker", "INFO", "json", stream, instance="w-1", app_version="a1b2c3d", context=lambda: context)
     logging.getLogger("x").info("one")
     logging.getLogger("x").info("two", extra={"task_id": "t2"})
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["instance"], first["task_id"], first["attempt"]) == ("w-1", "t1", 2)
+    assert first["app_version"] == "a1b2c3d"
     assert "span_id" not in first
     assert second["task_id"] == "t2", "the line itself knows best"
     stream.truncate(0)
