@@ -34,6 +34,8 @@ from taskqueue.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
+RELOAD = signal.SIGUSR2
+"""The signal by which a worker loads its handlers anew. SIGHUP is sent when a terminal closes, too."""
 TICK = 0.05
 """Seconds between checks of time limits, leases and slow tasks while a task runs."""
 IDLE_TICK = 0.5
@@ -125,6 +127,12 @@ class Engine:
             self.draining_since = self.monotonic()
         self.draining_until = until if self.draining_until is None else min(until, self.draining_until)
         self.monitor.check_soon()
+        self.wake()
+
+    def reload(self) -> None:
+        """Loads the handlers anew; running tasks get a short grace. May be called from a signal handler."""
+        self.pool.reload()
+        self._next_tick = 0.0
         self.wake()
 
     def on_types_published(self) -> None:
@@ -424,7 +432,10 @@ class Engine:
 
 
 def forward_signals(engine: Engine, grace: float) -> None:
-    """Makes SIGTERM and SIGINT drain; a second one stops at once, and every task is returned."""
+    """Makes SIGTERM and SIGINT drain, and RELOAD load the handlers anew.
+
+    A second SIGTERM or SIGINT stops at once, and every task is returned.
+    """
 
     def on_stop(signum: int, frame: object) -> None:
         again = engine.draining_until is not None
@@ -432,5 +443,6 @@ def forward_signals(engine: Engine, grace: float) -> None:
 
     signal.signal(signal.SIGTERM, on_stop)
     signal.signal(signal.SIGINT, on_stop)
+    signal.signal(RELOAD, lambda signum, frame: engine.reload())
     signal.signal(signal.SIGCHLD, lambda signum, frame: engine.monitor.check_soon())
     signal.set_wakeup_fd(engine.wake_write, warn_on_full_buffer=False)

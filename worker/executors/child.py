@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
     try:
         handlers = registry.load(settings.handler_modules).handlers
     except HandlerError as error:
-        print(error, file=sys.stderr)
+        if kind == ipc.SERIAL:  # every worker has one: once is enough
+            print(registry.explain(error), file=sys.stderr)
         return 2
     make = ConcurrentExecutor if kind == ipc.CONCURRENT else SerialExecutor
     executor = make(handlers, settings, worker, ends)

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _ITS_OWN_FAULT = ("memory: ", "pipes: ", "hung: ")
 """Reasons for killing an executor that are charged to its running task, or make its running tasks suspects."""
 _WORKER_STOPS = "the worker stops"
+_RELOADED = "the handlers were reloaded"
 CLOSED_PIPE_GRACE = 0.5
 """Seconds for which an executor may live after its pipe was closed: a dying one needs less."""
 LONGEST_WAIT = 0.25
@@ -173,12 +174,10 @@ class ExecutorMonitor:
                 self.reap(executor)
                 continue
             executor.flush()
+            if executor.retire_by is not None:
+                self._empty(executor, now > executor.retire_by)
             if executor.assigned:
-                if executor.concurrent:
-                    self._keep_turning(executor, now)
-                else:
-                    self._keep_to_limits(executor, now)
-                self._keep_memory(executor, now)
+                self._check_tasks(executor, now)
             elif executor.retiring:
                 executor.shutdown()
                 if executor.overdue(now):
@@ -187,6 +186,20 @@ class ExecutorMonitor:
                 executor.kill("pipes: the handler closed the executor's connection to its worker")
         self._reassign_waiting(now)
         self._release_expiring(now)
+
+    def _check_tasks(self, executor: ExecutorProcess, now: float) -> None:
+        if executor.concurrent:
+            self._keep_turning(executor, now)
+        else:
+            self._keep_to_limits(executor, now)
+        self._keep_memory(executor, now)
+
+    def _empty(self, executor: ExecutorProcess, grace_over: bool) -> None:
+        """Reassigns tasks that have not begun; when the grace is over, also returns running ones."""
+        for claimed in executor.take_back():
+            self._reassign(claimed)
+        if executor.assigned and grace_over:
+            executor.kill(_RELOADED)
 
     def _keep_to_limits(self, executor: ExecutorProcess, now: float) -> None:
         for claimed in executor.begun():

@@ -20,6 +20,8 @@ from taskqueue.worker.executors.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 _START_TRIES = 3
+RELOAD_GRACE = 2.0
+"""Seconds for which tasks may continue in executors with the handlers of before a reload."""
 _NO_ROOM = 2.0
 """Seconds until the next try after the system ran out of files or processes."""
 
@@ -57,6 +59,9 @@ class ExecutorPool:
         """Types that blocked the event loop of a concurrent executor, and where: they run one at a time."""
         # A result is sent as base64, a log line once by itself and once in JSON, where a character may take 12 bytes.
         self._longest_frame = ipc.MOST_BYTES + 2 * settings.max_result_bytes + 16 * settings.max_log_bytes
+        self.generation = 0
+        """The number of reloads; an executor of a lower generation has earlier handlers."""
+        self._reload_due = False
         self._failed_starts = 0
         self._not_before = 0.0
 
@@ -68,11 +73,17 @@ class ExecutorPool:
         """Returns whether any executor can take a task."""
         return any(member.ready for member in self.members)
 
+    def reload(self) -> None:
+        """Replaces the executors, once one is ready that has loaded the handlers anew; may be called from a signal."""
+        self._reload_due = True
+
     def spawn_missing(self) -> None:
         """Starts missing executors; retries a little later when the system has no resources."""
-        if not self.spawning or time.monotonic() < self._not_before:
+        if not self.spawning or (time.monotonic() < self._not_before and not self._reload_due):
             return
         try:
+            if self._reload_due:
+                self._spawn_reloaded()
             self._spawn(ipc.SERIAL, self.settings.executors, slots=1)
             if self.concurrent_wanted:
                 wanted = self.settings.concurrent_executors + int(self.isolating)
@@ -80,6 +91,14 @@ class ExecutorPool:
         except OSError as error:
             self._not_before = time.monotonic() + _NO_ROOM
             log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)
+
+    def _spawn_reloaded(self) -> None:
+        """Starts an executor of each kind with the handlers of now. Raises OSError."""
+        self.generation += 1
+        self._failed_starts = 0
+        for kind, slots in dict.fromkeys((member.kind, member.slots) for member in self.members):
+            self._add(kind, slots)
+        self._reload_due = False
 
     def _spawn(self, kind: str, wanted: int, slots: int) -> None:
         """Starts missing executors of a kind. Raises OSError."""
@@ -93,11 +112,16 @@ class ExecutorPool:
             if member.idle:
                 member.retire()
         for _ in range(wanted - len(staying)):
-            member = ExecutorProcess(self.worker, kind, slots, self._longest_frame)
-            self.members.append(member)
-            if self.watchdog:
-                self.watchdog.check_soon()
-            self.selector.register(member.events, selectors.EVENT_READ)
+            self._add(kind, slots)
+
+    def _add(self, kind: str, slots: int) -> None:
+        """Starts an executor. Raises OSError."""
+        member = ExecutorProcess(self.worker, kind, slots, self._longest_frame)
+        member.generation = self.generation
+        self.members.append(member)
+        if self.watchdog:
+            self.watchdog.check_soon()
+        self.selector.register(member.events, selectors.EVENT_READ)
 
     def is_concurrent(self, task_type: str) -> bool:
         """Returns whether tasks of this type run in concurrent executors here."""
@@ -112,6 +136,9 @@ class ExecutorPool:
         """
         member.ready = True
         self._failed_starts = 0
+        if member.retiring:
+            return
+        self._retire_earlier(member.generation)
         if self.type_set and self.type_set.digest == hello.digest:
             return
         self.types = {each.name: each for each, _ in unpack(hello.packed)}
@@ -126,12 +153,26 @@ class ExecutorPool:
         self.type_set = hello
         self.heartbeat_due.set()
 
+    def _retire_earlier(self, generation: int) -> None:
+        """Retires the executors of earlier generations, which have other handlers."""
+        earlier = [each for each in self.members if each.generation < generation and not each.retiring]
+        if not earlier:
+            return
+        log.info("handlers reloaded: replacing %d executors", len(earlier))
+        self.blocking.clear()
+        for each in earlier:
+            each.retire(within=RELOAD_GRACE)
+
     def lost(self, member: ExecutorProcess) -> None:
         """Handles a dead executor. Raises CannotStart when several in a row were never ready."""
         self._reap(member)
         self.members.remove(member)
         if member.ready or member.killed_because or member.was_ended_by_watchdog():
             return
+        if member.kind == ipc.SERIAL and any(
+            each.generation < member.generation for each in self.members if each.ready
+        ):
+            log.error("handlers not reloaded: the earlier ones stay in use until the next reload")
         self._failed_starts += 1
         self._not_before = time.monotonic() + 0.5 * self._failed_starts
         if self._failed_starts >= _START_TRIES and not any(each.ready for each in self.members):

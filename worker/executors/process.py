@@ -79,6 +79,10 @@ class ExecutorProcess:
         self.closed_pipe_at: float | None = None
         self.closed_to_input = False
         self.retiring = False
+        self.retire_by: float | None = None
+        """When its tasks are returned that have not ended, if it may not run them to their end."""
+        self.generation = 0
+        """Which reload of handlers it was started after."""
         self.spent = False
         """Whether it is to be replaced."""
         self.turn_began_at = 0.0
@@ -242,9 +246,10 @@ class ExecutorProcess:
         untrusted = now > self.trusted_until or now < self.untrusted_at + _DEATH_IS_KNOWN
         return self.process.returncode == -signal.SIGKILL and untrusted
 
-    def retire(self) -> None:
-        """Assigns no more tasks: it ends when it has read its last start token."""
+    def retire(self, within: float | None = None) -> None:
+        """Assigns no more tasks: it ends when it has read its last start token, or ended its tasks `within` seconds."""
         self.retiring = True
+        self.retire_by = time.monotonic() + within if within is not None else None
 
     def shutdown(self) -> None:
         """Closes the pipes to it, after which it ends by itself."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from taskqueue.worker.handlers.task_function import TaskFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_IMPORTS = re.compile(f"^<frozen importlib|^{re.escape(__file__)}$|^{re.escape(importlib.__file__)}$")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -174,6 +176,16 @@ def load(modules: Iterable[str]) -> Registry:
         except Exception as error:
             raise HandlerError(f"TASK_MODULES: {module} cannot be imported: {type(error).__name__}: {error}") from error
     return REGISTRY
+
+
+def explain(error: HandlerError) -> str:
+    """Returns the message, and for a failed import the traceback in the imported modules."""
+    if error.__cause__ is None:
+        return str(error)
+    found = traceback.TracebackException.from_exception(error.__cause__)
+    found.stack = traceback.StackSummary.from_list([each for each in found.stack if not _IMPORTS.search(each.filename)])
+    is_in_modules = found.stack or isinstance(error.__cause__, SyntaxError)
+    return "".join([f"{error}\n", *(found.format() if is_in_modules else ())]).rstrip()
 
 
 def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:

@@ -60,6 +60,8 @@ class FakeExecutor:
         self.closed_pipe_at: float | None = None
         self.killed_because: str | None = None
         self.stop_by: float | None = None
+        self.retire_by: float | None = None
+        self.generation = 0
         self.turn_began_at = 0.0
         self.has_begun = False
         self.spent, self.done = False, 0
