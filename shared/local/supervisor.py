@@ -99,7 +99,7 @@ def describe_exit(status: int) -> str:
 class ServiceLog:
     """Merges the logs of all services: writes lines after aligned names.
 
-    If the reader is gone (`make run | head`, a closed terminal), it writes no more, so that services still stop in
+    If the reader is gone (`taskqueue dev | head`, a closed terminal), it writes no more, so that services still stop in
     order.
     """
 
@@ -151,8 +151,18 @@ class Supervisor:
         self._stopping = False
         self._hurry = False
 
-    def run(self) -> None:
+    def signal(self, name: str, number: int) -> bool:
+        """Sends a signal to a service and returns True; False while it is not ready, as it could not handle it.
+
+        A service that waits to be started again is started now.
+        """
+        [runner] = [each for each in self._runners if each.service.name == name]
+        return runner.signal(number)
+
+    def run(self, tick: Callable[[], None] = lambda: None) -> None:
         """Runs the services; returns after a signal, when all have ended. Signals are ignored from then on.
+
+        `tick` is called several times a second while all of them run.
 
         Raises ServiceDidNotStart if one could not start; the others have ended by then. Call it from the main thread.
         """
@@ -161,7 +171,7 @@ class Supervisor:
         try:
             if self._became_ready():
                 self._on_ready()
-                self._look_after()
+                self._look_after(tick)
         finally:
             self._stop_in_order()
 
@@ -180,10 +190,11 @@ class Supervisor:
                     self._log.line(runner.service.name, text)
         return False
 
-    def _look_after(self) -> None:
+    def _look_after(self, tick: Callable[[], None]) -> None:
         watched_at = time.monotonic()
         while not self._signalled():
             self._tend()
+            tick()
             if time.monotonic() - watched_at >= _WATCH:
                 watched_at = time.monotonic()
                 if event := self._watch():
@@ -253,6 +264,15 @@ class _Runner:
             if not self.ready.is_set():
                 raise ServiceDidNotStart(self._last_words(status))
             self._plan_restart(status, asked=status == 0 and self._worked)
+
+    def signal(self, number: int) -> bool:
+        if self._process is None:
+            self._due = 0.0
+            return True
+        if not self._worked or not self.running:
+            return False
+        self._process.send_signal(number)
+        return True
 
     def begin_stop(self) -> None:
         """Asks the service to stop."""

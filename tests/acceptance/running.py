@@ -1,4 +1,4 @@
-"""The whole product, started as `make run` starts it, on free ports and a folder of its own."""
+"""The whole product, started as `taskqueue dev` starts it, on free ports and a folder of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Product:
 
 @contextmanager
 def product(
-    folder: Path, *, code: Path = ROOT, python: str | Path = sys.executable, **environment: str
+    folder: Path, *modules: str, code: Path = ROOT, python: str | Path = sys.executable, **environment: str
 ) -> Iterator[Product]:
     """Everything up, of the package that this Python finds in the folder with the code, and nothing left afterwards."""
     names = ("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT", "REDIS_PORT")
@@ -53,7 +53,7 @@ def product(
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REDIS_", "TASK"))}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [python, "-m", "taskqueue.shared.local"],
+            [python, "-m", "taskqueue", "dev", *modules],
             env={
                 **clean,
                 **{name: str(port) for name, port in ports.items()},

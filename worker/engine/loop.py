@@ -19,6 +19,7 @@ from collections.abc import Callable
 from redis.exceptions import ResponseError
 
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.config.signals import RELOAD
 from taskqueue.shared.domain.task import Outcome
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
@@ -34,8 +35,6 @@ from taskqueue.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-RELOAD = signal.SIGUSR2
-"""The signal by which a worker loads its handlers anew. SIGHUP is sent when a terminal closes, too."""
 TICK = 0.05
 """Seconds between checks of time limits, leases and slow tasks while a task runs."""
 IDLE_TICK = 0.5

@@ -174,7 +174,7 @@ def load(modules: Iterable[str]) -> Registry:
         except HandlerError:
             raise
         except Exception as error:
-            raise HandlerError(f"TASK_MODULES: {module} cannot be imported: {type(error).__name__}: {error}") from error
+            raise HandlerError(f"module {module} cannot be imported: {type(error).__name__}: {error}") from error
     return REGISTRY
 
 

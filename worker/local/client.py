@@ -187,7 +187,7 @@ class LocalBatch(Sending):
 def _check_supported(options: Iterable[str]) -> None:
     if unsupported := sorted(set(options) - _SUPPORTED):
         raise ValueError(
-            f"LocalClient does not support {', '.join(unsupported)}: test this with the system of `make run`"
+            f"LocalClient does not support {', '.join(unsupported)}: test this with the system of `taskqueue dev`"
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.http.bind import free_port
-from taskqueue.shared.local.__main__ import Part, check_format, check_ports, reach
+from taskqueue.shared.local.dev import Part, check_format, check_ports, reach
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 
 

@@ -1,4 +1,4 @@
-"""`make run` from its first check to the last write of Redis, with stand-ins for the services."""
+"""`taskqueue dev` from its first check to the last write of Redis, with stand-ins for the services."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def folder(tmp_path: Path) -> Path:
     """A folder to start in, whose services stand in for ours: Python looks here first."""
     package = tmp_path / "taskqueue"
     package.mkdir()
-    (package / "__init__.py").touch()
+    (package / "__init__.py").symlink_to(ROOT / "taskqueue" / "__init__.py")
     (package / "__main__.py").write_text(
         "import sys\nfrom tests.integration.local.stand_in import main\nmain(sys.argv[1])\n"
     )
-    (package / "shared").symlink_to(ROOT / "shared")
+    for name in ("shared", "worker"):
+        (package / name).symlink_to(ROOT / name)
     return tmp_path
 
 
@@ -48,7 +49,7 @@ def start(folder: Path) -> Iterator[Start]:
 
         def start(**env: str) -> Program:
             own = {"PYTHONPATH": str(ROOT), "JOURNAL": str(folder / "journal"), **ANY_PORT}
-            argv = [sys.executable, "-m", "taskqueue.shared.local"]
+            argv = [sys.executable, "-m", "taskqueue.shared.local.dev"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
         yield start
@@ -66,6 +67,33 @@ def events(folder: Path) -> list[str]:
 
 def server_of(program: Program) -> psutil.Process:
     return next(process for process in program.family() if "server" in process.name())
+
+
+@pytest.mark.parametrize(
+    ("modules", "line"),
+    [
+        ("shop.tusks", "no module named 'shop' in {folder} or elsewhere on Python's path"),
+        ("taskqueue.tusks", "no module named 'taskqueue.tusks' in {folder} or elsewhere on Python's path"),
+        ("./shop/tasks.py", "./shop/tasks.py is a file: give the name of the module, shop.tasks"),
+    ],
+)
+def test_a_module_that_does_not_exist_is_one_line_and_nothing_is_started(
+    start: Start, folder: Path, modules: str, line: str
+) -> None:
+    program = start(TASK_MODULES=modules)
+    assert program.await_end() == 2
+    assert program.output == line.format(folder=folder) + "\n"
+    assert not (folder / "journal").exists()
+    assert not (folder / ".data").exists()
+
+
+def test_a_module_that_cannot_be_imported_is_shown_with_the_place(start: Start, folder: Path) -> None:
+    (folder / "shop.py").write_text("print('imported')\nimport no_such_package\n")
+    program = start(TASK_MODULES="shop")
+    assert program.await_end() == 2
+    assert "module shop cannot be imported: ModuleNotFoundError: No module named 'no_such_package'" in program.output
+    assert 'shop.py", line 2' in program.output
+    assert "importlib" not in program.output
 
 
 def test_where_a_key_is_needed_the_command_to_try_has_one(start: Start) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from taskqueue.shared.config.signals import RELOAD
 from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.worker.engine.loop import RELOAD
 from taskqueue.worker.executors.pool import RELOAD_GRACE
 from tests.support.harness import System, alive, wait_until
 
@@ -111,7 +111,7 @@ def test_handlers_that_cannot_be_imported_leave_the_earlier_ones_in_use(project:
     project.reload()
     wait_until(lambda: "handlers not reloaded" in project.system.logs(), "the worker says so")
     logs = project.system.logs()
-    assert logs.count("TASK_MODULES: edited cannot be imported: SyntaxError") == 1
+    assert logs.count("module edited cannot be imported: SyntaxError") == 1
     assert 'edited.py", line 3' in logs
     assert "frozen importlib" not in logs
     time.sleep(1.0)  # longer than the pause after which executors that did not start are tried again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 import pytest
@@ -37,7 +38,16 @@ def test_a_module_of_our_own_that_is_missing_is_an_error(monkeypatch: pytest.Mon
 def test_each_command_has_a_module_and_an_extra() -> None:
     for command in COMMANDS.values():
         assert callable(getattr(import_module(command.module), command.function))
-        assert command.extra in {"gateway", "worker", "dashboard"}
+        assert command.extra in {"gateway", "worker", "dashboard", "local"}
+
+
+@pytest.mark.parametrize("part", ["worker", "dev"])
+def test_modules_may_be_given_as_arguments(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASK_MODULES", "other")
+    monkeypatch.setitem(COMMANDS, part, Command("builtins", part, "", function="id"))
+    monkeypatch.setattr("taskqueue.shared.cli.parts._arguments", lambda wanted: [wanted])
+    main([part, "shop.tasks", "shop.mail"])
+    assert os.environ["TASK_MODULES"] == "shop.tasks,shop.mail"
 
 
 def test_options_of_the_client_may_stand_before_the_doctor(

@@ -78,7 +78,7 @@ def test_what_json_cannot_carry_is_refused_when_it_is_registered() -> None:
 
 
 def test_a_module_that_cannot_be_imported_is_named() -> None:
-    with pytest.raises(HandlerError, match="TASK_MODULES: no_such_module"):
+    with pytest.raises(HandlerError, match="module no_such_module cannot be imported"):
         load(["no_such_module"])
 
 

@@ -1,28 +1,48 @@
-"""`make run`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them."""
+"""`taskqueue dev`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them.
+
+When a Python file changes, the worker loads its handlers anew.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import taskqueue
 from taskqueue.shared.config.redis_address import completed, without_password
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
+from taskqueue.shared.config.signals import RELOAD
 from taskqueue.shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port, port_problem
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from taskqueue.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
+from taskqueue.shared.local.reload import Reloader
+from taskqueue.shared.local.sample_data import sample
+from taskqueue.shared.local.source_files import SourceFiles
+from taskqueue.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor, describe_exit
 from taskqueue.shared.redis.client import connect, translated
 
 _GRACE_OF_INGRESS = 15.0
 """Seconds for requests in flight to finish."""
 _MARGIN = 5.0
 """Seconds above a worker's own limit, so that the worker itself ends slow tasks and gives them back."""
+_MOST_SHOWN = 8
+"""Task types that the banner names."""
+_EXAMPLE = "process"
+"""The task type to try first where no modules were given."""
+_DEFAULT_URL = "http://localhost:8000"
+_OURS = (Path(__file__).resolve().parents[2], Path(taskqueue.__file__).parent)
+"""Folders of the product, also where its parts are links."""
 _PARTS = (
     ("gateway", "gateway_port", True),
     ("dashboard", "dashboard_port", True),
@@ -41,20 +61,39 @@ class Part:
     port: int
 
 
-def main() -> int:
-    """Runs all services until a signal and returns the exit status."""
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The task types of the modules of handlers, with the schemas of their data.
+
+    `places` are the folders of the modules' packages, or files. `are_examples` is set when no modules were given.
+    """
+
+    modules: Sequence[str]
+    types: Mapping[str, Any]
+    places: Sequence[Path]
+    are_examples: bool
+
+
+def main(port: int | None = None, reload: bool = True) -> int:
+    """Runs all services with the handlers of TASK_MODULES until a signal, and returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if port is not None:
+        os.environ["GATEWAY_PORT"] = str(port)
     settings = load_or_exit()
     try:
         parts = parts_of(settings)
         check_ports(parts, settings.bind_host)
+        handlers = read_handlers(settings)
+        files = SourceFiles(places_to_watch(handlers, Path.cwd())) if reload else None
         if settings.redis_url or "redis_host" in settings.model_fields_set:
             reach(settings.store_url)
-            _run(parts, settings, settings.store_url, f"{without_password(settings.store_url)} (external)")
+            description = f"{without_password(settings.store_url)} (external)"
+            _run(parts, settings, settings.store_url, description, handlers, files)
         else:
             with _embedded(settings) as server:
                 check_format(server, settings.key_prefix)
-                _run(parts, settings, server.url, _describe(server, settings.redis_port), server)
+                description = _describe(server, settings.redis_port)
+                _run(parts, settings, server.url, description, handlers, files, server)
     except SettingsError as error:
         exit_with(str(error))
     except TaskQueueError as error:
@@ -76,6 +115,46 @@ def parts_of(settings: Settings) -> list[Part]:
         Part(name, setting.upper(), ingress, getattr(settings, setting) or free_port())
         for name, setting, ingress in _PARTS
     ]
+
+
+def read_handlers(settings: Settings) -> Handlers:
+    """Returns the handlers of TASK_MODULES. Raises SettingsError if they cannot be imported.
+
+    They are imported in another process, so that this one need not end when they change.
+    """
+    for module in settings.task_modules:
+        if module.endswith(".py") or "/" in module:
+            name = module.removeprefix("./").removesuffix(".py").replace("/", ".")
+            raise SettingsError(f"{module} is a file: give the name of the module, {name}")
+    command = [sys.executable, "-m", "taskqueue.worker.handlers.describe", *settings.task_modules]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    errors = done.stderr.decode(errors="replace")
+    if done.returncode:
+        raise SettingsError(
+            errors.strip() or f"{', '.join(settings.task_modules)}: import {describe_exit(done.returncode)}"
+        )
+    print(errors, end="", file=sys.stderr)
+    found = json.loads(done.stdout)
+    return Handlers(
+        modules=settings.task_modules,
+        types=found["types"],
+        places=[Path(each) for each in found["places"]],
+        are_examples="task_modules" not in settings.model_fields_set,
+    )
+
+
+def places_to_watch(handlers: Handlers, folder: Path) -> list[Path]:
+    """Returns the folder, unless it is a home directory or `/`, and what handlers are made of outside of it.
+
+    Installed packages are left out.
+    """
+    top = [folder] if folder not in (Path.home(), Path("/")) else []
+    others = [
+        place
+        for place in handlers.places
+        if not any(place.is_relative_to(each) for each in (*top, *_OURS)) and "site-packages" not in place.parts
+    ]
+    return [*top, *others]
 
 
 def check_ports(parts: Sequence[Part], host: str) -> None:
@@ -131,16 +210,28 @@ def _describe(server: EmbeddedRedis, wanted: int) -> str:
 
 
 def _run(
-    parts: Sequence[Part], settings: Settings, url: str, description: str, server: EmbeddedRedis | None = None
+    parts: Sequence[Part],
+    settings: Settings,
+    url: str,
+    description: str,
+    handlers: Handlers,
+    files: SourceFiles | None,
+    server: EmbeddedRedis | None = None,
 ) -> None:
     env = _environment(parts, settings, url)
     # Ingress stops first, so that no new tasks arrive while the workers drain.
     groups = [[_service(part, settings, env) for part in parts if part.ingress is ingress] for ingress in (True, False)]
     log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)])
     log.line(SUPERVISOR, f"Redis is ready: {description}")
-    text = banner(parts, description, needs_key=bool(settings.api_keys or settings.api_keys_file))
+    needs_key = bool(settings.api_keys or settings.api_keys_file)
+    text = banner(parts, description, handlers, needs_key=needs_key, reloads=files is not None)
     watch = server.revive if server else lambda: None
-    Supervisor(groups, log, on_ready=lambda: log.write(text), watch=watch).run()
+    supervisor = Supervisor(groups, log, on_ready=lambda: log.write(text), watch=watch)
+    if files:
+        request = partial(supervisor.signal, "worker", RELOAD)
+        supervisor.run(Reloader(files, request, partial(log.line, SUPERVISOR)))
+    else:
+        supervisor.run()
     log.line(SUPERVISOR, "all services have stopped")
 
 
@@ -183,25 +274,49 @@ def _reachable(host: str) -> str:
     return {"": LOOPBACK, "0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104  # compared, not listened on
 
 
-def banner(parts: Sequence[Part], redis: str, needs_key: bool) -> str:
-    """Returns the text printed when all services are ready: addresses, and a first command to try."""
+def banner(parts: Sequence[Part], redis: str, handlers: Handlers, *, needs_key: bool, reloads: bool) -> str:
+    """Returns the text printed when all services are ready: addresses, handlers, and a first command to try."""
     at = {part.name: f"http://localhost:{part.port}" for part in parts}
-    key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
-    body = json.dumps({"type": "process", "data": "some text"})
     lines = [
         "",
         "Task Queue is running. Press Ctrl-C to stop; tasks are kept.",
         "",
-        f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
         f"  Dashboard   {at['dashboard']}",
+        f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
         f"  Metrics     {at['gateway']}/metrics    {at['worker']}/metrics    {at['housekeeper']}/metrics",
         f"  Redis       {redis}",
+        f"  Handlers    {_listed(handlers)}{'; loaded anew when a .py file changes' if reloads else ''}",
         "",
-        "Submit a task:",
-        f"  curl -X POST {at['gateway']}/tasks -H 'Content-Type: application/json'{key} -d '{body}'",
+        *_first_commands(at["gateway"], handlers, needs_key),
         "",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _listed(handlers: Handlers) -> str:
+    names = list(handlers.types)
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    modules = "the examples" if handlers.are_examples else ", ".join(handlers.modules)
+    return f"{', '.join(names[:_MOST_SHOWN]) or 'none'}{more} ({modules})"
+
+
+def _first_commands(url: str, handlers: Handlers, needs_key: bool) -> list[str]:
+    """Returns the commands that submit a task of the first type, or what to do where there is none."""
+    if not handlers.types:
+        return ['There is no task type yet: put @task("NAME") from taskqueue above a function of these modules.']
+    name = _EXAMPLE if handlers.are_examples else next(iter(handlers.types))
+    data = sample(handlers.types[name])
+    key, header = ("TASKQUEUE_API_KEY=$KEY ", ' -H "Authorization: Bearer $KEY"') if needs_key else ("", "")
+    command = "taskqueue" if shutil.which("taskqueue") else f"{sys.executable} -m taskqueue"
+    option = "" if url == _DEFAULT_URL else f" --url {url}"
+    body = shlex.quote(json.dumps({"type": name, "data": data}))
+    lines = [
+        "Submit a task:",
+        f"  {key}{command}{option} submit {name} {shlex.quote(json.dumps(data))} --watch",
+        f"  curl -X POST {url}/tasks -H 'Content-Type: application/json'{header} -d {body}",
+    ]
+    hint = ["", "Run your own handlers with: taskqueue dev PACKAGE.MODULE"]
+    return [*lines, *(hint if handlers.are_examples else ())]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""`python -m taskqueue.worker.handlers.describe MODULE...`: prints as JSON which task types modules register.
+
+For `taskqueue dev`, which does not import them: an edited module can be imported anew in a new process only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.registry import HandlerError
+
+
+def main(modules: Sequence[str]) -> int:
+    """Prints types with their schemas, and the places of the modules' packages. Returns the exit status."""
+    built_in = set(registry.load([]).handlers)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            handlers = registry.load(modules).handlers
+    except HandlerError as error:
+        print(_explain(error, modules), file=sys.stderr)
+        return 2
+    types = {name: handler.schema for name, handler in handlers.items() if name not in built_in}
+    print(json.dumps({"types": types, "places": sorted(_places(modules))}))
+    return 0
+
+
+def _explain(error: HandlerError, modules: Iterable[str]) -> str:
+    cause = error.__cause__
+    if (
+        isinstance(cause, ModuleNotFoundError)
+        and cause.name
+        and any(f"{each}.".startswith(f"{cause.name}.") for each in modules)
+    ):
+        return f"no module named {cause.name!r} in {os.getcwd()} or elsewhere on Python's path"
+    return registry.explain(error)
+
+
+def _places(modules: Iterable[str]) -> set[str]:
+    """Returns the folders of the top-level packages, or the files of top-level modules."""
+    tops = [sys.modules[name.partition(".")[0]] for name in modules]
+    return {str(path) for top in tops for path in getattr(top, "__path__", [top.__file__]) if path}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
