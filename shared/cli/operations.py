@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from taskqueue.shared.cli.data import read_data
 from taskqueue.shared.cli.output import Output
-from taskqueue.shared.cli.tasks import read_data
 from taskqueue.shared.client import Client, ClientError, Conflict, Schedule, Task
 
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}

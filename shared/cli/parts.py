@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from taskqueue.shared.cli.data import HELP, read_data
 from taskqueue.shared.errors import NotInstalled, needs
 
 USAGE = 2
@@ -38,6 +39,11 @@ COMMANDS = {
         "taskqueue.shared.local.dev",
         "local",
         "start all parts and Redis for development, with handlers loaded anew when they change",
+    ),
+    "run": Command(
+        "taskqueue.worker.local.run",
+        "local",
+        "run a handler once in this process, without Redis, where a debugger can be used",
     ),
     "gateway": Command(
         "taskqueue.gateway.__main__",
@@ -88,6 +94,12 @@ def _add_arguments(name: str, one: argparse.ArgumentParser) -> None:
     if name == "dev":
         one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
         one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
+    elif name == "run":
+        one.add_argument("type", help="task type")
+        one.add_argument("--data", metavar="DATA", help=HELP)
+        module = "module with handlers; may be repeated (default: TASK_MODULES, else the examples)"
+        one.add_argument("--module", action="append", dest="modules", metavar="MODULE", help=module)
+        one.add_argument("--pdb", action="store_true", help="open the debugger where the handler raised an error")
     elif name == "user":
         one.add_argument("name", metavar="NAME", help="without `:` and `,`")
         one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
@@ -106,12 +118,19 @@ def run(wanted: argparse.Namespace) -> int:
         return USAGE
     if modules := getattr(wanted, "modules", None):
         os.environ["TASK_MODULES"] = ",".join(modules)
-    return int(getattr(module, command.function)(*_arguments(wanted)) or 0)
+    try:
+        arguments = _arguments(wanted)
+    except OSError as error:
+        print(f"taskqueue: {error}", file=sys.stderr)
+        return USAGE
+    return int(getattr(module, command.function)(*arguments) or 0)
 
 
 def _arguments(wanted: argparse.Namespace) -> list[Any]:
     if wanted.part == "dev":
         return [wanted.port, wanted.reload]
+    if wanted.part == "run":
+        return [wanted.type, read_data(wanted.data), wanted.pdb]
     if wanted.part == "user":
         return [[wanted.name, wanted.role]]
     if wanted.part == "doctor":

@@ -13,6 +13,7 @@ from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
+from taskqueue.shared.cli import data
 from taskqueue.shared.cli.output import Output, dump
 from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
 from taskqueue.shared.client.tasks import Options
@@ -64,7 +65,7 @@ def add_commands(commands: Any) -> None:
 def _add_submit(commands: Any) -> None:
     submits = commands.add_parser("submit", help="submit a task")
     submits.add_argument("type", help="task type; the error for an unknown one lists the known ones")
-    submits.add_argument("data", nargs="?", help="JSON, or any other text as a string; - reads standard input")
+    submits.add_argument("data", nargs="?", help=data.HELP)
     submits.add_argument("--priority", help="name of a queue; by default critical, high, normal or low")
     submits.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run")
     submits.add_argument(
@@ -110,8 +111,8 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         "limit_key": wanted.limit_key,
         "fair_key": wanted.fair_key,
     }
-    data = read_data(wanted.data)
-    task = client.submit(wanted.type, data, idempotency_key=wanted.idempotency_key, **options)
+    value = data.read_data(wanted.data)
+    task = client.submit(wanted.type, value, idempotency_key=wanted.idempotency_key, **options)
     if out.as_json:
         out.value(task)
     else:
@@ -222,14 +223,3 @@ def _read_tasks(lines: IO[str], numbers: deque[int]) -> Iterator[dict[str, Any]]
             raise ValueError(f'line {number} must be a JSON object such as {{"type": "process", "data": 1}}')
         numbers.append(number)
         yield value
-
-
-def read_data(given: str | None) -> Any:
-    """Returns the data of an argument: JSON, text, or standard input for `-`."""
-    text = sys.stdin.read() if given == "-" else given
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

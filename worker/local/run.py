@@ -1,0 +1,111 @@
+"""`taskqueue run TYPE`: runs a handler once in this process, without Redis, where a debugger can be used."""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from taskqueue.shared.client.answers import TaskDetail
+from taskqueue.shared.client.problems import Refused
+from taskqueue.shared.config.settings import Settings, load_or_exit
+from taskqueue.shared.domain import sanitize
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.observability import logs
+from taskqueue.worker.executors.outcomes import Outcomes
+from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.registry import Handler, HandlerError
+from taskqueue.worker.local import attempts
+from taskqueue.worker.local.client import LocalClient
+
+COMPLETED, FAILED, USAGE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit statuses, those of the other commands."""
+
+
+class Raised:
+    """What the handler raised last, with its traceback, which the record of the task has as text only."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def by(self, handler: Handler) -> Callable[..., Any]:
+        """Returns the function of a handler, which keeps here what it raises."""
+        function = handler.function
+
+        def call(*arguments: Any, **members: Any) -> Any:
+            with self._kept():
+                return function(*arguments, **members)
+
+        async def wait(*arguments: Any, **members: Any) -> Any:
+            with self._kept():
+                return await function(*arguments, **members)
+
+        return functools.wraps(function)(wait if handler.is_async else call)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def main(task_type: str, data: Any, pdb: bool) -> int:
+    """Runs a handler of TASK_MODULES, prints its result as JSON, and returns the exit status."""
+    settings = load_or_exit()
+    logs.configure("run", settings.log_level, "text" if settings.log_format == "auto" else settings.log_format)
+    if os.getcwd() not in (os.path.abspath(each) for each in sys.path):
+        sys.path.insert(0, os.getcwd())
+    try:
+        return _run(settings, task_type, data, pdb)
+    except Refused as refusal:
+        hint = "; name the module of its handler with --module" if task_type not in registry.REGISTRY.handlers else ""
+        print(f"taskqueue: {sanitize.plain(str(refusal))}{hint}", file=sys.stderr)
+        return REFUSED
+    except HandlerError as error:
+        print(registry.explain(error), file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(settings: Settings, task_type: str, data: Any, pdb: bool) -> int:
+    """Runs a handler. Raises HandlerError for a module that cannot be imported, and Refused for unsuitable data."""
+    raised = Raised()
+    # Where the result is piped on, what the handler prints must not become part of it. On a terminal, a debugger needs
+    # the real standard output.
+    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+        client = LocalClient(settings=settings)
+        client.outcomes = Outcomes(settings, [attempts.__file__, __file__])
+        if handler := client.handlers.get(task_type):
+            client.handlers = {**client.handlers, task_type: replace(handler, function=raised.by(handler))}
+        task = client.get(client.submit(task_type, data, max_retries=0).task_id)
+    if task.status is TaskState.COMPLETED:
+        print(sanitize.plain(json.dumps(task.result, ensure_ascii=False)))
+        return COMPLETED
+    if isinstance(raised.error, bdb.BdbQuit):
+        return INTERRUPTED
+    _explain(task)
+    if pdb and raised.error is not None:
+        _debug(raised.error)
+    return FAILED
+
+
+def _explain(task: TaskDetail) -> None:
+    error = task.attempts[-1].error
+    if error:
+        print((error.traceback or f"{error.type}: {error.message}").rstrip(), file=sys.stderr)
+
+
+def _debug(error: BaseException) -> None:
+    """Opens the debugger at the line that raised an error."""
+    import pdb  # noqa: T100  # what --pdb asks for
+
+    pdb.post_mortem(error.__traceback__)
