@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from taskqueue.shared.cli import keys, operations, parts, tasks
+from taskqueue.shared.cli import completion, keys, operations, parts, tasks
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from taskqueue.shared.client.client import DEFAULT_URL
@@ -38,7 +38,12 @@ class Status(IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status."""
-    wanted = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [completion.COMMAND]:
+        for word, meaning in completion.complete(parser(), words[1:]):
+            print(f"{word}\t{meaning}")
+        return Status.DONE
+    wanted = parser().parse_args(words)
     if "part" in wanted:
         return parts.run(wanted)
     out = Output(sys.stdout, as_json=wanted.json)
@@ -90,5 +95,6 @@ def parser() -> argparse.ArgumentParser:
     tasks.add_commands(commands)
     operations.add_commands(commands)
     parts.add_commands(commands)
+    completion.add_command(commands)
     keys.add_commands(operations.add_group(commands, "keys", "API keys: create, list, revoke"))
     return top
