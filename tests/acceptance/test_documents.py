@@ -41,7 +41,7 @@ GUIDES = ROOT / "docs" / "guides"
 WALK_THROUGHS = {
     "README.md": 2,
     "docs/quickstart.md": 10,
-    "docs/guides/handlers.md": 3,
+    "docs/guides/handlers.md": 4,
     "docs/guides/batches-and-dependencies.md": 6,
     "docs/guides/scheduling.md": 7,
     "docs/guides/queues-and-priorities.md": 5,
