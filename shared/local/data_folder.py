@@ -36,9 +36,14 @@ class DataFolder:
         self._password_file = self.path / "redis.password"
 
     def create(self) -> None:
-        """Creates the folder with mode 700, or sets that mode on an existing data folder. Raises SettingsError."""
+        """Creates the folder with mode 700, or sets that mode on an existing data folder. Raises SettingsError.
+
+        A new folder tells git to leave it out, because it holds a password and is often within a project.
+        """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.path.exists():
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (self.path / ".gitignore").write_text("*\n")
             if self.path.stat().st_mode & 0o077:
                 self._close()
         except OSError as error:

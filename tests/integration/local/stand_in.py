@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import FrameType
 
+from taskqueue.shared.config.signals import RELOAD
+
 PORT_VARIABLES = {
     "gateway": "GATEWAY_PORT",
     "dashboard": "DASHBOARD_PORT",
@@ -49,6 +51,7 @@ class StandIn:
     def run(self) -> None:
         """Serves until SIGTERM has come often enough."""
         signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(RELOAD, lambda number, frame: self.note("told to reload"))
         self.note("started")
         print(f"hello from {self._name}")
         self._server.serve_forever(poll_interval=0.02)

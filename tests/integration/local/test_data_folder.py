@@ -62,6 +62,13 @@ def test_a_folder_of_other_things_that_others_can_read_is_refused_and_left_as_it
     assert mode(tmp_path) == 0o755
 
 
+def test_git_leaves_a_new_folder_out_and_one_that_was_there_as_it_is(folder: DataFolder, tmp_path: Path) -> None:
+    assert (folder.path / ".gitignore").read_text() == "*\n"
+    tmp_path.chmod(0o700)
+    DataFolder(tmp_path).create()
+    assert not (tmp_path / ".gitignore").exists()
+
+
 def test_configuration_quotes_its_values(folder: DataFolder) -> None:
     folder.configure({"save": "", "dir": '/a folder/with "quotes"'})
     assert folder.config_file.read_text() == 'save ""\ndir "/a folder/with \\"quotes\\""\n'

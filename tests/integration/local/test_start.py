@@ -115,6 +115,25 @@ def test_everything_comes_up_and_says_where_it_is(start: Start, folder: Path) ->
     )
 
 
+def test_a_saved_file_makes_the_worker_reload(start: Start, folder: Path) -> None:
+    program = start()
+    program.await_output("Submit a task")
+    assert "worker told to reload" not in events(folder)
+    (folder / "shop.py").write_text("x = 1\n")
+    program.await_output("shop.py changed: reloading handlers")
+    eventually("the worker was told", lambda: "worker told to reload" in events(folder))
+
+
+def test_a_file_that_was_saved_while_the_worker_starts_makes_it_reload_afterwards(start: Start, folder: Path) -> None:
+    program = start(WAITS_FOR=f"worker:{folder / 'gate'}")
+    eventually("the others have started", lambda: (folder / "journal").exists() and len(events(folder)) == 3)
+    (folder / "shop.py").write_text("x = 1\n")
+    (folder / "gate").touch()
+    program.await_output("shop.py changed: reloading handlers")
+    eventually("the worker was told", lambda: events(folder)[-1] == "worker told to reload")
+    assert events(folder).count("worker started") == 1
+
+
 def test_ctrl_c_stops_ingress_then_workers_then_redis(start: Start, folder: Path) -> None:
     program = start()
     program.await_output("Submit a task")
