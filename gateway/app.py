@@ -114,6 +114,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     workers = Workers(redis, settings.lease())
     type_cache = TypeCache(
         TaskTypes(redis),
+        fresh=settings.type_cache_time,
         http_task_policy=settings.http_task_policy(),
         refuse_without_worker=settings.refuse_without_worker,
     )

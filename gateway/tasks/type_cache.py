@@ -5,6 +5,7 @@ During an update workers have different versions of a type; a task is accepted w
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +21,6 @@ from taskqueue.shared.domain.json_schema import Validator, compile_schema
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 
-FRESH = 1.0
-"""Seconds for which the cache is not read again."""
 NO_TYPES = "no worker has registered its task types yet: start one (taskqueue worker)"
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000
@@ -63,7 +62,7 @@ def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
 
 
 class TypeCache:
-    """The published types, refreshed about once a second, and once for a request that fails validation.
+    """The published types, refreshed when older than `fresh` seconds, and once for a request that fails validation.
 
     A schema is compiled when the first task of its type is checked.
     """
@@ -73,17 +72,19 @@ class TypeCache:
         types: TaskTypes,
         clock: Callable[[], float] = time.monotonic,
         *,
+        fresh: float = 1.0,
         http_task_policy: EgressPolicy | None = None,
         refuse_without_worker: bool = False,
     ) -> None:
         self.types = types
+        self.fresh = fresh
         self.clock = clock
         self.http_task_policy = http_task_policy
         self.refuse_without_worker = refuse_without_worker
         self.lock = threading.RLock()
         self.checked: dict[str, CheckedType] = {}
         self.compiled: dict[str, CheckedVersion] = {}
-        self.read_at = -FRESH
+        self.read_at = -math.inf
 
     def check(self, name: str, data: Any, since: float | None = None) -> None:
         """Raises Refusal when the type is unknown, no version accepts the data, or no worker can run it.
@@ -161,9 +162,9 @@ class TypeCache:
 
     def _keep_fresh(self) -> None:
         # One thread refreshes; the others use the cached types.
-        if self.clock() - self.read_at >= FRESH and self.lock.acquire(blocking=self.read_at < 0):
+        if self.clock() - self.read_at >= self.fresh and self.lock.acquire(blocking=self.read_at < 0):
             try:
-                if self.clock() - self.read_at >= FRESH:
+                if self.clock() - self.read_at >= self.fresh:
                     self._read()
             finally:
                 self.lock.release()

@@ -181,6 +181,12 @@ class Settings(BaseModel):
         False,
         "Rejects tasks of a type that no live worker offers; otherwise they are accepted with a warning, and wait.",
     )
+    type_cache_time: Seconds = _at(
+        "gateway.type_cache_time",
+        1,
+        "How long a gateway uses the task types that it has read. Unknown ones, and those whose schema refuses a task, "
+        "are looked up at once.",
+    )
     type_retention: Seconds = _at(
         "limits.type_retention",
         7 * 86400,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from taskqueue.shared.local.source_files import SourceFiles
 
-INTERVAL = 0.2
+INTERVAL = 0.1
 SETTLED = 0.05
 """Seconds without a change after which the files of one save, or of one checkout of a branch, are complete."""
 _SHARE = 25
