@@ -19,7 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import taskqueue
 from taskqueue.shared.config.redis_address import completed, without_password
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.config.signals import RELOAD
@@ -41,7 +40,7 @@ _MOST_SHOWN = 8
 _EXAMPLE = "process"
 """The task type to try first where no modules were given."""
 _DEFAULT_URL = "http://localhost:8000"
-_OURS = (Path(__file__).resolve().parents[2], Path(taskqueue.__file__).parent)
+_OURS = (Path(__file__).parents[2], Path(__file__).resolve().parents[2])
 """Folders of the product, also where its parts are links."""
 _PARTS = (
     ("gateway", "gateway_port", True),
