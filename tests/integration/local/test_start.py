@@ -149,7 +149,7 @@ def test_ctrl_c_stops_ingress_then_workers_then_redis(start: Start, folder: Path
 
 def test_a_data_folder_of_another_version_is_refused_before_a_service_starts(start: Start, folder: Path) -> None:
     with EmbeddedRedis(data_dir=folder / ".data") as server, redis.Redis.from_url(server.url) as client:
-        client.set(keys.FORMAT, schema_version.FORMAT - 1)
+        client.set(keys.FORMAT, schema_version.OLDEST_READ - 1)
     program = start()
     assert program.await_end() == 2
     assert f"this version reads {schema_version.OLDEST_READ} or newer" in program.output
