@@ -39,8 +39,6 @@ from taskqueue.gateway.routes.tasks import Tasks
 from taskqueue.gateway.routes.types import TypeRoutes
 from taskqueue.gateway.routes.workers import WorkerRoutes
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner
-from taskqueue.gateway.tasks.task_factory import TaskFactory
-from taskqueue.gateway.tasks.type_cache import TypeCache
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
@@ -58,6 +56,8 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.task_factory import TaskFactory
+from taskqueue.shared.submission.type_cache import TypeCache
 
 
 class TaskIdConverter(BaseConverter):
@@ -120,7 +120,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     )
     policy = settings.retry_policy
     context = _limits(settings).context
-    task_factory = TaskFactory(type_cache, metrics, tracing, settings.default_priority, context)
+    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context)
     batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, settings.max_queue_length)
@@ -131,12 +131,13 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             records=records,
             type_cache=type_cache,
             task_factory=task_factory,
+            metrics=metrics,
             idempotency=idempotency,
             policy=policy,
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        BatchSubmission(BatchPlanner(queues, batches, task_factory), idempotency),
+        BatchSubmission(BatchPlanner(queues, batches, task_factory, metrics, tracing), idempotency),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import time
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
+
+from taskqueue.shared.domain.task import NewTask
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,11 @@ class Metrics:
     def names(self) -> frozenset[str]:
         """Returns the metric families of the gateway itself, which no other part may add to."""
         return frozenset({"task_submissions", "taskqueue_key_refusals", "taskqueue_http_request_duration_seconds"})
+
+    def count(self, *tasks: NewTask) -> None:
+        """Counts stored tasks."""
+        for (queue, task_type), number in Counts((task.queue, task.type) for task in tasks).items():
+            self.submitted(queue, task_type, number)
 
     def submitted(self, priority: str, task_type: str, number: int = 1) -> None:
         """Counts stored tasks. Types beyond MOST_TYPES count as `other`, because a worker may publish any number."""

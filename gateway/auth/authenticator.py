@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from flask import g, request
 
 from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Refusal
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import translated
 from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.task_factory import Submitter
 
 if TYPE_CHECKING:
     from taskqueue.gateway.circuit_breaker import CircuitBreaker
@@ -131,6 +132,11 @@ def actor() -> str:
     """Returns the client and key of the request, for the audit record."""
     key: ApiKey | None = g.get("api_key")
     return f"{key.client} by API key {key.id}" if key else ANYBODY
+
+
+def submitter() -> Submitter:
+    """Returns the client of the request, for the tasks that it submits."""
+    return Submitter(g.get("client", ""), actor())
 
 
 def _given() -> str | None:

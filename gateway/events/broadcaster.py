@@ -18,8 +18,9 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Refusal
 from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class Broadcaster:
         stream = Stream(self, subject, snapshot.id)
         with self.lock:
             if len(self.streams) >= self.most:
-                headers = {"Retry-After": str(errors.RETRY_AFTER)}
+                headers = {"Retry-After": str(refusals.RETRY_AFTER)}
                 detail = f"{self.most} event streams are open, the maximum: try again later"
                 raise Refusal(errors.BUSY, detail, headers=headers)
             self.streams[stream] = None

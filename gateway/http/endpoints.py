@@ -20,12 +20,13 @@ from pydantic import BaseModel, ValidationError
 
 from taskqueue.gateway.auth.authenticator import actor
 from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Kind, Refusal
-from taskqueue.gateway.tasks import validation_messages
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Request
+from taskqueue.shared.submission import refusals, validation_messages
+from taskqueue.shared.submission.bodies import read_body
+from taskqueue.shared.submission.refusals import Kind, Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -40,7 +41,7 @@ JSON = "application/json"
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Header of a response that repeats the one to the first request with the same Idempotency-Key."""
-_CHECKS = (errors.INVALID, errors.UNKNOWN_TYPE, errors.NO_TYPES, errors.NO_WORKER)
+_CHECKS = (refusals.INVALID, refusals.UNKNOWN_TYPE, refusals.NO_TYPES, refusals.NO_WORKER)
 """Refusals by validation alone, before the Idempotency-Key is looked up."""
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -183,7 +184,7 @@ class _View:
         """Answers a repeated request with its first response, even if validation would refuse it now."""
         value = _body_as_sent(self.about, self.guards.limits)
         try:
-            return self._answer(body=_checked(model, value, self.guards.limits), **arguments)
+            return self._answer(body=read_body(model, value, self.guards.limits.context), **arguments)
         except Refusal as refusal:
             if refusal.kind in _CHECKS and (first := self._answered_before(value)):
                 return _respond(first)
@@ -242,11 +243,13 @@ def _check_accept(produced: str) -> None:
 def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
     double = [name for name, values in request.args.lists() if len(values) > 1]
     if double:
-        raise errors.invalid([errors.parameter_error(name, "is given more than once: send it once") for name in double])
+        raise refusals.invalid(
+            [errors.parameter_error(name, "is given more than once: send it once") for name in double]
+        )
     try:
         return model.model_validate(request.args.to_dict(), context=limits.context)
     except ValidationError as error:
-        raise errors.invalid(
+        raise refusals.invalid(
             [errors.parameter_error(str(path[0]), text) for path, text in validation_messages.explain(error, model)]
         ) from None
 
@@ -254,26 +257,13 @@ def _read_query(model: type[BaseModel], limits: Limits) -> BaseModel:
 def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
     if about.body and not (request.content_type or request.content_length):
         # The missing fields are a more useful error than the missing media type.
-        _checked(about.body, {}, limits)
+        read_body(about.body, {}, limits.context)
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
     if about.idempotent:
         path = about.path.format(**(request.view_args or {}))
         g.request_key = request_key(request.headers.get("Idempotency-Key"), path, value)
     return value
-
-
-def _checked(model: type[BaseModel], value: Any, limits: Limits) -> BaseModel:
-    if not isinstance(value, dict):
-        raise errors.invalid(
-            [errors.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
-        )
-    try:
-        return model.model_validate(value, context=limits.context)
-    except ValidationError as error:
-        raise errors.invalid(
-            [errors.field_error(path, text) for path, text in validation_messages.explain(error, model)]
-        ) from None
 
 
 def request_key(header: str | None, path: str, value: Any) -> Request | None:

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 
-from taskqueue.gateway.http.errors import FOREIGN, Refusal
+from taskqueue.gateway.http.errors import FOREIGN
 from taskqueue.shared.domain.traceparent import checked, trace_id
 from taskqueue.shared.http.bind import answers_to, is_loopback
 from taskqueue.shared.observability.tracing import log_fields
+from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -12,17 +12,18 @@ from pydantic.json_schema import models_json_schema
 from taskqueue.gateway import schemas
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import JSON, Answer, Endpoint
-from taskqueue.gateway.http.errors import Kind
 from taskqueue.shared.domain.task import TASK_ID
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Kind
 
 Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]
 
 _REF = "#/components/schemas/{model}"
 _EVERYWHERE = (errors.FOREIGN, errors.NOT_ACCEPTABLE, errors.INTERNAL)
-_WITH_BODY = (errors.INVALID_JSON, errors.TOO_LARGE, errors.MEDIA, errors.INVALID)
+_WITH_BODY = (refusals.INVALID_JSON, refusals.TOO_LARGE, errors.MEDIA, refusals.INVALID)
 _WITH_SCOPE = (errors.KEY_MISSING, errors.KEY_UNKNOWN, errors.SCOPE)
-_WITH_STORE = (errors.STORE, errors.STORE_REFUSED)
+_WITH_STORE = (refusals.STORE, refusals.STORE_REFUSED)
 _PATH_PARAMETERS: Mapping[str, Document] = {
     "task_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "batch_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
@@ -93,9 +94,9 @@ def problems_of(about: Endpoint) -> list[Kind]:
     if about.body:
         kinds.update(_WITH_BODY)
     if about.query:
-        kinds.add(errors.INVALID)
+        kinds.add(refusals.INVALID)
     if about.idempotent:
-        kinds.update((errors.BAD_REQUEST, errors.IN_PROGRESS, errors.KEY_REUSED))
+        kinds.update((errors.BAD_REQUEST, refusals.IN_PROGRESS, refusals.KEY_REUSED))
     if about.store:
         kinds.update(_WITH_STORE)
     if about.scope:

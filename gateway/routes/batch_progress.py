@@ -8,6 +8,7 @@ from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoin
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.submission import refusals
 
 
 class BatchRoutes:
@@ -36,7 +37,7 @@ class BatchRoutes:
         "/batches/{batch_id}",
         tag="batches",
         answers={200: Answer(description="The batch.", model=schemas.BatchView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def show(self, batch_id: str) -> Reply:
         """Shows the progress of a batch: its number of tasks in each state. The cost is the same for any size."""
@@ -50,7 +51,7 @@ class BatchRoutes:
         answers={
             200: Answer(description="A page of its tasks, in the order of submission.", model=schemas.BatchItemList)
         },
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def items(self, batch_id: str, query: schemas.BatchItemsQuery) -> Reply:
         """Lists the tasks of a batch in the order of submission. A page may be short and not the last."""
@@ -76,7 +77,7 @@ class BatchRoutes:
         act=AuditAction("cancelled batch", "{batch_id}"),
         query=schemas.CancelQuery,
         answers={202: Answer(description="The batch is stopped: no more of its tasks start.", model=schemas.BatchView)},
-        problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
+        problems=(refusals.NOT_FOUND, errors.BATCH_BUSY),
     )
     def cancel(self, batch_id: str, query: schemas.CancelQuery) -> Reply:
         """Cancels all tasks of a batch. No more tasks start, and running ones are asked to stop.
@@ -93,7 +94,7 @@ class BatchRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("retried failures of batch", "{batch_id}"),
         answers={202: Answer(description="Its dead letters are requeued in steps.", model=schemas.BatchView)},
-        problems=(errors.NOT_FOUND, errors.BATCH_BUSY),
+        problems=(refusals.NOT_FOUND, errors.BATCH_BUSY),
     )
     def retry(self, batch_id: str) -> Reply:
         """Retries all dead letters of a batch. A stopped batch continues."""

@@ -11,7 +11,6 @@ from flask import g
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
 from taskqueue.shared.domain.task import NewTask
 from taskqueue.shared.errors import BatchNotFound, StoreUnavailable
@@ -19,10 +18,12 @@ from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from taskqueue.shared.stores.queues import CHUNK
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
 
-_REDIS_AWAY = {errors.STORE.type, errors.STORE_REFUSED.type}
-_FOR_NOW = {errors.QUEUE_FULL.type, errors.NOT_UNIQUE.type}
-_SOON = {*_REDIS_AWAY, errors.QUEUE_FULL.type}
+_REDIS_AWAY = {refusals.STORE.type, refusals.STORE_REFUSED.type}
+_FOR_NOW = {refusals.QUEUE_FULL.type, refusals.NOT_UNIQUE.type}
+_SOON = {*_REDIS_AWAY, refusals.QUEUE_FULL.type}
 """Refusals with Retry-After, as for a single task."""
 _ANSWERS = {
     202: Answer(description="Every task is accepted and stored.", model=schemas.BatchAccepted),
@@ -52,7 +53,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.BatchBody,
         answers=_ANSWERS,
-        problems=(errors.NO_TYPES,),
+        problems=(refusals.NO_TYPES,),
         idempotent=True,
     )
     def submit(self, body: schemas.BatchBody) -> Reply:
@@ -79,7 +80,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.NewBatchBody,
         answers=_ANSWERS,
-        problems=(errors.NO_TYPES,),
+        problems=(refusals.NO_TYPES,),
         idempotent=True,
     )
     def create(self, body: schemas.NewBatchBody) -> Reply:
@@ -107,7 +108,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.MoreTasksBody,
         answers=_ANSWERS,
-        problems=(errors.NO_TYPES, errors.NOT_FOUND),
+        problems=(refusals.NO_TYPES, refusals.NOT_FOUND),
         idempotent=True,
     )
     def add(self, batch_id: str, body: schemas.MoreTasksBody) -> Reply:
@@ -127,7 +128,7 @@ class BatchSubmission:
         tag="batches",
         scope=Scope.SUBMIT,
         answers={200: Answer(description="The batch receives no more tasks.", model=schemas.BatchView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def close(self, batch_id: str) -> Reply:
         """Closes a batch: all of its tasks were sent. It ends when they have ended."""
@@ -204,7 +205,7 @@ def _answer(batch_id: str | None, items: Mapping[int, Item]) -> dict[str, Any]:
 def _reply(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
     if not answer["refused"]:
         return Reply(content=answer, status=202, headers=headers or {})
-    wait = {"Retry-After": str(errors.RETRY_AFTER)} if _refusals(answer) & _SOON else {}
+    wait = {"Retry-After": str(refusals.RETRY_AFTER)} if _refusals(answer) & _SOON else {}
     return Reply(content=answer, status=207, headers={**wait, **(headers or {})})
 
 

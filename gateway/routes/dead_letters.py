@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from taskqueue.gateway import schemas
-from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.routes.tasks import task_list
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.submission import refusals
 
-PROBLEMS = (errors.NOT_FOUND, errors.CONFLICT)
+PROBLEMS = (refusals.NOT_FOUND, refusals.CONFLICT)
 
 
 class DeadLetterRoutes:
@@ -42,7 +42,7 @@ class DeadLetterRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("retried", "{task_id}"),
         answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
-        problems=(*PROBLEMS, errors.BATCH_STOPPED),
+        problems=(*PROBLEMS, refusals.BATCH_STOPPED),
     )
     def retry(self, task_id: str) -> Reply:
         """Retries a dead letter with all its retries. Its earlier attempts stay on record.

@@ -12,7 +12,9 @@ from typing import Any
 from taskqueue.gateway.docs import page
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
-from taskqueue.gateway.http.errors import KINDS, Refusal
+from taskqueue.gateway.http.errors import KINDS
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
 
 _ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -86,7 +88,7 @@ class Documentation:
     def problem(self, name: str) -> Reply:
         """Explains the `type` of a problem."""
         if name not in KINDS:
-            raise Refusal(errors.NOT_FOUND, f"no kind of problem is named {name}: GET /problems lists them")
+            raise Refusal(refusals.NOT_FOUND, f"no kind of problem is named {name}: GET /problems lists them")
         return Reply(content=_explained(name))
 
 

@@ -17,6 +17,7 @@ from taskqueue.shared.domain.task import TaskSummary
 from taskqueue.shared.errors import BatchNotFound, TaskNotFound
 from taskqueue.shared.stores.batches import Batch, Batches
 from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission import refusals
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),
@@ -62,7 +63,7 @@ class EventRoutes:
         "/tasks/{task_id}/events",
         tag="tasks",
         answers=ANSWERS,
-        problems=(errors.NOT_FOUND, errors.BUSY),
+        problems=(refusals.NOT_FOUND, errors.BUSY),
         events=True,
     )
     def task(self, task_id: str) -> Reply:
@@ -82,7 +83,7 @@ class EventRoutes:
         "/batches/{batch_id}/events",
         tag="batches",
         answers=ANSWERS,
-        problems=(errors.NOT_FOUND, errors.BUSY),
+        problems=(refusals.NOT_FOUND, errors.BUSY),
         events=True,
     )
     def batch(self, batch_id: str) -> Reply:

@@ -11,7 +11,6 @@ from taskqueue.gateway import schemas
 from taskqueue.gateway.circuit_breaker import CircuitBreaker
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
 from taskqueue.gateway.readiness import Readiness
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.doctor import Level, examine, worst
@@ -23,6 +22,8 @@ from taskqueue.shared.redis import startup_check
 from taskqueue.shared.redis.client import translated
 from taskqueue.shared.stores.queues import QueueInfo, Queues
 from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
 
 ALIVE = {"status": "ok"}
 STOPPING = ("redis role", "eviction")
@@ -85,7 +86,7 @@ class HealthRoutes:
     def detail(self) -> Reply:
         """Examines Redis, settings, workers, housekeeping, Jaeger and Prometheus, with advice on each finding."""
         if not self.examining.acquire(blocking=False):
-            headers = {"Retry-After": str(errors.RETRY_AFTER)}
+            headers = {"Retry-After": str(refusals.RETRY_AFTER)}
             detail = f"{EXAMINING} examinations are in progress: try again after Retry-After"
             raise Refusal(errors.ASKED_TOO_OFTEN, detail, headers=headers)
         try:

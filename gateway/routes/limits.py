@@ -8,13 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.schemas.values import Body, NextCursor, View
+from taskqueue.gateway.schemas.values import NextCursor, View
 from taskqueue.shared.domain.limit import read_limit
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.limits import Limits, LimitState
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.values import Body
 
 
 class LimitBody(Body):
@@ -80,7 +81,7 @@ class LimitRoutes:
         """Lists the limits in force with origin, running tasks and waiting tasks."""
         return Reply(content=LimitList(items=[_view(each) for each in self.limits.all()]))
 
-    @endpoint("GET", "/limits/types/{name}", tag="limits", answers=_SHOWN, problems=(errors.NOT_FOUND,))
+    @endpoint("GET", "/limits/types/{name}", tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
     def of_type(self, name: str) -> Reply:
         """Shows the limit of a task type."""
         return self._show(f"type:{name}")
@@ -105,13 +106,13 @@ class LimitRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("removed limit", "type:{name}"),
         answers=_GONE,
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def delete_of_type(self, name: str) -> Reply:
         """Removes the limit of a task type. A limit declared by its handler or the settings applies again."""
         return self._delete(f"type:{name}")
 
-    @endpoint("GET", "/limits/keys/{name}", tag="limits", answers=_SHOWN, problems=(errors.NOT_FOUND,))
+    @endpoint("GET", "/limits/keys/{name}", tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
     def of_key(self, name: str) -> Reply:
         """Shows the limit of tasks with a limit_key."""
         return self._show(f"key:{name}")
@@ -136,7 +137,7 @@ class LimitRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("removed limit", "key:{name}"),
         answers=_GONE,
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def delete_of_key(self, name: str) -> Reply:
         """Removes the limit of tasks with a limit_key. A limit declared in the settings applies again."""
@@ -153,7 +154,7 @@ class LimitRoutes:
             limit = read_limit(body.model_dump(exclude_none=True))
             new = self.limits.put(name, limit, actor())
         except ValueError as error:
-            raise errors.invalid([errors.field_error((), str(error))]) from None
+            raise refusals.invalid([refusals.field_error((), str(error))]) from None
         many = "any number" if limit.concurrency is None else limit.concurrency
         noted = f"at once: {many}, rate: {limit.rate or 'any'}"
         return Reply(content=self._show(name).content, status=201 if new else 200, noted=noted)
@@ -165,7 +166,7 @@ class LimitRoutes:
 
 
 def _unknown(name: str) -> Refusal:
-    return Refusal(errors.NOT_FOUND, f"no limit is named {name}: GET /limits lists them")
+    return Refusal(refusals.NOT_FOUND, f"no limit is named {name}: GET /limits lists them")
 
 
 def _view(state: LimitState) -> LimitView:

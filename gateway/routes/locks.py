@@ -10,11 +10,13 @@ from pydantic.alias_generators import to_camel
 from taskqueue.gateway.auth.authenticator import actor
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.schemas.values import Body, NextCursor, View
+from taskqueue.gateway.schemas.values import NextCursor, View
 from taskqueue.shared.redis.keys import Keys
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.locks import LEADER, LockAdmin, LockInfo
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.values import Body
 
 
 class LockView(View):
@@ -83,7 +85,7 @@ class LockRoutes:
         "/admin/locks/{name}",
         tag="locks",
         answers={200: Answer(description="The lock.", model=LockView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def get(self, name: str) -> Reply:
         """Shows one lock."""
@@ -96,7 +98,7 @@ class LockRoutes:
         scope=Scope.ADMIN,
         body=UnlockBody,
         answers={200: Answer(description="The lock is free.", model=Unlocked)},
-        problems=(errors.NOT_FOUND, errors.LOCK_CHANGED),
+        problems=(refusals.NOT_FOUND, errors.LOCK_CHANGED),
     )
     def unlock(self, name: str, body: UnlockBody) -> Reply:
         """Releases a lock by force. Its holder's writes are refused immediately; it stops at its next renewal."""
@@ -121,7 +123,7 @@ class LockRoutes:
     def _find(self, name: str) -> LockInfo:
         found = self.admin.get(name)
         if found is None:
-            raise Refusal(errors.NOT_FOUND, f"no lock is named {name}: GET /admin/locks lists them")
+            raise Refusal(refusals.NOT_FOUND, f"no lock is named {name}: GET /admin/locks lists them")
         return found
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.tasks import validation_messages
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.submission import refusals, validation_messages
+from taskqueue.shared.submission.refusals import Refusal
 
 
 class QueueRoutes:
@@ -32,7 +31,7 @@ class QueueRoutes:
         act=AuditAction("paused queue", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The queue is paused.", model=schemas.QueueView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a queue: workers claim nothing more from it. Running tasks continue, submissions are accepted."""
@@ -47,7 +46,7 @@ class QueueRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("resumed queue", "{name}"),
         answers={200: Answer(description="The queue is not paused.", model=schemas.QueueView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def resume(self, name: str) -> Reply:
         """Resumes a queue: workers claim tasks from it again."""
@@ -63,21 +62,21 @@ class QueueRoutes:
         act=AuditAction("moved RQ's jobs out of queue", "{name}"),
         body=schemas.MoveForeignBody,
         answers={200: Answer(description="The jobs are in the other queue.", model=schemas.ForeignMoved)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def move_foreign(self, name: str, body: schemas.MoveForeignBody) -> Reply:
         """Moves foreign jobs of RQ programs from a queue of this system to a queue that RQ workers serve."""
         queue = self._queue(name)
         if body.to in self.queues.weights or body.to == "default":
             rule = f"must be a queue that an RQ worker serves: {body.to} belongs to this system, which runs no RQ jobs"
-            raise errors.invalid([errors.field_error(("to",), rule)])
+            raise refusals.invalid([refusals.field_error(("to",), rule)])
         return Reply(content=schemas.ForeignMoved(moved=self.queues.move_foreign(queue, body.to)))
 
     def _queue(self, name: str) -> str:
         queue = self.default_priority if name == "default" else name
         if queue not in self.queues.weights:
             known = validation_messages.choices(self.queues.weights)
-            raise Refusal(errors.NOT_FOUND, f"no queue is named {name}: use one of {known}")
+            raise Refusal(refusals.NOT_FOUND, f"no queue is named {name}: use one of {known}")
         return queue
 
     def _show(self, name: str) -> Reply:

@@ -11,13 +11,9 @@ from flask import g
 from pydantic import AfterValidator, Field, model_validator
 
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
 from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.schemas.values import Body, Tag, View
-from taskqueue.gateway.tasks.task_factory import webhook_of
-from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.gateway.schemas.values import View
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.schedule import (
     NOT_TO_BE_SCHEDULED,
@@ -31,10 +27,15 @@ from taskqueue.shared.domain.schedule import (
 )
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, new_task_id
 from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
-from taskqueue.shared.observability.tracing import Tracing, subject_of
+from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.task_factory import webhook_of
+from taskqueue.shared.submission.type_cache import TypeCache
+from taskqueue.shared.submission.values import Body, Tag
 
 SHOWN = 5
 """Number of upcoming due times shown with a schedule."""
@@ -187,7 +188,7 @@ class ScheduleRoutes:
         "/schedules/{name}",
         tag="schedules",
         answers={200: Answer(description="The schedule.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND, errors.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def get(self, name: str) -> Reply:
         """Shows one schedule."""
@@ -204,7 +205,7 @@ class ScheduleRoutes:
             200: Answer(description="The existing schedule is replaced.", model=ScheduleView),
             201: Answer(description="The schedule is created.", model=ScheduleView),
         },
-        problems=(errors.CORRUPT, errors.UNKNOWN_TYPE, errors.NO_TYPES),
+        problems=(refusals.CORRUPT, refusals.UNKNOWN_TYPE, refusals.NO_TYPES),
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or replaces a schedule. An identical request changes nothing, not even the next due time."""
@@ -219,7 +220,7 @@ class ScheduleRoutes:
         scope=Scope.ADMIN,
         act=AuditAction("deleted schedule", "{name}"),
         answers={200: Answer(description="The schedule is deleted; its tasks stay.", model=ScheduleRemoved)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def delete(self, name: str) -> Reply:
         """Deletes a schedule. One declared in the configuration file is created again by the next housekeeper."""
@@ -234,7 +235,7 @@ class ScheduleRoutes:
         act=AuditAction("paused schedule", "{name}"),
         body=schemas.PauseBody,
         answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND, errors.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a schedule. Due times during the pause are skipped."""
@@ -248,7 +249,7 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("resumed schedule", "{name}"),
         answers={200: Answer(description="The schedule is not paused.", model=ScheduleView)},
-        problems=(errors.NOT_FOUND, errors.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def resume(self, name: str) -> Reply:
         """Resumes a schedule with its next due time from now."""
@@ -262,19 +263,19 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("ran schedule now", "{name}"),
         answers={202: Answer(description="The task is accepted and stored.", model=schemas.TaskStatus)},
-        problems=(errors.NOT_FOUND, errors.CORRUPT, errors.UNKNOWN_TYPE, errors.QUEUE_FULL),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.UNKNOWN_TYPE, refusals.QUEUE_FULL),
     )
     def run(self, name: str) -> Reply:
         """Creates a task now, in addition to due times. Works while the schedule is paused."""
         schedule = self.schedule_store.get(name).schedule
         if schedule.type == WEBHOOK_TYPE:
-            raise Refusal(errors.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
+            raise Refusal(refusals.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
         task = task_now(schedule, new_task_id())
-        with self.tracing.sending(subject_of(task), g.trace_parent) as travelling:
+        with self.tracing.sending(task.subject, g.trace_parent) as travelling:
             [stored] = self.queues.submit([task.with_trace(travelling)])
         if stored.state is None:
-            wait = {"Retry-After": str(errors.RETRY_AFTER)}
-            raise Refusal(errors.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)
+            wait = {"Retry-After": str(refusals.RETRY_AFTER)}
+            raise Refusal(refusals.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)
         self.metrics.submitted(task.queue, task.type)
         answer = {"task_id": task.id, "status": stored.state}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"}, noted=task.id)
@@ -302,7 +303,7 @@ def _schedule(name: str, body: ScheduleBody, default_priority: str) -> Schedule:
             webhook=webhook_of(body.webhook) if body.webhook else None,
         )
     except ValueError as error:
-        raise errors.invalid([errors.field_error((), str(error))]) from None
+        raise refusals.invalid([refusals.field_error((), str(error))]) from None
 
 
 def _view(stored: StoredSchedule) -> ScheduleView:

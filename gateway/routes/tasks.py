@@ -10,11 +10,10 @@ from typing import Any
 from flask import g
 
 from taskqueue.gateway import present, schemas
+from taskqueue.gateway.auth.authenticator import submitter
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.tasks.task_factory import TaskFactory, refusal_of
-from taskqueue.gateway.tasks.type_cache import TypeCache
+from taskqueue.gateway.metrics import Metrics
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.domain.task import NewTask, TaskState
 from taskqueue.shared.failpoints import failpoint
@@ -22,6 +21,10 @@ from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.queues import Queues, Submitted
 from taskqueue.shared.stores.tasks import Filter, Page, Records
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
+from taskqueue.shared.submission.type_cache import TypeCache
 
 WAIT_STEP = 1.0
 
@@ -36,6 +39,7 @@ class Tasks:
         records: Records,
         type_cache: TypeCache,
         task_factory: TaskFactory,
+        metrics: Metrics,
         idempotency: Idempotency,
         policy: RetryPolicy,
         waiters: int,
@@ -45,6 +49,7 @@ class Tasks:
         self.records = records
         self.type_cache = type_cache
         self.task_factory = task_factory
+        self.metrics = metrics
         self.idempotency = idempotency
         self.policy = policy
         # Each long poll occupies a thread, and most threads must stay free for requests that do not wait.
@@ -64,18 +69,24 @@ class Tasks:
             ),
             202: Answer(description="The task is accepted and stored.", model=schemas.TaskAccepted),
         },
-        problems=(errors.UNKNOWN_TYPE, errors.NO_PARENT, errors.NOT_UNIQUE, errors.QUEUE_FULL, errors.NO_TYPES),
+        problems=(
+            refusals.UNKNOWN_TYPE,
+            refusals.NO_PARENT,
+            refusals.NOT_UNIQUE,
+            refusals.QUEUE_FULL,
+            refusals.NO_TYPES,
+        ),
         idempotent=True,
     )
     def submit(self, body: schemas.NewTaskBody) -> Reply:
         """Submits a task. After a 202 the task is stored and will end in one of the final states."""
-        with self.task_factory.checked(body, g.trace_parent) as task:
+        with self.task_factory.checked(body, g.trace_parent, submitter()) as task:
             stored, again = self._store(task)
         failpoint("gateway.stored")
         if refusal := refusal_of(task, stored):
             raise refusal
         if stored.stored and not again:
-            self.task_factory.count(task)
+            self.metrics.count(task)
         return _accepted(stored, task.type, task.queue, again, self.type_cache.warnings(task.type))
 
     def replay(self, request: Request, body: Any) -> Reply | None:
@@ -118,7 +129,7 @@ class Tasks:
         "/tasks/{task_id}",
         tag="tasks",
         answers={200: Answer(description="The task.", model=schemas.TaskDetailView)},
-        problems=(errors.NOT_FOUND, errors.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def show(self, task_id: str) -> Reply:
         """Shows a task with its data, result, progress and all attempts on record."""
@@ -136,7 +147,7 @@ class Tasks:
         scope=Scope.OPERATE,
         act=AuditAction("redelivered", "{task_id}"),
         answers={202: Answer(description="The delivery is pending again.", model=schemas.TaskStatus)},
-        problems=(errors.NOT_FOUND, errors.CONFLICT),
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
     )
     def redeliver(self, task_id: str) -> Reply:
         """Repeats a webhook delivery, by its own id, with the same content and the same Webhook-Id."""
@@ -155,7 +166,7 @@ class Tasks:
             200: Answer(description="The task is cancelled.", model=schemas.TaskStatus),
             202: Answer(description="The task is running; its worker was asked to stop it.", model=schemas.TaskStatus),
         },
-        problems=(errors.NOT_FOUND, errors.CONFLICT),
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
     )
     def cancel(self, task_id: str, query: schemas.CancelQuery) -> Reply:
         """Cancels a task: a waiting one immediately, a running one by stopping it. An ended task is a conflict."""
@@ -173,7 +184,7 @@ class Tasks:
             200: Answer(description="The task has ended.", model=schemas.ResultView),
             202: Answer(description="The task has not ended yet: try again.", model=schemas.TaskStatus),
         },
-        problems=(errors.NOT_FOUND, errors.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def result(self, task_id: str, query: schemas.ResultQuery) -> Reply:
         """Returns the result, waiting for it up to `wait` seconds. Responds at once when too many requests wait."""
@@ -227,4 +238,4 @@ def task_list(read: Callable[[], Page]) -> Reply:
 def bad_cursor() -> Refusal:
     """Returns the refusal of an invalid cursor."""
     detail = "is not valid for this list: use next_cursor of the previous page"
-    return errors.invalid([errors.parameter_error("cursor", detail)])
+    return refusals.invalid([errors.parameter_error("cursor", detail)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.tasks.type_cache import TypeCache
 from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.type_cache import TypeCache
 
 
 class TypeRoutes:
@@ -30,11 +30,11 @@ class TypeRoutes:
         "/types/{name}",
         tag="types",
         answers={200: Answer(description="The task type.", model=schemas.TypeView)},
-        problems=(errors.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND,),
     )
     def one(self, name: str) -> Reply:
         """Shows one task type."""
         found, offer = self.type_cache.get(name), self.type_cache.offer(name)
         if found is None or offer is None:
-            raise Refusal(errors.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists all")
+            raise Refusal(refusals.NOT_FOUND, f"no worker has registered a task type {name}: GET /types lists all")
         return Reply(content=present.task_type(found, offer, self.policy))

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from taskqueue.gateway.schemas.submission import NewTaskBody
 from taskqueue.gateway.schemas.tasks import TaskView
-from taskqueue.gateway.schemas.values import Body, NextCursor, PageQuery, SparseView, View
+from taskqueue.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
 from taskqueue.shared.domain.task import Conflict, TaskState
+from taskqueue.shared.submission.bodies import NewTaskBody
+from taskqueue.shared.submission.values import Body
 
 
 class BatchItemBody(NewTaskBody):

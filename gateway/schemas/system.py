@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from taskqueue.gateway.schemas.values import Body, NextCursor, Query, View
+from taskqueue.gateway.schemas.values import NextCursor, Query, View
+from taskqueue.shared.submission.values import Body
 
 
 class MetricsQuery(Query):

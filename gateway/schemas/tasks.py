@@ -7,8 +7,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from taskqueue.gateway.schemas.values import Instant, NextCursor, PageQuery, Priority, Query, View
+from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
 from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
+from taskqueue.shared.submission.values import Instant, Priority
+
+
+class TaskAccepted(SparseView):
+    """An accepted, stored task. `warnings` say why it may wait for long: no live worker offers its type."""
+
+    task_id: str
+    status: TaskState
+    type: str
+    priority: str
+    warnings: list[str] | None = None
 
 
 class TasksQuery(PageQuery):

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Refusal
+from taskqueue.gateway.auth.authenticator import submitter
+from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.ordering import circles, in_order
-from taskqueue.gateway.schemas.batches import BatchTermsBody
-from taskqueue.gateway.tasks.task_factory import TaskFactory, refusal_of
+from taskqueue.gateway.schemas.batches import BatchItemBody, BatchTermsBody
 from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState
 from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.idempotency import task_id
 from taskqueue.shared.stores.queues import Queues, Submitted
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
 
 Item = dict[str, Any]
 """The response for one task."""
@@ -50,10 +53,14 @@ class Identity:
 class BatchPlanner:
     """Opens batches and stores their tasks."""
 
-    def __init__(self, queues: Queues, batches: Batches, task_factory: TaskFactory) -> None:
+    def __init__(
+        self, queues: Queues, batches: Batches, task_factory: TaskFactory, metrics: Metrics, tracing: Tracing
+    ) -> None:
         self.queues = queues
         self.batches = batches
         self.task_factory = task_factory
+        self.metrics = metrics
+        self.tracing = tracing
 
     def open(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> None:
         """Opens the batch and stores the task that follows it. Raises Refusal when that task cannot be stored."""
@@ -75,16 +82,16 @@ class BatchPlanner:
     def _follow_up(self, identity: Identity, terms: BatchTermsBody, trace_parent: str | None) -> NewTask:
         assert terms.then is not None  # noqa: S101  # for mypy: the caller has checked
         try:
-            with self.task_factory.checked(terms.then, trace_parent) as task:
+            with self.task_factory.checked(terms.then, trace_parent, submitter()) as task:
                 return replace(task, id=identity.then_id, after_batch=identity.batch_id)
         except Refusal as refusal:
             raise _under("then", refusal) from None
 
     def store(self, tasks: Sequence[NewTask]) -> list[Item]:
         """Stores tasks. Returns the outcome of each."""
-        with self.task_factory.tracing.storing(len(tasks)):
+        with self.tracing.storing(len(tasks)):
             stored = self.queues.submit(tasks)
-        self.task_factory.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
+        self.metrics.count(*(task for task, each in zip(tasks, stored, strict=True) if each.stored))
         warnings = {each: self.task_factory.type_cache.warnings(each) for each in {task.type for task in tasks}}
         return [_stored_answer(task, each, warnings[task.type]) for task, each in zip(tasks, stored, strict=True)]
 
@@ -114,17 +121,19 @@ def plan(
     ids = {at: identity.of(at, name) for at, name in names.items()}
     places = {task_id: at for at, task_id in reversed(ids.items())}
     finder = _Finder(identity, ids, {name: at for at, name in names.items() if isinstance(name, str)}, start)
-    since = planner.task_factory.type_cache.clock()
+    by, since = submitter(), planner.task_factory.type_cache.clock()
     tasks: dict[int, NewTask] = {}
     refused: dict[int, Item] = {}
     for at, value in enumerate(values, start):
         try:
             if places[ids[at]] != at:
-                raise errors.invalid([errors.field_error(("item",), f"is already the name of task {places[ids[at]]}")])
+                raise refusals.invalid(
+                    [refusals.field_error(("item",), f"is already the name of task {places[ids[at]]}")]
+                )
             place = BatchPlace(batch_id=identity.batch_id, index=at)
-            tasks[at] = planner.task_factory.read(value, trace_parent, ids[at], finder, place, since)
+            tasks[at] = planner.task_factory.read(BatchItemBody, value, trace_parent, by, ids[at], finder, place, since)
         except Refusal as refusal:
-            if refusal.kind is errors.NO_TYPES:
+            if refusal.kind is refusals.NO_TYPES:
                 raise
             refused[at] = {"problem": problem(refusal)}
     if not finder.asked:
@@ -167,7 +176,7 @@ def _ordered(tasks: Mapping[int, NewTask], places: Mapping[str, int], refused: d
         for turn, at in enumerate(circle):
             wrong[at] = f"is a circular dependency: {_shown(circle, turn)}"
     for at, text in wrong.items():
-        refused[at] = {"problem": problem(errors.invalid([errors.field_error(("depends_on",), text)]))}
+        refused[at] = {"problem": problem(refusals.invalid([refusals.field_error(("depends_on",), text)]))}
     return Plan([(at, tasks[at]) for at in order], refused)
 
 
@@ -185,13 +194,7 @@ def accepted(items: Iterable[Mapping[str, Any]]) -> int:
 
 def problem(refusal: Refusal) -> Item:
     """Returns the problem of one task, with `known_types` shortened: a response may have thousands of problems."""
-    said = {
-        "type": refusal.kind.type,
-        "title": refusal.kind.title,
-        "status": refusal.kind.status,
-        "detail": refusal.detail,
-        **refusal.members,
-    }
+    said = refusal.problem
     if "known_types" in said:
         said["known_types"] = said["known_types"][:MOST_KNOWN]
     return said
@@ -210,4 +213,4 @@ def _under(name: str, refusal: Refusal) -> Refusal:
         {**each, "pointer": f"#/{name}{each['pointer'][1:]}", "field": f"{name}.{each['field']}"} for each in mistakes
     ]
     members = {key: value for key, value in refusal.members.items() if key != "errors"}
-    return errors.invalid(moved, refusal.kind, **members)
+    return refusals.invalid(moved, refusal.kind, **members)

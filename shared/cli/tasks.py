@@ -16,7 +16,7 @@ from typing import IO, Any
 from taskqueue.shared.cli import data
 from taskqueue.shared.cli.output import Output, dump
 from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
-from taskqueue.shared.client.tasks import Options
+from taskqueue.shared.submission.options import Options
 
 _TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "priority": "PRIORITY", "created_at": "CREATED"}
 

@@ -12,23 +12,12 @@ with Client("http://localhost:8000") as queue:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.client.answers import (
-    Accepted,
-    Attempt,
-    Batch,
-    BatchItem,
-    Ended,
-    Error,
-    Lock,
-    Progress,
-    Queue,
-    Schedule,
-    Status,
-    Task,
-    TaskDetail,
-)
+from taskqueue.shared.client.answers import Batch, BatchItem, Lock, QueueStatus, Schedule
 from taskqueue.shared.client.client import Client
-from taskqueue.shared.client.problems import (
+from taskqueue.shared.domain.task_state import TaskState
+from taskqueue.shared.submission.answers import Accepted, Attempt, Ended, Error, Progress, Status, Task, TaskDetail
+from taskqueue.shared.submission.options import Options, new_task
+from taskqueue.shared.submission.problems import (
     ClientError,
     Conflict,
     NoGateway,
@@ -41,8 +30,6 @@ from taskqueue.shared.client.problems import (
     Unavailable,
     Unreachable,
 )
-from taskqueue.shared.client.tasks import Options, new_task
-from taskqueue.shared.domain.task_state import TaskState
 
 if TYPE_CHECKING:
     from taskqueue.shared.client.aio.client import AsyncClient
@@ -70,7 +57,7 @@ __all__ = [
     "Options",
     "Problem",
     "Progress",
-    "Queue",
+    "QueueStatus",
     "Refused",
     "Schedule",
     "Status",

@@ -11,128 +11,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from taskqueue.shared.client.problems import NoGateway
 from taskqueue.shared.domain.task_state import TaskState
+from taskqueue.shared.submission.problems import NoGateway
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """An accepted task. `existing`: it existed before, under the same unique_key."""
-
-    task_id: str
-    status: TaskState
-    type: str
-    priority: str
-    existing: bool = False
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """The current state of a task."""
-
-    task_id: str
-    status: TaskState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
-    """The error of an attempt."""
-
-    type: str
-    message: str
-    place: str | None = None
-    traceback: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The end of a task with its result or error."""
-
-    task_id: str
-    status: TaskState
-    result: Any = None
-    error: Error | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Progress as reported by the running handler."""
-
-    fraction: float
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One run of a task."""
-
-    number: int
-    worker: str | None = None
-    enqueued_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    wait_seconds: float | None = None
-    run_seconds: float | None = None
-    outcome: str | None = None
-    error: Error | None = None
-    retry_delay_seconds: float | None = None
-    trace_id: str | None = None
-    app_version: str | None = None
-    logs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A task in list form."""
-
-    task_id: str
-    type: str
-    status: TaskState
-    priority: str
-    created_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    next_attempt_at: datetime | None = None
-    attempt: int = 0
-    retry_count: int = 0
-    crash_count: int = 0
-    worker: str | None = None
-    tags: tuple[str, ...] = ()
-    progress: Progress | None = None
-    error: Error | None = None
-    corrupt: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependency:
-    """A parent of a task and the required end."""
-
-    task_id: str
-    on: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDetail(Task):
-    """A task with its whole record."""
-
-    data: Any = None
-    result: Any = None
-    max_retries: int = 0
-    timeout_seconds: float | None = None
-    expires_at: datetime | None = None
-    cancel_reason: str | None = None
-    unique_key: str | None = None
-    limit_key: str | None = None
-    fair_key: str | None = None
-    throttled_by: str | None = None
-    depends_on: tuple[Dependency, ...] = ()
-    on_parent_failure: str | None = None
-    batch_id: str | None = None
-    batch_index: int | None = None
-    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +54,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class QueueStatus:
     """A queue with its counts."""
 
     name: str

@@ -13,14 +13,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
 
-from taskqueue.shared.client.answers import Accepted, Ended, Status, Task, TaskDetail, read
+from taskqueue.shared.client.answers import read
 from taskqueue.shared.client.concurrency import Sleep, Tasks, sleep
-from taskqueue.shared.client.problems import NotInTime, TaskFailed
 from taskqueue.shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
-from taskqueue.shared.client.tasks import Options, Seconds, plain
 from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import watch
 from taskqueue.shared.domain.task_state import TaskState
+from taskqueue.shared.submission.answers import Accepted, Ended, Status, Task, TaskDetail
+from taskqueue.shared.submission.options import Options, Seconds, plain
+from taskqueue.shared.submission.problems import NotInTime, TaskFailed
 
 if TYPE_CHECKING:
     import ssl

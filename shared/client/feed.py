@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 from taskqueue.shared.client.answers import BatchItem, read
 from taskqueue.shared.client.concurrency import Tasks, each_of
-from taskqueue.shared.client.problems import ClientError, Problem, problem
 from taskqueue.shared.client.response import retry_after
 from taskqueue.shared.client.senders import Condition, Future, Senders, result_of, wait_for_change
 from taskqueue.shared.client.sending import Sending
 from taskqueue.shared.client.transport import Transport
+from taskqueue.shared.submission.problems import ClientError, Problem, problem
 
 PAGE = 1000
 """Maximum tasks of a page."""

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from taskqueue.shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, read
-from taskqueue.shared.client.problems import NotInTime
-from taskqueue.shared.client.tasks import plain
+from taskqueue.shared.client.answers import Batch, Lock, QueueStatus, Schedule, read
 from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import watch
+from taskqueue.shared.submission.answers import Status, Task
+from taskqueue.shared.submission.options import plain
+from taskqueue.shared.submission.problems import NotInTime
 
 if TYPE_CHECKING:
     from taskqueue.shared.domain.task_state import TaskState
@@ -142,17 +143,17 @@ class DeadLetters(Resource):
 class Queues(Resource):
     """Queues, one for each priority."""
 
-    def all(self) -> list[Queue]:
+    def all(self) -> list[QueueStatus]:
         """Returns all queues, highest weight first."""
-        return self._all(Queue, "/queues")
+        return self._all(QueueStatus, "/queues")
 
-    def pause(self, name: str, reason: str) -> Queue:
+    def pause(self, name: str, reason: str) -> QueueStatus:
         """Pauses a queue: workers claim nothing more from it."""
-        return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
+        return self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
 
-    def resume(self, name: str) -> Queue:
+    def resume(self, name: str) -> QueueStatus:
         """Resumes a queue: workers claim from it again."""
-        return self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/resume")
+        return self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/resume")
 
     def move_foreign(self, name: str, to: str) -> int:
         """Moves foreign jobs of RQ programs to a queue that an RQ worker serves. Returns their number."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.client.problems import NoGateway, Problem, Unreachable
+from taskqueue.shared.submission.problems import NoGateway, Problem, Unreachable
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from taskqueue.shared.client.concurrency import Sleep, sleep
-from taskqueue.shared.client.problems import problem
 from taskqueue.shared.client.response import NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+from taskqueue.shared.submission.problems import problem
 
 if TYPE_CHECKING:
     import ssl

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from taskqueue.shared.client.answers import read
-from taskqueue.shared.client.problems import NoGateway, Problem, problem
 from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
 from taskqueue.shared.client.transport import Patience, Transport
+from taskqueue.shared.submission.problems import NoGateway, Problem, problem
 
 if TYPE_CHECKING:
     from taskqueue.shared.client.connections import HTTPResponse

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from taskqueue.shared.domain.retry import Changes
 from taskqueue.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
 from taskqueue.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
-from taskqueue.shared.domain.traceparent import TRACEPARENT
+from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject
 
 S = TaskState
 WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
@@ -187,6 +187,11 @@ class NewTask:
     webhook: Webhook | None = None
     limit_key: str | None = None
     fair_key: str | None = None
+
+    @property
+    def subject(self) -> Subject:
+        """Returns the task as spans describe it."""
+        return Subject(id=self.id, type=self.type, queue=self.queue)
 
     def with_trace(self, traceparent: str | None) -> NewTask:
         """Returns the task as part of a trace."""

@@ -37,10 +37,6 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 _SEND, _SETTLE = "send", "settle"
 
 
-def subject_of(task: NewTask) -> Subject:
-    return Subject(id=task.id, type=task.type, queue=task.queue)
-
-
 not_recorded: ContextVar[bool] = ContextVar("not_recorded", default=False)
 """Whether the current request is not recorded; tasks that it submits are not recorded either."""
 
@@ -113,7 +109,7 @@ class Tracing:
 
         Yields the task with that trace, and a function that records the outcome.
         """
-        with self.sending(subject_of(task), None) as travelling:
+        with self.sending(task.subject, None) as travelling:
             span = trace.get_current_span()
             span.set_attribute("taskqueue.schedule.name", schedule)
             span.set_attribute("taskqueue.schedule.due_at", (task.meta or {}).get("due_at", ""))

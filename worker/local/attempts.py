@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from taskqueue.shared.client.answers import Attempt, Error
+from taskqueue.shared.submission.answers import Attempt, Error
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
 from taskqueue.worker.executors.recorder import Recorder

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, Unpack
 
-from taskqueue.shared.client.answers import Accepted, BatchItem, Ended, Progress, Task, TaskDetail
-from taskqueue.shared.client.problems import Conflict, NotFound, Problem, Refused, TaskFailed
+from taskqueue.shared.client.answers import BatchItem
 from taskqueue.shared.client.sending import Sending
-from taskqueue.shared.client.tasks import Options, Seconds, plain
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.json_schema import compile_schema
 from taskqueue.shared.domain.task import TaskState, new_task_id
+from taskqueue.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
+from taskqueue.shared.submission.options import Options, Seconds, plain
+from taskqueue.shared.submission.problems import Conflict, NotFound, Problem, Refused, TaskFailed
 from taskqueue.worker.executors.ipc import Assignment
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.executors.recorder import Recorder

@@ -19,8 +19,8 @@ from taskqueue.shared.client.aio.senders import Condition, Future, Senders, resu
 from taskqueue.shared.client.aio.sending import Sending
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.answers import BatchItem, read
-from taskqueue.shared.client.problems import ClientError, Problem, problem
 from taskqueue.shared.client.response import retry_after
+from taskqueue.shared.submission.problems import ClientError, Problem, problem
 
 PAGE = 1000
 """Maximum tasks of a page."""

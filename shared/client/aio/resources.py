@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.aio.watching import watch
-from taskqueue.shared.client.answers import Batch, Lock, Queue, Schedule, Status, Task, read
-from taskqueue.shared.client.problems import NotInTime
-from taskqueue.shared.client.tasks import plain
+from taskqueue.shared.client.answers import Batch, Lock, QueueStatus, Schedule, read
+from taskqueue.shared.submission.answers import Status, Task
+from taskqueue.shared.submission.options import plain
+from taskqueue.shared.submission.problems import NotInTime
 
 if TYPE_CHECKING:
     from taskqueue.shared.domain.task_state import TaskState
@@ -141,17 +142,17 @@ class DeadLetters(Resource):
 class Queues(Resource):
     """Queues, one for each priority."""
 
-    async def all(self) -> list[Queue]:
+    async def all(self) -> list[QueueStatus]:
         """Returns all queues, highest weight first."""
-        return await self._all(Queue, "/queues")
+        return await self._all(QueueStatus, "/queues")
 
-    async def pause(self, name: str, reason: str) -> Queue:
+    async def pause(self, name: str, reason: str) -> QueueStatus:
         """Pauses a queue: workers claim nothing more from it."""
-        return await self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
+        return await self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
 
-    async def resume(self, name: str) -> Queue:
+    async def resume(self, name: str) -> QueueStatus:
         """Resumes a queue: workers claim from it again."""
-        return await self._ask(Queue, "POST", f"/queues/{quote(name, safe='')}/resume")
+        return await self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/resume")
 
     async def move_foreign(self, name: str, to: str) -> int:
         """Moves foreign jobs of RQ programs to a queue that an RQ worker serves. Returns their number."""

@@ -13,7 +13,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 from taskqueue.shared.config.settings import load_or_exit  # noqa: E402
 from taskqueue.shared.http.bind import free_port  # noqa: E402
-from taskqueue.shared.observability.tracing import Tracing, subject_of  # noqa: E402
+from taskqueue.shared.observability.tracing import Tracing  # noqa: E402
 from tests.labs.bench import adapter  # noqa: E402
 from tests.labs.bench.systems import taskqueue as plain  # noqa: E402
 
@@ -36,7 +36,7 @@ def workers():
 
 
 def traced(task):
-    with tracing.sending(subject_of(task), None) as travelling:
+    with tracing.sending(task.subject, None) as travelling:
         return task.with_trace(travelling)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.shared.errors import TaskQueueError
 
 if TYPE_CHECKING:
-    from taskqueue.shared.client.answers import Ended
+    from taskqueue.shared.submission.answers import Ended
 
 
 class ClientError(TaskQueueError):

@@ -1,24 +1,12 @@
-"""Creates tasks from request bodies, for single tasks and for batches."""
+"""Creates tasks from submissions: single ones and those of a batch, of a gateway or of a program."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flask import g
-from pydantic import ValidationError
-
-from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.schemas.batches import BatchItemBody
-from taskqueue.gateway.schemas.submission import DependencyBody, NewTaskBody, WebhookBody
-from taskqueue.gateway.tasks import validation_messages
-from taskqueue.gateway.tasks.type_cache import TypeCache
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.task import (
     BatchPlace,
@@ -31,8 +19,14 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.observability.tracing import Tracing, subject_of
 from taskqueue.shared.stores.queues import Submitted
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.type_cache import TypeCache
+
+if TYPE_CHECKING:
+    from taskqueue.shared.observability.tracing import Tracing
 
 Find = Callable[[int | str], str]
 """Returns the id of a task of the same batch by its index or name. Raises ValueError with the reason."""
@@ -43,19 +37,21 @@ def not_in_a_batch(item: int | str) -> str:
     raise ValueError("refers to a task of a batch, but this task is not in one: use task_id")
 
 
+class Submitter(NamedTuple):
+    """Who submits, where callers have names: the client, and the same with its API key."""
+
+    client: str = ""
+    by: str = ""
+
+
 class TaskFactory:
     """Validates submissions and creates tasks from them."""
 
     def __init__(
-        self,
-        type_cache: TypeCache,
-        metrics: Metrics,
-        tracing: Tracing,
-        default_priority: str,
-        context: Mapping[str, Any],
+        self, type_cache: TypeCache, tracing: Tracing | None, default_priority: str, context: Mapping[str, Any]
     ) -> None:
+        """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given."""
         self.type_cache = type_cache
-        self.metrics = metrics
         self.tracing = tracing
         self.default_priority = default_priority
         self.context = context
@@ -65,45 +61,52 @@ class TaskFactory:
         return str(self.context["priorities"].get(priority or "default", priority))
 
     @contextmanager
-    def checked(self, body: NewTaskBody, trace_parent: str | None, find: Find = not_in_a_batch) -> Iterator[NewTask]:
+    def checked(
+        self, body: NewTaskBody, trace_parent: str | None, submitter: Submitter, find: Find = not_in_a_batch
+    ) -> Iterator[NewTask]:
         """Yields a task to be stored within the span of its submission. Raises Refusal when the data is invalid.
 
         `find` resolves dependencies by index or name in a batch.
         """
         self.type_cache.check(body.type, body.data)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
-        task = self._task(body, None, parents)
-        with self.tracing.sending(subject_of(task), trace_parent) as travelling:
-            yield task.with_trace(travelling)
+        with self._traced(self._task(body, None, parents, submitter), trace_parent) as task:
+            yield task
 
     def read(
-        self, value: Any, trace_parent: str | None, task_id: str, find: Find, batch: BatchPlace, since: float
+        self,
+        model: type[NewTaskBody],
+        value: Any,
+        trace_parent: str | None,
+        submitter: Submitter,
+        task_id: str,
+        find: Find,
+        batch: BatchPlace,
+        since: float,
     ) -> NewTask:
         """Returns the task of one item of a batch received at `since`. Raises Refusal with all of its mistakes."""
-        if not isinstance(value, dict):
-            raise errors.invalid(
-                [errors.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
-            )
-        try:
-            body = BatchItemBody.model_validate(value, context=self.context)
-        except ValidationError as error:
-            mistakes = validation_messages.explain(error, BatchItemBody)
-            raise errors.invalid([errors.field_error(path, text) for path, text in mistakes]) from None
+        body = read_body(model, value, self.context)
         self.type_cache.check(body.type, body.data, since)
         parents = _parents(body.depends_on, find) if body.depends_on else ()
-        task = self._task(body, task_id, parents, batch)
-        if not self.tracing.on:
-            return task.with_trace(trace_parent)
-        with self.tracing.sending(subject_of(task), trace_parent, "create") as travelling:
-            return task.with_trace(travelling)
+        task = self._task(body, task_id, parents, submitter, batch)
+        with self._traced(task, trace_parent, "create") as traced:
+            return traced
 
-    def count(self, *tasks: NewTask) -> None:
-        """Counts accepted tasks."""
-        for (queue, task_type), number in Counter((task.queue, task.type) for task in tasks).items():
-            self.metrics.submitted(queue, task_type, number)
+    @contextmanager
+    def _traced(self, task: NewTask, trace_parent: str | None, operation: str = "send") -> Iterator[NewTask]:
+        if self.tracing is None or not self.tracing.on:
+            yield task.with_trace(trace_parent)
+            return
+        with self.tracing.sending(task.subject, trace_parent, operation) as travelling:
+            yield task.with_trace(travelling)
 
     def _task(
-        self, body: NewTaskBody, task_id: str | None, parents: tuple[Parent, ...], batch: BatchPlace | None = None
+        self,
+        body: NewTaskBody,
+        task_id: str | None,
+        parents: tuple[Parent, ...],
+        submitter: Submitter,
+        batch: BatchPlace | None = None,
     ) -> NewTask:
         return NewTask(
             id=task_id or new_task_id(),
@@ -116,7 +119,7 @@ class TaskFactory:
             timeout=_duration(body.timeout),
             retry=body.retry_overrides() or None,
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
-            unique=_unique(body),
+            unique=_unique(body, submitter),
             parents=parents,
             batch=batch,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
@@ -141,10 +144,10 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
     if stored.missing_parent is not None:
         return no_parent(task, stored.missing_parent)
     if stored.batch_closed:
-        return Refusal(errors.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
+        return Refusal(refusals.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
     if stored.differs:
         return Refusal(
-            errors.NOT_THE_SAME, f"task {task.id} was sent at this index of the batch before, with different data"
+            refusals.NOT_THE_SAME, f"task {task.id} was sent at this index of the batch before, with different data"
         )
     return None
 
@@ -154,7 +157,7 @@ def not_unique(task: NewTask, other: Submitted) -> Refusal:
     state = f"is {other.state}" if other.state else "has been removed since"
     hint = "; a task that has started cannot be replaced" if _wants_replacement(task) else ""
     return Refusal(
-        errors.NOT_UNIQUE,
+        refusals.NOT_UNIQUE,
         f"the unique_key is held by task {other.id}, which {state}{hint}",
         existing_task=other.id,
         task_status=other.state,
@@ -165,7 +168,7 @@ def _wants_replacement(task: NewTask) -> bool:
     return task.unique is not None and task.unique.on_conflict is Conflict.REPLACE
 
 
-def _unique(body: NewTaskBody) -> Unique | None:
+def _unique(body: NewTaskBody, submitter: Submitter) -> Unique | None:
     if body.unique_key is None:
         return None
     until = body.unique_until
@@ -173,8 +176,8 @@ def _unique(body: NewTaskBody) -> Unique | None:
         key=body.unique_key,
         until=until if isinstance(until, str) else timedelta(seconds=until),
         on_conflict=body.on_conflict,
-        client=g.get("client", ""),
-        by=actor(),
+        client=submitter.client,
+        by=submitter.by,
     )
 
 
@@ -185,7 +188,7 @@ def _parents(wanted: Sequence[DependencyBody], find: Find) -> tuple[Parent, ...]
         try:
             task_id = each.task_id if each.item is None else find(each.item)
         except ValueError as error:
-            raise errors.invalid([errors.field_error(("depends_on", at, "item"), str(error))]) from None
+            raise refusals.invalid([refusals.field_error(("depends_on", at, "item"), str(error))]) from None
         parents.append(Parent(task_id=str(task_id), on=On(each.on)))
     return tuple({each.task_id: each for each in parents}.values())
 
@@ -194,15 +197,15 @@ def no_parent(task: NewTask, missing: str) -> Refusal:
     """Returns the refusal of a task that depends on a missing task."""
     ids = [each.task_id for each in task.parents]
     text = f"task {missing} does not exist: it never did, or its retention has ended"
-    return errors.invalid([errors.field_error(("depends_on", ids.index(missing)), text)], errors.NO_PARENT)
+    return refusals.invalid([refusals.field_error(("depends_on", ids.index(missing)), text)], refusals.NO_PARENT)
 
 
 def queue_full(queue: str) -> Refusal:
     """Returns the refusal of a task for a full queue."""
     return Refusal(
-        errors.QUEUE_FULL,
+        refusals.QUEUE_FULL,
         f"queue {queue} is full of tasks ready to run: try again after Retry-After, or use another priority",
-        headers={"Retry-After": str(errors.RETRY_AFTER)},
+        headers={"Retry-After": str(refusals.RETRY_AFTER)},
     )
 
 

@@ -5,6 +5,7 @@ During an update workers have different versions of a type; a task is accepted w
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.errors import Refusal
-from taskqueue.gateway.tasks import validation_messages
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
 from taskqueue.shared.domain.json_schema import Validator, compile_schema
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
+from taskqueue.shared.submission import refusals, validation_messages
+from taskqueue.shared.submission.refusals import Refusal
+
+log = logging.getLogger(__name__)
 
 NO_TYPES = "no worker has registered its task types yet: start one (taskqueue worker)"
 MOST_ERRORS = 20
@@ -48,17 +50,17 @@ class CheckedType:
         usable = [each for each in self.versions if each.validator]
         if not usable:
             raise Refusal(
-                errors.NO_TYPES,
-                f"the schema published for {self.offer.name!r} cannot be compiled: see the log of the gateway",
+                refusals.NO_TYPES,
+                f"the schema published for {self.offer.name!r} cannot be compiled: the log says why",
             )
         if not any(each.validator.is_valid(data) for each in usable if each.validator):
-            raise errors.invalid(list(_mistakes(usable[0], data)))
+            raise refusals.invalid(list(_mistakes(usable[0], data)))
 
 
 def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
     found = version.validator.iter_errors(data) if version.validator else iter(())
     for _, mistake in zip(range(MOST_ERRORS), found, strict=False):
-        yield errors.field_error(("data", *mistake.instance_path), _text(mistake, version.type.schema))
+        yield refusals.field_error(("data", *mistake.instance_path), _text(mistake, version.type.schema))
 
 
 class TypeCache:
@@ -106,7 +108,7 @@ class TypeCache:
     def _check_call(self, data: Any, egress_policy: EgressPolicy) -> None:
         """Raises Refusal for a call that the egress policy forbids; the worker checks it again."""
         if wrong := list(mistakes(data["url"], data.get("headers", ()), egress_policy)):
-            raise errors.invalid([errors.field_error(("data", *place), text) for place, text in wrong])
+            raise refusals.invalid([refusals.field_error(("data", *place), text) for place, text in wrong])
 
     def _find(self, name: str) -> CheckedType:
         found = self._known(name) if name != WEBHOOK_TYPE else None
@@ -114,7 +116,7 @@ class TypeCache:
             raise self._unknown(name)
         if self.refuse_without_worker and found.offer.is_gone(self.types.now):
             raise Refusal(
-                errors.NO_WORKER,
+                refusals.NO_WORKER,
                 f"{absence(found.offer, self.types.now)}: start one that offers it, or unset REFUSE_WITHOUT_WORKER",
                 headers={"Retry-After": "5"},
             )
@@ -185,10 +187,12 @@ class TypeCache:
     def _unknown(self, name: str) -> Refusal:
         known = self.names()
         if not known:
-            return Refusal(errors.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
+            return Refusal(refusals.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
         unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"
         detail = f"{unknown}: use one of {validation_messages.choices(known)}"
-        return errors.invalid([errors.field_error(("type",), detail)], errors.UNKNOWN_TYPE, known_types=known[:200])
+        return refusals.invalid(
+            [refusals.field_error(("type",), detail)], refusals.UNKNOWN_TYPE, known_types=known[:200]
+        )
 
 
 def _validator(published: TaskType) -> Validator | None:
@@ -196,7 +200,7 @@ def _validator(published: TaskType) -> Validator | None:
     try:
         return compile_schema(published.schema)
     except ValueError:
-        errors.log.exception("published schema of a task type cannot be compiled", extra={"type": published.name})
+        log.exception("published schema of a task type cannot be compiled", extra={"type": published.name})
         return None
 
 

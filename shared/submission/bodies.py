@@ -1,31 +1,15 @@
-"""Models of a task submission and its response."""
+"""Models of a task submission."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
-from taskqueue.gateway.schemas.values import (
-    MAX_UNIQUE,
-    Body,
-    Delay,
-    Instant,
-    Key,
-    LimitKey,
-    OnParentFailureWord,
-    OnWord,
-    Priority,
-    SparseView,
-    Tag,
-    TaskId,
-    _callable_url,
-    _expanded,
-    _not_too_far,
-)
 from taskqueue.shared.domain.egress_policy import LONGEST as LONGEST_URL
-from taskqueue.shared.domain.task import Conflict, TaskState
+from taskqueue.shared.domain.task import Conflict
 from taskqueue.shared.domain.task_fields import (
     MOST_TAGS,
     Events,
@@ -37,6 +21,38 @@ from taskqueue.shared.domain.task_fields import (
     RetrySeconds,
     Timeout,
 )
+from taskqueue.shared.submission import refusals, validation_messages
+from taskqueue.shared.submission.values import (
+    MAX_UNIQUE,
+    Body,
+    Delay,
+    Instant,
+    Key,
+    LimitKey,
+    OnParentFailureWord,
+    OnWord,
+    Priority,
+    Tag,
+    TaskId,
+    _callable_url,
+    _expanded,
+    _not_too_far,
+)
+
+B = TypeVar("B", bound=BaseModel)
+
+
+def read_body(model: type[B], value: Any, context: Mapping[str, Any]) -> B:
+    """Returns a value as a model. Raises Refusal with each of its mistakes."""
+    if not isinstance(value, dict):
+        raise refusals.invalid(
+            [refusals.field_error((), f"must be a JSON object, got {validation_messages.kind_of(value)}")]
+        )
+    try:
+        return model.model_validate(value, context=context)
+    except ValidationError as error:
+        mistakes = validation_messages.explain(error, model)
+        raise refusals.invalid([refusals.field_error(path, text) for path, text in mistakes]) from None
 
 
 class RetryOverrides(Body):
@@ -166,13 +182,3 @@ class NewTaskBody(Body):
         if self.max_retries is not None:
             changes["max_retries"] = self.max_retries
         return changes
-
-
-class TaskAccepted(SparseView):
-    """An accepted, stored task. `warnings` say why it may wait for long: no live worker offers its type."""
-
-    task_id: str
-    status: TaskState
-    type: str
-    priority: str
-    warnings: list[str] | None = None

@@ -1,0 +1,208 @@
+"""Defines the refusals of submissions, with the same texts for a gateway and for a direct submission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from taskqueue.shared.errors import (
+    BatchStopped,
+    CorruptRecord,
+    IllegalTransition,
+    InvalidJSON,
+    KeyBelongsToAnother,
+    RequestInProgress,
+    StoreRefused,
+    StoreUnavailable,
+    TaskNotFound,
+)
+
+RETRY_AFTER = 1
+"""Seconds after which a client may try again when Redis is unavailable or a queue is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of refusal. `meaning` explains the cause and the remedy."""
+
+    slug: str
+    status: int
+    title: str
+    meaning: str
+
+    @property
+    def type(self) -> str:
+        return f"/problems/{self.slug}"
+
+
+class Refusal(Exception):
+    """A refused request; it is answered with a problem document."""
+
+    def __init__(self, kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """Returns the members of its problem document (RFC 9457)."""
+        about = {"type": self.kind.type, "title": self.kind.title, "status": self.kind.status, "detail": self.detail}
+        return {**about, **self.members}
+
+
+INVALID_JSON = Kind(
+    "invalid-json",
+    400,
+    "Invalid JSON",
+    "The body is not strict JSON in UTF-8; `detail` gives the place and the reason.",
+)
+NOT_FOUND = Kind(
+    "not-found", 404, "Not found", "The task, batch, type, queue or other object in the path does not exist."
+)
+CONFLICT = Kind(
+    "wrong-state", 409, "Wrong state", "The current state of the task, in `task_status`, does not allow this."
+)
+NOT_UNIQUE = Kind(
+    "not-unique",
+    409,
+    "Not unique",
+    "Another task holds the unique_key; `existing_task` is its id.",
+)
+IN_PROGRESS = Kind(
+    "request-in-progress",
+    409,
+    "Request in progress",
+    "The first request with this Idempotency-Key is still in progress: try again after Retry-After.",
+)
+BATCH_STOPPED = Kind(
+    "batch-stopped",
+    409,
+    "Batch stopped",
+    "The batch accepts no more tasks: it was closed; or it was cancelled or stopped by its failures, and then none of "
+    "its tasks starts.",
+)
+TOO_LARGE = Kind("too-large", 413, "Body too large", "Send less, or store the data elsewhere and send its address.")
+INVALID = Kind("invalid-request", 422, "Invalid request", "`errors` lists every invalid field and its valid values.")
+UNKNOWN_TYPE = Kind(
+    "unknown-task-type",
+    422,
+    "Unknown task type",
+    "`known_types` lists the types that workers offer: the first 200, or 20 for a task of a batch.",
+)
+KEY_REUSED = Kind(
+    "idempotency-key-reused",
+    422,
+    "Idempotency-Key reused",
+    "A different request was sent with this Idempotency-Key: use a new key for a new request.",
+)
+NOT_THE_SAME = Kind(
+    "place-is-taken",
+    422,
+    "Place is taken",
+    "A different task was sent at this index of the batch, or under this name.",
+)
+NO_PARENT = Kind(
+    "missing-parent", 422, "Missing parent", "A task in depends_on does not exist, or its retention has ended."
+)
+QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after Retry-After, or use another priority.")
+CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "The record stored under this id or name cannot be read.")
+STORE = Kind(
+    "store-unavailable",
+    503,
+    "Store unavailable",
+    "Redis does not answer. `detail` states whether the request may have taken effect; it can be resent safely with "
+    "the same Idempotency-Key.",
+)
+STORE_REFUSED = Kind(
+    "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading: try again later."
+)
+NO_TYPES = Kind(
+    "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
+)
+NO_WORKER = Kind(
+    "no-worker",
+    503,
+    "No worker",
+    "No live worker offers this task type, and the gateway rejects such tasks (REFUSE_WITHOUT_WORKER).",
+)
+
+KINDS = (
+    INVALID_JSON,
+    NOT_FOUND,
+    CONFLICT,
+    NOT_UNIQUE,
+    IN_PROGRESS,
+    BATCH_STOPPED,
+    TOO_LARGE,
+    INVALID,
+    UNKNOWN_TYPE,
+    KEY_REUSED,
+    NOT_THE_SAME,
+    NO_PARENT,
+    QUEUE_FULL,
+    CORRUPT,
+    STORE,
+    STORE_REFUSED,
+    NO_TYPES,
+    NO_WORKER,
+)
+
+
+def invalid(errors: list[dict[str, str]], kind: Kind = INVALID, **members: Any) -> Refusal:
+    """Returns a refusal that lists the mistake in each field."""
+    shown = "; ".join(f"{_where(error)}: {error['detail']}" for error in errors[:3])
+    more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+    return Refusal(kind, shown + more, errors=errors, **members)
+
+
+def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
+    """Returns the error of a body member: its place as JSON pointer and in readable form, and what it must be."""
+    pointer = "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return {"pointer": clipped(pointer), "field": clipped(_dotted(path)), "detail": detail}
+
+
+def refusal_of(error: Exception) -> Refusal | None:
+    """Returns the refusal that answers an error of the stores; None for an error that is not one of these."""
+    match error:
+        case StoreUnavailable():
+            kind = STORE_REFUSED if isinstance(error, StoreRefused) else STORE
+            return Refusal(kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
+        case InvalidJSON():
+            return Refusal(INVALID_JSON, str(error))
+        case TaskNotFound():
+            return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention has ended")
+        case IllegalTransition():
+            kind = BATCH_STOPPED if isinstance(error, BatchStopped) else CONFLICT
+            return Refusal(kind, str(error), task_status=error.about.get("state"))
+        case KeyBelongsToAnother():
+            return Refusal(KEY_REUSED, str(error))
+        case RequestInProgress():
+            wait = str(error.about.get("seconds", RETRY_AFTER))
+            return Refusal(IN_PROGRESS, str(error), headers={"Retry-After": wait})
+        case CorruptRecord():
+            return Refusal(CORRUPT, str(error))
+    return None
+
+
+def unfinished(refusal: Refusal, sent: bool) -> Refusal:
+    """Returns a refusal that also says whether a change without a reply of Redis may have taken effect."""
+    maybe = "The request may have taken effect: check, or resend it with the same Idempotency-Key"
+    effect = maybe if sent else "Nothing was changed"
+    return Refusal(refusal.kind, f"{refusal.detail.rstrip('.')}. {effect}", headers=refusal.headers, **refusal.members)
+
+
+def _where(error: Mapping[str, str]) -> str:
+    return error.get("field") or error.get("parameter") or "the body"
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    """Formats a path such as data.items[2].name."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def clipped(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else text[:most] + "…"

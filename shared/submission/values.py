@@ -1,0 +1,130 @@
+"""Types of single values with their validators, and the base class of bodies."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic.functional_validators import AfterValidator
+
+from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
+from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
+from taskqueue.shared.submission.validation_messages import choices, shown
+
+MAX_UNIQUE = 366 * 86400
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
+)
+
+
+def _instant(value: object) -> object:
+    """Parses RFC 3339. An unescaped plus sign in a query arrives as a space and is accepted as a plus sign."""
+    if value is None:
+        return None
+    if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        try:
+            return datetime.fromisoformat(value[:10] + "T" + value[11:].upper().replace(" ", "+"))
+        except ValueError as error:
+            raise ValueError(f"is not a valid time: {error}") from None
+    raise ValueError(f"must be a time such as 2030-01-31T12:00:00Z, got {shown(value)}")
+
+
+def _within_delay(value: float, info: ValidationInfo) -> float:
+    most = info.context["max_delay"] if info.context else float("inf")
+    if not 0 <= value <= most:
+        raise ValueError(f"must be from 0 to {most:.16g} seconds, got {shown(value)}")
+    return value
+
+
+def _not_too_far(value: datetime, info: ValidationInfo) -> datetime:
+    # The local clock suffices for a bound of a year; the clock of Redis decides when the task runs.
+    most = info.context["max_delay"] if info.context else float("inf")
+    if value.timestamp() - time.time() > most:
+        raise ValueError(f"must be at most {most:.16g} seconds ahead")
+    if value.timestamp() < 0:
+        raise ValueError("must be later than 1970")
+    return value
+
+
+def _priority(value: str, info: ValidationInfo) -> str:
+    queues = info.context["priorities"] if info.context else {}
+    if value not in queues:
+        raise ValueError(f"must be one of {choices(queues)}, got {shown(value)}")
+    return str(queues[value])
+
+
+def _tag(value: str) -> str:
+    if not TAG.fullmatch(value):
+        raise ValueError(f"must be 1 to 64 characters of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
+def _key(value: str) -> str:
+    if not KEY.fullmatch(value):
+        raise ValueError(f"must be 1 to 128 characters of A-Z a-z 0-9 _ . : @ / -, got {shown(value)}")
+    return value
+
+
+def _task_id(value: str) -> str:
+    if not TASK_ID.fullmatch(value):
+        raise ValueError(f"must be a task id, got {shown(value)}")
+    return value
+
+
+def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value not in list(words):
+            raise ValueError(f"must be one of {choices(list(words))}, got {shown(value)}")
+        return value
+
+    return check
+
+
+def _expanded(value: object) -> object:
+    """Expands the short forms of a dependency: the id of a task, or its index in the same batch."""
+    if isinstance(value, str):
+        return {"task_id": value}
+    return {"item": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _callable_url(value: str, info: ValidationInfo) -> str:
+    egress_policy = info.context.get("outside") if info.context else EgressPolicy()
+    if egress_policy is None:
+        raise ValueError("cannot be called: webhooks are off until WEBHOOK_SECRETS is set")
+    egress_policy.read(value)
+    return value
+
+
+def _limit_key(value: str) -> str:
+    if not LIMIT_KEY.fullmatch(value):
+        raise ValueError(f"must be 1 to 100 characters of A-Z a-z 0-9 _ . -, got {shown(value)}")
+    return value
+
+
+Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
+Delay = Annotated[
+    float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
+]
+Priority = Annotated[str, AfterValidator(_priority)]
+Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
+Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
+TaskId = Annotated[str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{TASK_ID.pattern}$"})]
+OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
+OnParentFailureWord = Annotated[
+    str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
+]
+LimitKey = Annotated[
+    str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{LIMIT_KEY.pattern}$"})
+]
+
+
+class Body(BaseModel):
+    """Base class of bodies: rejects unknown fields and values of the wrong type."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
