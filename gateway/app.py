@@ -56,6 +56,7 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.bodies import context_of
 from taskqueue.shared.submission.task_factory import TaskFactory
 from taskqueue.shared.submission.type_cache import TypeCache
 
@@ -172,7 +173,5 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
 
 
 def _limits(settings: Settings) -> Limits:
-    priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
-    egress_policy = settings.egress_policy() if settings.webhook_secrets else None
-    context = {"priorities": priorities, "max_delay": settings.max_delay, "outside": egress_policy}
+    context = context_of(settings, webhooks=bool(settings.webhook_secrets))
     return Limits(json_depth=settings.max_json_depth, context=context)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         new_task,
     )
     from taskqueue.shared.client.interface import TaskClient
+    from taskqueue.shared.submission import AsyncQueue, Queue
     from taskqueue.worker import (
         AttemptOutcome,
         CurrentTask,
@@ -83,6 +84,7 @@ __all__ = [
     "Accepted",
     "AsyncBatchFeed",
     "AsyncClient",
+    "AsyncQueue",
     "Attempt",
     "AttemptOutcome",
     "Batch",
@@ -105,6 +107,7 @@ __all__ = [
     "Options",
     "Problem",
     "Progress",
+    "Queue",
     "QueueStatus",
     "Refused",
     "RetryLater",
@@ -146,6 +149,7 @@ _HOMES = {
     **dict.fromkeys(("AttemptOutcome", "CurrentTask", "ExecutorContext", "WorkerContext"), "taskqueue.worker"),
     **dict.fromkeys(("after_task", "before_task", "on_failure"), "taskqueue.worker"),
     **dict.fromkeys(("executor_started", "executor_stopping", "worker_started", "worker_stopping"), "taskqueue.worker"),
+    **dict.fromkeys(("AsyncQueue", "Queue"), "taskqueue.shared.submission"),
     "LocalClient": "taskqueue.worker.local",
     "TaskClient": "taskqueue.shared.client.interface",
 }

@@ -7,7 +7,6 @@ smaller than this file.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Request
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.bodies import read_body
+from taskqueue.shared.submission.identity import identity
 from taskqueue.shared.submission.refusals import Kind, Refusal
 
 if TYPE_CHECKING:
@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
-_KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Header of a response that repeats the one to the first request with the same Idempotency-Key."""
-_CHECKS = (refusals.INVALID, refusals.UNKNOWN_TYPE, refusals.NO_TYPES, refusals.NO_WORKER)
-"""Refusals by validation alone, before the Idempotency-Key is looked up."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -186,7 +183,7 @@ class _View:
         try:
             return self._answer(body=read_body(model, value, self.guards.limits.context), **arguments)
         except Refusal as refusal:
-            if refusal.kind in _CHECKS and (first := self._answered_before(value)):
+            if refusal.kind in refusals.CHECKS and (first := self._answered_before(value)):
                 return _respond(first)
             raise
 
@@ -267,22 +264,9 @@ def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
 
 
 def request_key(header: str | None, path: str, value: Any) -> Request | None:
-    """Returns the identity of a repeatable request: client, key, path, and content regardless of member order.
-
-    The header is a string in quotation marks, as in the IETF draft, or the same without them. Returns None without a
-    header. Raises Refusal when it is malformed.
-    """
-    if header is None:
-        return None
-    match = _KEY.fullmatch(header.strip())
-    if not match:
-        raise Refusal(
-            errors.BAD_REQUEST,
-            "the header Idempotency-Key must be 1 to 255 printable ASCII characters, with or without quotation marks",
-        )
-    content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    """Returns the identity of a repeatable request; None without a header. Raises Refusal when it is malformed."""
     # The client is part of the identity, so that a key of one client reveals nothing of another's requests.
-    return Request.of(g.get("client", ""), match[1] or match[2], path, content)
+    return None if header is None else identity(g.get("client", ""), header, path, value)
 
 
 def _check_media_type() -> None:

@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 
 
-BAD_REQUEST = Kind("bad-request", 400, "Bad request", "The request cannot be read as HTTP.")
 NO_SUCH_PATH = Kind("no-such-path", 404, "No such path", "This path does not exist; GET / lists all paths.")
 FOREIGN = Kind(
     "another-site",
@@ -69,7 +68,7 @@ BUSY = Kind(
 KINDS = {
     kind.slug: kind
     for kind in (
-        *refusals.KINDS, BAD_REQUEST, NO_SUCH_PATH, METHOD, NOT_ACCEPTABLE, LOCK_CHANGED, MEDIA, HEADERS_TOO_LARGE,
+        *refusals.KINDS, NO_SUCH_PATH, METHOD, NOT_ACCEPTABLE, LOCK_CHANGED, MEDIA, HEADERS_TOO_LARGE,
         INTERNAL, NOT_IMPLEMENTED, BATCH_BUSY, BUSY, FOREIGN, KEY_MISSING, KEY_UNKNOWN, SCOPE, RATE, ASKED_TOO_OFTEN,
     )
 }  # fmt: skip
@@ -114,7 +113,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 def of_unreadable(status: int, detail: str) -> Refusal:
     """Returns the refusal of a request that could not be parsed."""
-    kinds = (BAD_REQUEST, refusals.TOO_LARGE, HEADERS_TOO_LARGE, NOT_IMPLEMENTED)
+    kinds = (refusals.BAD_REQUEST, refusals.TOO_LARGE, HEADERS_TOO_LARGE, NOT_IMPLEMENTED)
     kind = next((each for each in kinds if each.status == status), INTERNAL)
     return Refusal(kind, _DETAILS.get(kind, detail))
 
@@ -141,7 +140,7 @@ def document(refusal: Refusal, *, instance: str, request_id: str | None) -> byte
 
 
 def _of_http(error: HTTPException) -> Refusal:
-    kind = _BY_STATUS.get(error.code or 500, BAD_REQUEST if (error.code or 500) < 500 else INTERNAL)
+    kind = _BY_STATUS.get(error.code or 500, refusals.BAD_REQUEST if (error.code or 500) < 500 else INTERNAL)
     headers = {name: value for name, value in error.get_headers() if name in ("Allow", "Retry-After")}
     return Refusal(kind, _DETAILS.get(kind, error.description or kind.meaning), headers=headers)
 
@@ -149,7 +148,5 @@ def _of_http(error: HTTPException) -> Refusal:
 _DETAILS = {
     NO_SUCH_PATH: "this path does not exist: GET / lists all paths",
     METHOD: "this path does not support this method: the header Allow lists the supported ones",
-    refusals.TOO_LARGE: (
-        "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit"
-    ),
+    refusals.TOO_LARGE: refusals.BODY_TOO_LARGE,
 }

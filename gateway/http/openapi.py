@@ -96,7 +96,7 @@ def problems_of(about: Endpoint) -> list[Kind]:
     if about.query:
         kinds.add(refusals.INVALID)
     if about.idempotent:
-        kinds.update((errors.BAD_REQUEST, refusals.IN_PROGRESS, refusals.KEY_REUSED))
+        kinds.update((refusals.BAD_REQUEST, refusals.IN_PROGRESS, refusals.KEY_REUSED))
     if about.store:
         kinds.update(_WITH_STORE)
     if about.scope:

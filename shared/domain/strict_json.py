@@ -23,6 +23,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 _MAY_HAVE_HALVES = re.compile(rb"\\u[dD]|\xed")
 _BRACKETS = {code: {"[": "[", "{": "[", "]": "]", "}": "]"}.get(chr(code)) for code in range(128)}
 _SHOWN = 40
+_DIGITS = re.compile(f"[0-9]{{{MAX_DIGITS}}}")
 
 
 def parse(body: bytes, *, max_depth: int) -> Any:
@@ -42,6 +43,21 @@ def parse(body: bytes, *, max_depth: int) -> Any:
 def dump(value: Any) -> str:
     """Returns the shortest JSON text of a value, escaped only as needed. Raises ValueError for NaN and infinities."""
     return _ENCODER.encode(value)
+
+
+def dump_checked(value: Any, *, max_depth: int) -> str:
+    """Returns the JSON text of a value, which `parse` accepts within an object.
+
+    Raises InvalidJSON, and TypeError or ValueError for a value that JSON lacks.
+    """
+    text = dump(value)
+    if not text.isascii():
+        check_surrogates(value)
+    if text.count("[") + text.count("{") >= max_depth:
+        _check_depth(f"[{text}]", max_depth)
+    if len(text) > MAX_DIGITS and _DIGITS.search(text):
+        parse(text.encode(), max_depth=max_depth)
+    return text
 
 
 def dump_anything(value: Any) -> bytes:

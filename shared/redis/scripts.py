@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -36,6 +36,9 @@ Argument: TypeAlias = str | bytes | int
 Reply: TypeAlias = Any
 ScriptCall: TypeAlias = tuple[str, Sequence[Argument]]
 """A script's name and its arguments without the clock."""
+T = TypeVar("T")
+Steps: TypeAlias = Generator[ScriptCall, Reply, T]
+"""Script calls of which each may depend on the reply to the one before it, and their outcome."""
 
 COPY_WITHIN_MS = 500
 """How long a submission waits for replicas; shorter than the time-out of the gateway's client."""
@@ -74,11 +77,15 @@ class Scripts:
         """Runs one script."""
         given = self.clock.script_argument()
         try:
-            return self.redis.evalsha(digest(name, self.keys), 0, given, *arguments)
+            return self.evalsha(digest(name, self.keys), given, *arguments)
         except NoScriptError:
             return self._teach(name, given, *arguments)
         except ResponseError as error:
             return self._call_with_quarantine(error, name, *arguments)
+
+    def evalsha(self, script: str, *arguments: Argument) -> Reply:
+        """Runs the script with this digest. Raises what the driver raises."""
+        return self.redis.evalsha(script, 0, *arguments)
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
         try:
@@ -150,6 +157,17 @@ class Scripts:
         Raises StoreRefused when they do not have them in time.
         """
         return self._written(self._call_copied(self._confirming(name), *arguments))
+
+    def run_accepted(self, steps: Steps[T]) -> T:
+        """Runs the script calls of a submission and returns its outcome."""
+        reply = None
+        while True:
+            try:
+                name, arguments = steps.send(reply)
+            except StopIteration as end:
+                outcome: T = end.value
+                return outcome
+            reply = self.call_accepted(name, *arguments)
 
     def call_answered(self, name: str, *arguments: Argument) -> Reply:
         """Runs one script whose effect is confirmed to a caller, and returns when the append-only file has it."""

@@ -24,10 +24,8 @@ from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from taskqueue.shared.domain.task import NewTask
-    from taskqueue.shared.redis.scripts import Argument, Scripts
+    from taskqueue.shared.redis.scripts import Scripts, Steps
 
 SILENCE = timedelta(seconds=10)
 """How long a request of several steps may be silent before a repetition resumes it."""
@@ -71,16 +69,17 @@ class Idempotency:
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
         with translated():
-            what, task_id, said = self._store(request, submit_arguments(task))
-        _check(what, b"1")
-        return read_submitted(task_id, said), what == "again"
+            return self.scripts.run_accepted(self.submission(request, task))
 
-    def _store(self, request: Request, task: Sequence[Argument]) -> tuple[str, str, bytes | list[bytes]]:
-        """Returns the answer of `submit_once.lua`; uses the shorter script for a task without relations."""
+    def submission(self, request: Request, task: NewTask) -> Steps[tuple[Submitted, bool]]:
+        """Yields the script calls of `submit`: the shorter script first for a task without relations, where it may."""
         about = (request.digest, request.fingerprint, to_us(self.keep) // 1000, self.limit)
-        short = self.scripts.call_accepted("submit_one_once", *about, *task[:-1]) if is_plain(task) else None
-        what, task_id, said = short or self.scripts.call_accepted("submit_once", *about, *task)
-        return text(what), text(task_id), said
+        arguments, stored = submit_arguments(task), None
+        if is_plain(arguments):
+            stored = yield "submit_one_once", (*about, *arguments[:-1])
+        what, task_id, said = stored or (yield "submit_once", (*about, *arguments))
+        _check(text(what), b"1")
+        return read_submitted(text(task_id), said), text(what) == "again"
 
     def first_task(self, request: Request) -> Submitted | None:
         """Returns the outcome of the first request with this key, if it was this one."""

@@ -17,7 +17,7 @@ from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument, Scripts
+    from taskqueue.shared.redis.scripts import Argument, Scripts, Steps
 
 _First = Sequence[tuple[bytes, float]]
 """The first entry of an index with its score; empty for an empty index."""
@@ -106,19 +106,15 @@ class Queues:
         answer: list[Submitted] = []
         with translated():
             for chunk in _chunks(tasks):
-                states = self._store([submit_arguments(task) for task in chunk])
-                answer += (read_submitted(task.id, state) for task, state in zip(chunk, states, strict=True))
+                answer += self._store(chunk)
         return answer
 
-    def _store(self, tasks: list[tuple[Argument, ...]]) -> list[bytes | list[bytes]]:
-        """Returns the answers of `submit.lua`; uses the shorter script for a single task without relations."""
-        if len(tasks) == 1 and is_plain(tasks[0]):
-            state: bytes | None = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])
-            if state is not None:
-                return [state]
-        fields = (field for task in tasks for field in task)
-        states: list[bytes | list[bytes]] = self.scripts.call_accepted("submit", self.max_length, *fields)
-        return states
+    def _store(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        if len(tasks) == 1:
+            return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]
+        fields = (field for task in tasks for field in submit_arguments(task))
+        states = self.scripts.call_accepted("submit", self.max_length, *fields)
+        return [read_submitted(task.id, state) for task, state in zip(tasks, states, strict=True)]
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
         """Cancels a waiting task at once, asks the worker of a running one to stop it; returns its state now.
@@ -235,6 +231,17 @@ def _pause(stored: bytes) -> dict[str, str]:
     except UNREADABLE:
         return {"reason": "the stored reason is corrupt"}
     return about
+
+
+def submission(task: NewTask, limit: int) -> Steps[Submitted]:
+    """Yields the script calls that store a task: the shorter script first for one without relations, where it may."""
+    arguments = submit_arguments(task)
+    if is_plain(arguments):
+        state = yield "submit_one", (limit, *arguments[:-1])
+        if state is not None:
+            return read_submitted(task.id, state)
+    [state] = yield "submit", (limit, *arguments)
+    return read_submitted(task.id, state)
 
 
 def read_submitted(task_id: str, answer: bytes | Sequence[bytes]) -> Submitted:

@@ -1,1 +1,31 @@
-"""Submission of tasks: what a gateway and a program that submits directly have in common."""
+"""Submission of tasks: what a gateway and a program that submits directly have in common.
+
+from taskqueue import Queue
+
+with Queue("redis://localhost:6379/0") as queue:
+    task = queue.submit("process", "to be or not to be", priority="high")
+    print(queue.result(task.task_id, timeout=30))
+
+`AsyncQueue` has the same methods for asyncio.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskqueue.shared.submission.aio import AsyncQueue
+    from taskqueue.shared.submission.queue import Queue
+
+__all__ = ["AsyncQueue", "Queue"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a queue when it is first used: programs that submit over HTTP do without the Redis driver."""
+    if name == "Queue":
+        from taskqueue.shared.submission.queue import Queue
+
+        return Queue
+    if name == "AsyncQueue":
+        from taskqueue.shared.submission.aio import AsyncQueue
+
+        return AsyncQueue
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

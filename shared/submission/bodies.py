@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.egress_policy import LONGEST as LONGEST_URL
 from taskqueue.shared.domain.task import Conflict
 from taskqueue.shared.domain.task_fields import (
@@ -40,6 +41,13 @@ from taskqueue.shared.submission.values import (
 )
 
 B = TypeVar("B", bound=BaseModel)
+
+
+def context_of(settings: Settings, *, webhooks: bool) -> dict[str, Any]:
+    """Returns the context for the validators of bodies; without `webhooks` tasks with one are refused."""
+    priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
+    egress_policy = settings.egress_policy() if webhooks else None
+    return {"priorities": priorities, "max_delay": settings.max_delay, "outside": egress_policy}
 
 
 def read_body(model: type[B], value: Any, context: Mapping[str, Any]) -> B:

@@ -53,6 +53,7 @@ class Refusal(Exception):
         return {**about, **self.members}
 
 
+BAD_REQUEST = Kind("bad-request", 400, "Bad request", "The request cannot be read as HTTP.")
 INVALID_JSON = Kind(
     "invalid-json",
     400,
@@ -130,6 +131,7 @@ NO_WORKER = Kind(
 )
 
 KINDS = (
+    BAD_REQUEST,
     INVALID_JSON,
     NOT_FOUND,
     CONFLICT,
@@ -149,6 +151,11 @@ KINDS = (
     NO_TYPES,
     NO_WORKER,
 )
+BODY_TOO_LARGE = (
+    "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit"
+)
+CHECKS = (INVALID, UNKNOWN_TYPE, NO_TYPES, NO_WORKER)
+"""Refusals by validation alone, before the Idempotency-Key is looked up."""
 
 
 def invalid(errors: list[dict[str, str]], kind: Kind = INVALID, **members: Any) -> Refusal:

@@ -69,9 +69,9 @@ class TaskFactory:
         `find` resolves dependencies by index or name in a batch.
         """
         self.type_cache.check(body.type, body.data)
-        parents = _parents(body.depends_on, find) if body.depends_on else ()
-        with self._traced(self._task(body, None, parents, submitter), trace_parent) as task:
-            yield task
+        task = self.new(body, new_task_id(), submitter, find)
+        with self.traced(task, trace_parent) as traced:
+            yield traced
 
     def read(
         self,
@@ -87,31 +87,36 @@ class TaskFactory:
         """Returns the task of one item of a batch received at `since`. Raises Refusal with all of its mistakes."""
         body = read_body(model, value, self.context)
         self.type_cache.check(body.type, body.data, since)
-        parents = _parents(body.depends_on, find) if body.depends_on else ()
-        task = self._task(body, task_id, parents, submitter, batch)
-        with self._traced(task, trace_parent, "create") as traced:
+        task = self.new(body, task_id, submitter, find, batch)
+        with self.traced(task, trace_parent, "create") as traced:
             return traced
 
     @contextmanager
-    def _traced(self, task: NewTask, trace_parent: str | None, operation: str = "send") -> Iterator[NewTask]:
+    def traced(self, task: NewTask, trace_parent: str | None, operation: str = "send") -> Iterator[NewTask]:
+        """Yields the task as part of its trace, within the span of its submission."""
         if self.tracing is None or not self.tracing.on:
             yield task.with_trace(trace_parent)
             return
         with self.tracing.sending(task.subject, trace_parent, operation) as travelling:
             yield task.with_trace(travelling)
 
-    def _task(
+    def new(
         self,
         body: NewTaskBody,
-        task_id: str | None,
-        parents: tuple[Parent, ...],
+        task_id: str,
         submitter: Submitter,
+        find: Find = not_in_a_batch,
         batch: BatchPlace | None = None,
+        data: str | None = None,
     ) -> NewTask:
+        """Returns the task of a body whose data is valid; `data` is its JSON text, if known.
+
+        Raises Refusal for a parent that is not in the batch.
+        """
         return NewTask(
-            id=task_id or new_task_id(),
+            id=task_id,
             type=body.type,
-            data=strict_json.dump(body.data),
+            data=strict_json.dump(body.data) if data is None else data,
             queue=body.priority or self.default_priority,
             delay=_duration(body.delay),
             run_at=body.run_at,
@@ -120,7 +125,7 @@ class TaskFactory:
             retry=body.retry_overrides() or None,
             tags=tuple(dict.fromkeys(body.tags)) if body.tags else (),
             unique=_unique(body, submitter),
-            parents=parents,
+            parents=_parents(body.depends_on, find) if body.depends_on else (),
             batch=batch,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
             limit_key=body.limit_key,

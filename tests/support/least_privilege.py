@@ -1,4 +1,4 @@
-"""A server whose user for the product may do what shared/redis-acl.conf says, and nothing else."""
+"""A server whose users may do what the shipped lists of rights say, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary
 from tests.support.harness import free_port
 
 USER = "taskqueue"
+SUBMITTER = "submitter"
 PASSWORD = "the product's own"
 
 
-def rules() -> list[str]:
-    """The list as it is shipped."""
-    lines = (files("taskqueue.shared") / "redis-acl.conf").read_text().splitlines()
+def rules(name: str = "redis-acl.conf") -> list[str]:
+    """A list as it is shipped."""
+    lines = (files("taskqueue.shared") / name).read_text().splitlines()
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 
@@ -30,7 +31,7 @@ def rules_with_prefix(prefix: str) -> list[str]:
 def guarded_server(
     folder: Path, binary: ServerBinary | None = None, granted: Sequence[str] | None = None
 ) -> EmbeddedRedis:
-    """A server with an administrator, whose address is `url`, and that user; `granted` instead of the list."""
+    """A server with an administrator, whose address is `url`, and those users; `granted` instead of the list."""
     file = folder / "users.acl"
     options = {"aclfile": str(file)}
     server = EmbeddedRedis(data_dir=folder, port=free_port(), options=options, server=binary)
@@ -38,14 +39,15 @@ def guarded_server(
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",
         f"user {USER} on #{_digest(PASSWORD)} {' '.join(granted or rules())}",
+        f"user {SUBMITTER} on #{_digest(PASSWORD)} {' '.join(rules('redis-acl-submit.conf'))}",
     )
     write_secret(file, "\n".join(people) + "\n")
     return server
 
 
-def url_of_user(server: EmbeddedRedis) -> str:
-    """The address for the parts of the product."""
-    return f"redis://{USER}:{quote(PASSWORD)}@127.0.0.1:{server.port}/0"
+def url_of_user(server: EmbeddedRedis, user: str = USER) -> str:
+    """The address for the parts of the product, or for a program that only submits."""
+    return f"redis://{user}:{quote(PASSWORD)}@127.0.0.1:{server.port}/0"
 
 
 def _digest(password: str) -> str:

@@ -38,7 +38,9 @@ def test_no_script_spells_a_key() -> None:
 def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> None:
     stores = (Path(scripts.__file__).parent.parent / "stores").glob("*.py")
     confirmed = [
-        name for each in stores for name in re.findall(r'call_(?:answered|accepted)\(\s*"(\w+)"', each.read_text())
+        name
+        for each in stores
+        for name in re.findall(r'(?:call_(?:answered|accepted)\(\s*|yield )"(\w+)"', each.read_text())
     ]
     assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
     for name in confirmed:

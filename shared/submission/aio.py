@@ -1,0 +1,132 @@
+"""Submits tasks to Redis directly, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
+from taskqueue.shared.submission.direct import Draft, Submission
+from taskqueue.shared.submission.options import Options, Seconds, plain
+from taskqueue.shared.submission.pipeline import Pipeline
+from taskqueue.shared.submission.queue import (
+    BRIEF,
+    LASTING,
+    not_in_time,
+    patience_of,
+    result_of,
+    settings_for,
+)
+from taskqueue.shared.submission.retries import Retries
+
+T = TypeVar("T")
+FIRST_LOOK, LONGEST_PAUSE = 0.002, 0.25
+"""Seconds until a waiting coroutine looks for the end of its task again: a third of the time waited, within these."""
+
+
+class AsyncQueue:
+    """Submits tasks to Redis as `Queue` does, with the same arguments; for one event loop at a time.
+
+    Submissions that are in flight at the same time share one connection and its round trips.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        patience: float | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        **settings: Any,
+    ) -> None:
+        self.settings = settings_for(url, settings)
+        self.patience = patience
+        self.sleep = sleep
+        self.clock = clock
+        self._open()
+
+    def _open(self) -> None:
+        self._submission = Submission(self.settings)
+        self._pipeline = Pipeline(self._submission.scripts.call_many_accepted)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for submissions in flight and closes all connections."""
+        await asyncio.to_thread(self._pipeline.close)
+        await asyncio.to_thread(self._submission.close)
+
+    async def submit(
+        self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> Accepted:
+        """Submits a task, as `Queue.submit` does. A submission that is cancelled may have been stored."""
+        submission = self.submission
+
+        async def drafted() -> Draft:
+            return submission.draft(task_type, data, idempotency_key, options)
+
+        draft = await self._retried(drafted, BRIEF)
+        return await self._retried(partial(self._submit, submission, draft), BRIEF)
+
+    async def _submit(self, submission: Submission, draft: Draft) -> Accepted:
+        if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
+            return first
+        with submission.task(draft) as task:
+            stored = await self._pipeline.run(submission.steps(draft, task))
+        return submission.accepted(task, stored)
+
+    async def get(self, task_id: str) -> TaskDetail:
+        """Returns a task with its whole record. Raises NotFound."""
+        return await self._in_thread(partial(self.submission.get, task_id), BRIEF)
+
+    async def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
+        """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
+        limit = plain({"timeout": timeout}).get("timeout")
+        begun = self.clock()
+        while True:
+            found = await self._in_thread(partial(self.submission.ended, task_id, 0.0), LASTING)
+            if isinstance(found, Ended):
+                return found
+            waited = self.clock() - begun
+            if limit is not None and waited >= limit:
+                raise not_in_time(task_id, limit, found)
+            pause = min(max(waited / 3, FIRST_LOOK), LONGEST_PAUSE)
+            await self.sleep(pause if limit is None else min(pause, limit - waited))
+
+    async def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
+        """Waits for a task and returns its result. Raises TaskFailed if it did not complete, or NotInTime."""
+        return result_of(await self.wait(task_id, timeout))
+
+    async def cancel(self, task_id: str, reason: str | None = None) -> Status:
+        """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
+        return await self._in_thread(partial(self.submission.cancel, task_id, reason), 0.0)
+
+    @property
+    def submission(self) -> Submission:
+        """Returns the stores and caches of this process."""
+        if self._submission.is_of_parent():
+            self._open()
+        return self._submission
+
+    async def _in_thread(self, call: Callable[[], T], seconds: float) -> T:
+        return await self._retried(partial(asyncio.to_thread, call), seconds)
+
+    async def _retried(self, call: Callable[[], Awaitable[T]], seconds: float) -> T:
+        retries: Retries | None = None
+        while True:
+            try:
+                return await call()
+            except Exception as error:
+                retries = retries or Retries(patience_of(self.patience, seconds), self.clock)
+                pause = retries.pause_after(error)
+            await self.sleep(pause)

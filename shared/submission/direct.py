@@ -1,0 +1,230 @@
+"""Direct submission without its waiting: what `Queue` and `AsyncQueue` have in common.
+
+A submission is validated and stored as a gateway does it, by the same code and in the same atomic step. The id of a
+task is made before it is sent, so sending it again after a lost answer stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
+from taskqueue.shared.redis.client import connect, translated
+from taskqueue.shared.redis.connections import note_what_is_sent
+from taskqueue.shared.redis.direct_scripts import DirectScripts
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.queues import Queues, Submitted, submission
+from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission import reading, refusals
+from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
+from taskqueue.shared.submission.bodies import NewTaskBody, context_of, read_body
+from taskqueue.shared.submission.identity import identity
+from taskqueue.shared.submission.options import plain
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.task_factory import Submitter, TaskFactory, refusal_of
+from taskqueue.shared.submission.type_cache import TypeCache
+
+if TYPE_CHECKING:
+    from taskqueue.shared.observability.tracing import Tracing
+    from taskqueue.shared.redis.scripts import Steps
+
+log = logging.getLogger(__name__)
+
+ACTOR = "direct submission"
+"""Who acted, in the audit record."""
+PATH = "/tasks"
+_SUBMITTER = Submitter()
+
+
+@dataclass(slots=True)
+class Draft:
+    """A submission before its validation: `text` is its data in JSON; the body is read when it is first checked."""
+
+    task_id: str
+    value: Mapping[str, Any]
+    text: str
+    request: Request | None
+    trace_parent: str | None
+    body: NewTaskBody | None = None
+
+
+class Submission:
+    """The stores, caches and limits of direct submission in one process; not for use across a fork."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.redis = connect(
+            settings.store_url,
+            timeout=settings.redis_timeout,
+            retries=settings.redis_retries,
+            name="submission",
+            max_connections=settings.redis_max_connections,
+        )
+        self.scripts = DirectScripts(
+            self.redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes
+        )
+        self.type_cache = TypeCache(
+            TaskTypes(self.redis),
+            http_task_policy=settings.http_task_policy(),
+            refuse_without_worker=settings.refuse_without_worker,
+        )
+        self.tracing = _tracing(settings)
+        # Only the parts that deliver webhooks have the secrets to sign them.
+        context = context_of(settings, webhooks=True)
+        self.factory = TaskFactory(self.type_cache, self.tracing, settings.default_priority, context)
+        self.idempotency = Idempotency(
+            self.scripts, timedelta(seconds=settings.idempotency_ttl), settings.max_queue_length
+        )
+        self.queues = Queues(self.scripts, settings.queues, settings.max_queue_length)
+        self.records = Records(self.scripts, tuple(settings.queues))
+
+    def is_of_parent(self) -> bool:
+        """Returns whether this process was forked from the one that made this."""
+        return self.pid != os.getpid()
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self.scripts.close()
+        self.redis.close()
+        if self.tracing is not None:
+            self.tracing.stop()
+
+    # --- submitting ---
+
+    def submit(self, draft: Draft) -> Accepted:
+        """Validates and stores a submission. Raises Refusal."""
+        if not self.accepts(draft) and (first := self.check(draft)):
+            return first
+        with self.task(draft) as task, translated():
+            stored = self.scripts.run_accepted(self.steps(draft, task))
+        return self.accepted(task, stored)
+
+    def draft(self, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]) -> Draft:
+        """Returns a submission as JSON. Raises Refusal, and TypeError or ValueError for what JSON lacks."""
+        text = self._text(data)
+        if options or type(task_type) is not str:
+            named = {"type": task_type, **plain(options)}
+            value = {**json.loads(strict_json.dump(named)), "data": data}
+        else:
+            value = {"type": task_type, "data": data}
+        request = None
+        if key is not None:
+            request = identity(_SUBMITTER.client, key, PATH, {**value, "data": json.loads(text)})
+        return Draft(new_task_id(), value, text, request, _current_traceparent())
+
+    def _text(self, data: Any) -> str:
+        text = strict_json.dump_checked(data, max_depth=self.settings.max_json_depth)
+        most = self.settings.max_body_bytes
+        if len(text) > most // 4 and len(text.encode()) > most:
+            raise Refusal(refusals.TOO_LARGE, refusals.BODY_TOO_LARGE)
+        return text
+
+    def accepts(self, draft: Draft) -> bool:
+        """Returns whether a submission is valid for sure, without asking Redis; `check` decides about the rest."""
+        try:
+            body = draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
+            return self.type_cache.accepts(body.type, body.data)
+        except (Refusal, ValueError):  # ValueError: Python data that is JSON only once it is written
+            return False
+
+    def check(self, draft: Draft) -> Accepted | None:
+        """Validates a submission. Returns the first answer to one that was stored with its key before and is invalid
+        now, else None. Raises Refusal."""
+        try:
+            body = draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
+            # Parsed, because only then it is what a gateway would see: keys are texts, and tuples are arrays.
+            self.type_cache.check(body.type, json.loads(draft.text))
+        except Refusal as refusal:
+            first = refusal.kind in refusals.CHECKS and draft.request and self.idempotency.first_task(draft.request)
+            if not first:
+                raise
+            queue = self.factory.queue_of(draft.value.get("priority"))
+            return _accepted(first, str(draft.value["type"]), queue, ())
+        return None
+
+    @contextmanager
+    def task(self, draft: Draft) -> Iterator[NewTask]:
+        """Yields the task of a valid submission, within the span of its submission."""
+        assert draft.body is not None  # noqa: S101  # for mypy: the caller has checked it
+        task = self.factory.new(draft.body, draft.task_id, _SUBMITTER, data=draft.text)
+        with self.factory.traced(task, draft.trace_parent) as traced:
+            yield traced
+
+    def steps(self, draft: Draft, task: NewTask) -> Steps[Submitted]:
+        """Yields the script calls that store a task."""
+        if draft.request is None:
+            return (yield from submission(task, self.settings.max_queue_length))
+        stored, _ = yield from self.idempotency.submission(draft.request, task)
+        return stored
+
+    def accepted(self, task: NewTask, stored: Submitted) -> Accepted:
+        """Returns the answer to a submission. Raises Refusal when the task was not stored."""
+        if not stored.stored and (refusal := refusal_of(task, stored)):
+            raise refusal
+        return _accepted(stored, task.type, task.queue, self.type_cache.warnings(task.type))
+
+    # --- the rest ---
+
+    def get(self, task_id: str) -> TaskDetail:
+        """Returns a task with its whole record. Raises TaskNotFound."""
+        found = self.records.get(task_id)
+        kind = self.type_cache.get(found.summary.type)
+        policy = self.settings.retry_policy
+        return reading.detail(found, policy.override(kind.retry) if kind else policy)
+
+    def ended(self, task_id: str, seconds: float) -> Ended | TaskState:
+        """Waits at most `seconds` for the end of a task. Returns it, or the state. Raises TaskNotFound."""
+        state = self.records.wait(task_id, seconds)
+        return reading.ended(self.records.get(task_id)) if state.ended else state
+
+    def cancel(self, task_id: str, reason: str | None) -> Status:
+        """Cancels a task. Raises TaskNotFound, or IllegalTransition if it has ended."""
+        note_what_is_sent()
+        why = reason or f"cancelled by {ACTOR}"
+        state = self.queues.cancel(task_id, why)
+        Audit(self.redis).record(ACTOR, "cancelled", task_id, why)
+        return Status(task_id=task_id, status=state)
+
+
+def _accepted(stored: Submitted, task_type: str, queue: str, warnings: tuple[str, ...] | list[str]) -> Accepted:
+    return Accepted(
+        task_id=stored.id,
+        status=stored.state,  # type: ignore[arg-type]  # a task that was stored has a state
+        type=task_type,
+        priority=stored.queue or queue,
+        existing=stored.existing,
+        warnings=tuple(warnings),
+    )
+
+
+def _tracing(settings: Settings) -> Tracing | None:
+    """Returns the tracing of this process; None without OpenTelemetry, which programs need not install."""
+    try:
+        from taskqueue.shared.observability.tracing import Tracing
+    except ImportError:
+        return None
+    tracing = Tracing("submission", settings, f"{socket.gethostname()}-{os.getpid()}")
+    return tracing if tracing.on else None
+
+
+def _current_traceparent() -> str | None:
+    """Returns the trace that the calling program is in, if it uses OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from taskqueue.shared.observability.tracing import current_traceparent
+
+    return current_traceparent()

@@ -1,0 +1,83 @@
+"""Converts stored tasks to the answers of direct submission, which are those of the client."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from taskqueue.shared.domain import task as stored
+from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.submission.answers import Attempt, Dependency, Ended, Error, Progress, TaskDetail
+
+
+def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
+    """Returns a task with its whole record; `policy` is that of its type."""
+    summary = found.summary
+    return TaskDetail(
+        task_id=summary.id,
+        type=summary.type,
+        status=summary.state,
+        priority=summary.queue,
+        created_at=summary.created_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        next_attempt_at=summary.due_at,
+        attempt=summary.attempt,
+        retry_count=summary.failures,
+        crash_count=summary.crashes,
+        worker=summary.worker,
+        tags=summary.tags,
+        progress=Progress(fraction=summary.progress.fraction, message=summary.progress.message)
+        if summary.progress
+        else None,
+        error=_error(summary.error),
+        corrupt=summary.corrupt,
+        data=found.data,
+        result=found.result,
+        max_retries=policy.override(found.retry).max_retries,
+        timeout_seconds=found.timeout.total_seconds() if found.timeout else None,
+        expires_at=found.expires_at,
+        cancel_reason=found.cancel_requested,
+        unique_key=found.unique_key,
+        limit_key=found.limit_key,
+        fair_key=found.fair_key,
+        throttled_by=found.throttled_by,
+        depends_on=tuple(Dependency(task_id=each.task_id, on=each.on) for each in found.parents),
+        on_parent_failure=found.on_parent_failure if found.parents else None,
+        batch_id=found.batch.batch_id if found.batch else None,
+        batch_index=found.batch.index if found.batch else None,
+        attempts=tuple(map(_attempt, found.attempts)),
+    )
+
+
+def ended(found: stored.TaskDetail) -> Ended:
+    """Returns the end of a task with its result or error."""
+    summary = found.summary
+    return Ended(task_id=summary.id, status=summary.state, result=found.result, error=_error(summary.error))
+
+
+def _attempt(made: stored.Attempt) -> Attempt:
+    return Attempt(
+        number=made.number,
+        worker=made.worker,
+        enqueued_at=made.enqueued_at,
+        started_at=made.started_at,
+        ended_at=made.ended_at,
+        wait_seconds=_seconds(made.enqueued_at, made.started_at),
+        run_seconds=_seconds(made.started_at, made.ended_at),
+        outcome=made.outcome,
+        error=_error(made.error),
+        retry_delay_seconds=made.retry_delay.total_seconds() if made.retry_delay is not None else None,
+        trace_id=made.trace_id,
+        app_version=made.app_version,
+        logs=made.logs,
+    )
+
+
+def _error(info: stored.ErrorInfo | None) -> Error | None:
+    if info is None:
+        return None
+    return Error(type=info.type, message=info.message, place=info.place or None, traceback=info.traceback)
+
+
+def _seconds(since: datetime | None, until: datetime | None) -> float | None:
+    return round((until - since).total_seconds(), 6) if since and until else None

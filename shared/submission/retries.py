@@ -1,0 +1,53 @@
+"""Repeats calls that may succeed later, and turns what fails into the exceptions of the client."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from taskqueue.shared.errors import StoreMisfit
+from taskqueue.shared.redis.connections import anything_sent
+from taskqueue.shared.redis.errors import translation
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.problems import Problem, problem
+from taskqueue.shared.submission.refusals import Refusal
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class Retries:
+    """The time limit for retries of one call, and the pauses between them."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.until = clock() + seconds
+        self.pause = _FIRST_PAUSE
+
+    def pause_after(self, error: Exception) -> float:
+        """Returns the seconds until the next try. Raises Problem for a final refusal, and unknown errors unchanged."""
+        failure = translation(error) or error
+        refusal = failure if isinstance(failure, Refusal) else refusals.refusal_of(failure)
+        if refusal is None:
+            raise error
+        seconds = self._pause(refusal) * (1 + random.random() / 4)
+        lasting = isinstance(failure, StoreMisfit) or not _may_pass(refusal)
+        if lasting or self.clock() + seconds > self.until:
+            raise problem_of(refusal) from error
+        return seconds
+
+    def _pause(self, refusal: Refusal) -> float:
+        if "Retry-After" in refusal.headers and refusal.kind not in (refusals.STORE, refusals.STORE_REFUSED):
+            return float(refusal.headers["Retry-After"])
+        pause, self.pause = self.pause, min(2 * self.pause, _LONGEST_PAUSE)
+        return pause
+
+
+def problem_of(refusal: Refusal) -> Problem:
+    """Returns the exception for a refusal, which has its texts."""
+    if refusal.kind is refusals.STORE:
+        refusal = refusals.unfinished(refusal, anything_sent())
+    return problem(refusal.kind.status, refusal.problem)
+
+
+def _may_pass(refusal: Refusal) -> bool:
+    return refusal.kind.status in (429, 503) or refusal.kind is refusals.IN_PROGRESS

@@ -1,0 +1,80 @@
+"""The rights of the shipped list for programs that submit: enough for all methods, and for nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.linker import source
+from tests.support.keys import keys
+from tests.support.least_privilege import rules
+
+SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "cancel", "types_read", "audit")
+RULES = rules("redis-acl-submit.conf")
+PATTERNS = [rule[1:] for rule in RULES if rule.startswith("~")]
+OUTSIDE = (
+    ("GET", "another:key"),
+    ("SET", "another:key", "1"),
+    ("DEL", "another:key"),
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("KEYS", "*"),
+    ("SCAN", "0"),
+    ("CONFIG", "GET", "*"),
+    ("SCRIPT", "FLUSH"),
+    ("RENAME", keys.TASKS, "mine"),
+    ("SUBSCRIBE", "anything"),
+    ("PUBLISH", "rq:pubsub:worker", "shutdown"),
+    ("HGETALL", keys.api_key("k1")),
+    ("GET", keys.DASHBOARD_SECRET),
+    ("HSET", keys.lock("timeout"), "token", "1"),
+    ("HSET", keys.schedule("nightly"), "type", "process"),
+    ("EVAL", "return redis.call('FLUSHALL')", "0"),
+    ("EVAL", "return redis.call('GET', 'another:key')", "0"),
+)
+
+
+@pytest.mark.parametrize("command", OUTSIDE, ids=lambda command: " ".join(command)[:40])
+def test_anything_else_is_refused(redis_client: Redis, submitter_url: str, command: tuple[str, ...]) -> None:
+    redis_client.set("another:key", "theirs")
+    with connect(submitter_url) as client, pytest.raises(ResponseError) as refused:
+        client.execute_command(*command)
+    assert "permission" in str(refused.value).lower() or "can't" in str(refused.value)
+    assert redis_client.get("another:key") == b"theirs"
+
+
+def test_every_key_and_command_of_its_scripts_is_on_the_list() -> None:
+    text = "\n".join(source(name, keys) for name in SCRIPTS)
+    commands = {f"+{name.lower()}" for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
+    assert commands - {rule.partition("|")[0] for rule in RULES} == set()
+    used = {key for key in re.findall(r"'((?:taskqueue|rq):[^']*)'", text) if key != "taskqueue:"}
+    channels = [rule[1:] for rule in RULES if rule.startswith("&")]
+    missing = {key for key in used if not any(_matches(each, key) for each in (*PATTERNS, *channels))}
+    assert missing == set()
+
+
+def test_nothing_is_denied_that_a_queue_does(redis_client: Redis, queue: Any) -> None:
+    redis_client.execute_command("ACL", "LOG", "RESET")
+    parent = queue.submit("process", 1, tags=["a"], unique_key="u", webhook={"url": "https://example.com/"})
+    redis_client.hset(keys.LIMITS, "key:l", '{"concurrency": 1}')
+    child = queue.submit("process", 2, depends_on=[parent.task_id], fair_key="f", limit_key="l", expires_in=60)
+    queue.submit("process", 3, delay=60, idempotency_key="k")
+    queue.submit("process", 3, delay=60, idempotency_key="k")
+    queue.submit("process", 4, unique_key="u", on_conflict="replace", fair_key="g")
+    queue.submit("process", 4, unique_key="u", on_conflict="existing")
+    assert queue.get(child.task_id).status == "cancelled"
+    assert queue.get(parent.task_id).cancel_reason
+    assert queue.wait(parent.task_id, timeout=1).status == "cancelled"
+    waiting = queue.submit("process", 5)
+    assert queue.cancel(waiting.task_id).status == "cancelled"
+    denied = redis_client.execute_command("ACL", "LOG")
+    assert not denied, [(each[5], each[7], each[9]) for each in denied]
+
+
+def _matches(pattern: str, key: str) -> bool:
+    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
