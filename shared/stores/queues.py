@@ -247,19 +247,20 @@ def submission(task: NewTask, limit: int) -> Steps[Submitted]:
 def read_submitted(task_id: str, answer: bytes | Sequence[bytes]) -> Submitted:
     """Returns the outcome of a task from the answer of `submit.lua`."""
     if isinstance(answer, bytes):
-        plain = _STATES.get(answer)
+        plain = STATES.get(answer)
         return Submitted(id=task_id, state=plain) if plain else _stored_elsewhere(task_id, text(answer))
     what, holder, state, *queue = answer
     return Submitted(
         id=text(holder),
-        state=_STATES.get(state),
+        state=STATES.get(state),
         queue=text(queue[0]) if queue else "",
         existing=what == b"existing",
         conflict=what == b"conflict",
     )
 
 
-_STATES = {state.encode(): state for state in TaskState}
+STATES: Mapping[object, TaskState] = {state.encode(): state for state in TaskState}
+"""States by the answers of `submit.lua`."""
 
 
 def _stored_elsewhere(task_id: str, answer: str) -> Submitted:

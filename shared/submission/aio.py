@@ -81,9 +81,7 @@ class AsyncQueue:
     async def _submit(self, submission: Submission, draft: Draft) -> Accepted:
         if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
             return first
-        with submission.task(draft) as task:
-            stored = await self._pipeline.run(submission.steps(draft, task))
-        return submission.accepted(task, stored)
+        return await self._pipeline.run(submission.steps(draft))
 
     async def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""

@@ -11,21 +11,21 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from taskqueue.shared.config.collector import destination_of
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain import strict_json, task_data
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import connect, translated
+from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.redis.direct_scripts import DirectScripts
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.queues import Queues, Submitted, submission
+from taskqueue.shared.stores.queues import STATES, Queues, Submitted, submission
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission import reading, refusals
@@ -47,6 +47,8 @@ ACTOR = "direct submission"
 """Who acted, in the audit record."""
 PATH = "/tasks"
 _SUBMITTER = Submitter()
+_NO_TERMS = ("", "", "", "")
+"""The arguments of `submit_one.lua` for a task without delay, expiry, tags and other fields."""
 
 
 @dataclass(slots=True)
@@ -54,10 +56,13 @@ class Draft:
     """A submission before its validation: `text` is its data in JSON; the body is read when it is first checked."""
 
     task_id: str
+    task_type: str
     value: Mapping[str, Any]
     text: str
     request: Request | None
     trace_parent: str | None
+    plain: bool
+    """Whether it has neither options nor a trace."""
     body: NewTaskBody | None = None
 
 
@@ -109,22 +114,21 @@ class Submission:
         """Validates and stores a submission. Raises Refusal."""
         if not self.accepts(draft) and (first := self.check(draft)):
             return first
-        with self.task(draft) as task, translated():
-            stored = self.scripts.run_accepted(self.steps(draft, task))
-        return self.accepted(task, stored)
+        return self.scripts.run_accepted(self.steps(draft))
 
     def draft(self, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]) -> Draft:
         """Returns a submission as JSON. Raises Refusal, and TypeError or ValueError for what JSON lacks."""
         text = self._text(data)
-        if options or type(task_type) is not str:
-            named = {"type": task_type, **plain(options)}
-            value = {**json.loads(strict_json.dump(named)), "data": data}
-        else:
-            value = {"type": task_type, "data": data}
+        value: dict[str, Any] = {"type": task_type, "data": data}
+        plain_type = type(task_type) is str
+        if options or not plain_type:
+            value |= json.loads(strict_json.dump({"type": task_type, **plain(options)}))
         request = None
         if key is not None:
             request = identity(_SUBMITTER.client, key, PATH, {**value, "data": json.loads(text)})
-        return Draft(new_task_id(), value, text, request, _current_traceparent())
+        trace_parent = _current_traceparent()
+        is_plain = plain_type and not (options or request or trace_parent or self.tracing)
+        return Draft(new_task_id(), task_type, value, text, request, trace_parent, is_plain)
 
     def _text(self, data: Any) -> str:
         text = strict_json.dump_checked(data, max_depth=self.settings.max_json_depth)
@@ -136,8 +140,9 @@ class Submission:
     def accepts(self, draft: Draft) -> bool:
         """Returns whether a submission is valid for sure, without asking Redis; `check` decides about the rest."""
         try:
-            body = draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
-            return self.type_cache.accepts(body.type, body.data)
+            if not draft.plain:
+                draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
+            return self.type_cache.accepts(draft.value["type"], draft.value["data"])
         except (Refusal, ValueError):  # ValueError: Python data that is JSON only once it is written
             return False
 
@@ -145,7 +150,7 @@ class Submission:
         """Validates a submission. Returns the first answer to one that was stored with its key before and is invalid
         now, else None. Raises Refusal."""
         try:
-            body = draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
+            body = self._body(draft)
             # Parsed, because only then it is what a gateway would see: keys are texts, and tuples are arrays.
             self.type_cache.check(body.type, json.loads(draft.text))
         except Refusal as refusal:
@@ -156,26 +161,41 @@ class Submission:
             return _accepted(first, str(draft.value["type"]), queue, ())
         return None
 
-    @contextmanager
-    def task(self, draft: Draft) -> Iterator[NewTask]:
-        """Yields the task of a valid submission, within the span of its submission."""
-        assert draft.body is not None  # noqa: S101  # for mypy: the caller has checked it
-        task = self.factory.new(draft.body, draft.task_id, _SUBMITTER, data=draft.text)
-        with self.factory.traced(task, draft.trace_parent) as traced:
-            yield traced
+    def _body(self, draft: Draft) -> NewTaskBody:
+        if draft.body is None:
+            draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
+        return draft.body
 
-    def steps(self, draft: Draft, task: NewTask) -> Steps[Submitted]:
-        """Yields the script calls that store a task."""
+    def steps(self, draft: Draft) -> Steps[Accepted]:
+        """Yields the script calls that store a valid submission, and returns the answer. Raises Refusal."""
+        if draft.plain:
+            # The shortest way, which most submissions go: without a model of the task.
+            task_type, queue = draft.task_type, self.settings.default_priority
+            data = task_data.encode(task_type, draft.text)
+            reply = yield (
+                "submit_one",
+                (self.settings.max_queue_length, draft.task_id, queue, task_type, data, *_NO_TERMS),
+            )
+            if state := STATES.get(reply):
+                return Accepted(
+                    task_id=draft.task_id,
+                    status=state,
+                    type=task_type,
+                    priority=queue,
+                    warnings=tuple(self.type_cache.warnings(task_type)),
+                )
+        task = self.factory.new(self._body(draft), draft.task_id, _SUBMITTER, data=draft.text)
+        with self.factory.traced(task, draft.trace_parent) as traced:
+            stored = yield from self._storing(draft, traced)
+        if refusal := refusal_of(task, stored):
+            raise refusal
+        return _accepted(stored, task.type, task.queue, self.type_cache.warnings(task.type))
+
+    def _storing(self, draft: Draft, task: NewTask) -> Steps[Submitted]:
         if draft.request is None:
             return (yield from submission(task, self.settings.max_queue_length))
         stored, _ = yield from self.idempotency.submission(draft.request, task)
         return stored
-
-    def accepted(self, task: NewTask, stored: Submitted) -> Accepted:
-        """Returns the answer to a submission. Raises Refusal when the task was not stored."""
-        if not stored.stored and (refusal := refusal_of(task, stored)):
-            raise refusal
-        return _accepted(stored, task.type, task.queue, self.type_cache.warnings(task.type))
 
     # --- the rest ---
 
@@ -212,18 +232,21 @@ def _accepted(stored: Submitted, task_type: str, queue: str, warnings: tuple[str
 
 
 def _tracing(settings: Settings) -> Tracing | None:
-    """Returns the tracing of this process; None without OpenTelemetry, which programs need not install."""
+    """Returns the tracing of this process; None where it is off, or OpenTelemetry is not installed."""
+    if destination_of(settings) is None:
+        return None
     try:
         from taskqueue.shared.observability.tracing import Tracing
     except ImportError:
+        log.warning("submissions have no spans: OpenTelemetry is not installed")
         return None
-    tracing = Tracing("submission", settings, f"{socket.gethostname()}-{os.getpid()}")
-    return tracing if tracing.on else None
+    return Tracing("submission", settings, f"{socket.gethostname()}-{os.getpid()}")
 
 
 def _current_traceparent() -> str | None:
     """Returns the trace that the calling program is in, if it uses OpenTelemetry."""
-    if "opentelemetry.trace" not in sys.modules:
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return None
     from taskqueue.shared.observability.tracing import current_traceparent
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,14 +91,13 @@ class TaskFactory:
         with self.traced(task, trace_parent, "create") as traced:
             return traced
 
-    @contextmanager
-    def traced(self, task: NewTask, trace_parent: str | None, operation: str = "send") -> Iterator[NewTask]:
-        """Yields the task as part of its trace, within the span of its submission."""
+    def traced(
+        self, task: NewTask, trace_parent: str | None, operation: str = "send"
+    ) -> AbstractContextManager[NewTask]:
+        """Returns the task as part of its trace, to be stored within the span of its submission."""
         if self.tracing is None or not self.tracing.on:
-            yield task.with_trace(trace_parent)
-            return
-        with self.tracing.sending(task.subject, trace_parent, operation) as travelling:
-            yield task.with_trace(travelling)
+            return nullcontext(task.with_trace(trace_parent))
+        return _within_span(self.tracing, task, trace_parent, operation)
 
     def new(
         self,
@@ -132,6 +131,12 @@ class TaskFactory:
             fair_key=body.fair_key,
             webhook=webhook_of(body.webhook) if body.webhook else None,
         )
+
+
+@contextmanager
+def _within_span(tracing: Tracing, task: NewTask, trace_parent: str | None, operation: str) -> Iterator[NewTask]:
+    with tracing.sending(task.subject, trace_parent, operation) as travelling:
+        yield task.with_trace(travelling)
 
 
 def webhook_of(body: WebhookBody) -> Webhook:

@@ -7,6 +7,21 @@
 --   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
 local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
+
+-- Most tasks while workers are busy: new, without terms, limits of any kind and idle workers. The rest of this script
+-- would do the same with twice the commands.
+if limit == 0 and ARGV[7] .. ARGV[8] .. tags .. extra == '' and
+  redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PARKED_CLAIMS, keys.rq_job(id)) == 0 then
+  local stamp = iso(now)
+  redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', data, 'origin', queue,
+    'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
+  redis.call('ZADD', keys.TASKS, NOW, id)
+  redis.call('ZADD', keys.tasks_of_type(task_type), NOW, id)
+  count('submitted', 1)
+  enter_queue(id, queue, nil, lane)
+  return 'pending'
+end
+
 if redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0 and (redis.call('HEXISTS', keys.LIMITS, own_limit) == 1 or
   redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', keys.FAIR, lane) == 1) then return false end
 local known = redis.call('HGET', keys.rq_job(id), 'state')
