@@ -174,6 +174,18 @@ def test_the_hooks_of_their_page_run(running: Product) -> None:
     assert any("captured there is no order -1" in line for line in attempt.logs)
 
 
+def test_the_program_of_direct_submission_prints_what_is_shown(running: Product) -> None:
+    code = python(GUIDES / "direct-submission.md", "# direct.py")
+    there = code.replace("redis://localhost:6379/0", running.redis_url)
+    shown = re.findall(r"print\(.*\)  # (.*)", code)
+    done = subprocess.run(
+        [sys.executable, "-c", there], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(shown)
+    assert [each for each in zip(shown, lines, strict=True) if not fits(*each)] == []
+
+
 def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     handlers = python(GUIDES / "handlers.md", "# shop/tasks.py") + python(QUICKSTART, "# shop/tasks.py")
