@@ -135,7 +135,8 @@ def respond(refusal: Refusal) -> Response:
 
 def document(refusal: Refusal, *, instance: str, request_id: str | None) -> bytes:
     """Returns the problem document as JSON."""
-    body = {**refusal.problem, "instance": refusals.clipped(instance, 256), "request_id": request_id}
+    about = {"instance": refusals.clipped(instance, 256), "request_id": request_id}
+    body = {**refusal.head, **about, **refusal.members}
     return strict_json.dump_anything(body) + b"\n"
 
 

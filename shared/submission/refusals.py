@@ -48,9 +48,13 @@ class Refusal(Exception):
 
     @property
     def problem(self) -> dict[str, Any]:
-        """Returns the members of its problem document (RFC 9457)."""
-        about = {"type": self.kind.type, "title": self.kind.title, "status": self.kind.status, "detail": self.detail}
-        return {**about, **self.members}
+        """Returns its problem document (RFC 9457)."""
+        return {**self.head, **self.members}
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Returns the members that every problem document has."""
+        return {"type": self.kind.type, "title": self.kind.title, "status": self.kind.status, "detail": self.detail}
 
 
 BAD_REQUEST = Kind("bad-request", 400, "Bad request", "The request cannot be read as HTTP.")
