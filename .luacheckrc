@@ -2,3 +2,4 @@
 std = "lua51"
 read_globals = {"redis", "cjson", "ARGV"}
 max_line_length = false
+ignore = {"431"} -- definitions that the linker puts behind a script's own names (`@later`) may have parameters of these names

@@ -41,6 +41,14 @@ class DirectScripts(Scripts):
             raise reply
         return reply
 
+    def call_accepted(self, name: str, *arguments: Argument) -> Reply:
+        """Does what that of its base does, in fewer steps for a call that succeeds."""
+        if self.replicas:
+            return super().call_accepted(name, *arguments)
+        given = self.clock.script_argument()
+        [reply] = self._round_trip([("EVALSHA", digest(self._confirming(name), self.keys), 0, given, *arguments)])
+        return super().call_accepted(name, *arguments) if isinstance(reply, Exception) else self._written(reply)
+
     def call_many_accepted(self, calls: Sequence[ScriptCall]) -> list[Reply | Exception]:
         """Runs scripts that accept tasks, as `call_accepted` does, in one round trip. Returns replies and errors."""
         given = self.clock.script_argument()

@@ -1,7 +1,8 @@
 """Puts each Lua script together from the files that it names, and from the map of keys.
 
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
-scripts into functions of their arguments, so that they are part of the same atomic step.
+scripts into functions of their arguments, so that they are part of the same atomic step. After a line `-- @later` come
+the definitions that only the text behind it needs: a script that has returned before does not make them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from taskqueue.shared.redis.keys import Keys
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
+
+LATER = "-- @later\n"
 
 _KEY = re.compile(r"\bkeys\.(\w+)(\(?)")
 _STATEMENT = re.compile(r"(?=^(?!end\b|\}|\]\])\S)", re.MULTILINE)
@@ -51,7 +54,7 @@ def with_quarantine(name: str, keys: Keys) -> str:
 def _linked(name: str, keys: Keys, *first: str) -> str:
     own = name.removesuffix(CONFIRMING)
     included = (sources()[each] for each in [*first, *_named("include", own)])
-    steps = [_as_function(each, each) for each in _named("step", own)]
+    steps = [_as_function(each, each).replace(LATER, "") for each in _named("step", own)]
     last = [sources()[own]] if own == name else [_as_function("step", own), sources()["_confirm"]]
     return _literal(lean("\n".join(included), "\n".join([*steps, *last])), keys)
 
@@ -84,13 +87,18 @@ def lean(shared: str, own: str) -> str:
     continue one there.
     """
     statements = [(_defined(text), text) for text in _STATEMENT.split(_code(shared)) if text]
+    left = dict(enumerate(statements))
     needed: set[str] = set()
-    texts = [_code(own), *(text for names, text in statements if not names)]
-    while texts:
-        new = set(_WORD.findall(texts.pop())) - needed
-        needed |= new
-        texts += (text for names, text in statements if names & new)
-    return "".join([*(text for names, text in statements if not names or names & needed), _code(own)])
+    whole: list[str] = []
+    for part in map(_code, own.split(LATER)):
+        texts = [part, *(text for names, text in statements if not names)]
+        while texts:
+            new = set(_WORD.findall(texts.pop())) - needed
+            needed |= new
+            texts += (text for names, text in statements if names & new)
+        used = [at for at, (names, _) in left.items() if not names or names & needed]
+        whole += [*(left.pop(at)[1] for at in used), part]
+    return "".join(whole)
 
 
 def _defined(statement: str) -> set[str]:

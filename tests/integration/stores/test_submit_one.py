@@ -8,8 +8,8 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.redis import keys
 from taskqueue.shared.stores.queues import Queues, submit_arguments
+from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 
 TASK = NewTask(id="t1", type="noop", data='{"a":1}', queue="normal")

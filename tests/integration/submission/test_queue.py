@@ -18,8 +18,11 @@ from redis import Redis
 
 from taskqueue import AsyncQueue, Conflict, NotFound, NotInTime, Queue, TaskFailed, Unavailable
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.keys import with_prefix
 from taskqueue.shared.stores.audit import Audit
-from tests.integration.submission.conftest import MakeQueue
+from taskqueue.shared.stores.task_types import TaskTypes
+from tests.integration.submission.conftest import TYPES, MakeQueue
 from tests.support.harness import running_system
 from tests.support.keys import keys
 from tests.support.relay import SpanForwarder
@@ -155,6 +158,15 @@ def test_submissions_in_flight_share_round_trips(submitter_url: str, redis_clien
     assert set(ids.values()) == {1}
     assert len(ids) == 500
     assert redis_client.info("stats")["total_reads_processed"] < 100
+
+
+def test_a_prefix_separates_systems(redis_server: EmbeddedRedis, redis_client: Redis, make_queue: MakeQueue) -> None:
+    shop = with_prefix("shop")
+    with connect(f"{redis_server.url}?key_prefix=shop") as client:
+        TaskTypes(client).publish(TYPES)
+    task = make_queue(redis_server.url, key_prefix="shop").submit("process", 1)
+    assert redis_client.zrange(shop.TASKS, 0, -1) == [task.task_id.encode()]
+    assert stored(redis_client) == 0
 
 
 def test_tasks_run_and_their_results_arrive(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.redis.linker import lean, scripts, source, with_quarantine
+from taskqueue.shared.redis.linker import LATER, lean, scripts, source, with_quarantine
 from tests.support.keys import keys
 
 SHARED = """
@@ -84,3 +84,19 @@ def test_a_script_of_a_system_with_a_prefix_names_no_key_without_it() -> None:
 def test_one_prefix_has_one_text_of_a_script() -> None:
     assert source("cancel", with_prefix("shop")) is source("cancel", with_prefix("shop"))
     assert source("cancel", with_prefix("shop")) != source("cancel", with_prefix("store"))
+
+
+def test_definitions_that_only_later_text_needs_stand_there() -> None:
+    shared = "local function a() return 1 end\nlocal function b() return a() end\nlocal function c() return 2 end\n"
+    whole = lean(shared, f"if ARGV[1] then return c() end\n{LATER}return b() + c()\n")
+    first, later = whole.split("if ARGV[1] then return c() end\n")
+    assert first == "local function c() return 2 end\n"
+    assert later == "local function a() return 1 end\nlocal function b() return a() end\nreturn b() + c()\n"
+
+
+def test_a_step_of_another_script_has_no_later_definitions() -> None:
+    text = source("submit_one_once", keys)
+    assert text.index("function set_state(") < text.index("function submit_one(")
+    assert source("submit_one", keys).index("function set_state(") > source("submit_one", keys).index(
+        "return 'pending'"
+    )
