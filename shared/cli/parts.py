@@ -22,16 +22,12 @@ USAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: the function that runs it, and the extra of the package with what its module imports.
-
-    `later` names what it imports only once it runs.
-    """
+    """A command: the function that runs it, and the extra of the package with what its module imports."""
 
     module: str
     extra: str
     text: str
     function: str = "main"
-    later: tuple[str, ...] = ()
 
 
 COMMANDS = {
@@ -45,12 +41,7 @@ COMMANDS = {
         "local",
         "run a handler once in this process, without Redis, where a debugger can be used",
     ),
-    "gateway": Command(
-        "taskqueue.gateway.__main__",
-        "gateway",
-        "start a gateway, which serves the REST API",
-        later=("jsonschema_rs",),
-    ),
+    "gateway": Command("taskqueue.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
     "worker": Command("taskqueue.worker.main", "worker", "start a worker, which runs tasks"),
     "housekeeper": Command(
         "taskqueue.worker.housekeeping.main",
@@ -112,7 +103,7 @@ def run(wanted: argparse.Namespace) -> int:
     command = COMMANDS[wanted.part]
     try:
         with needs(f"taskqueue {wanted.part}", extra=command.extra):
-            module, *_ = [import_module(name) for name in (command.module, *command.later)]
+            module = import_module(command.module)
     except NotInstalled as error:
         print(error, file=sys.stderr)
         return USAGE

@@ -7,9 +7,6 @@ task = queue.submit("send-invoice", {"order": 7})
 assert queue.result(task.task_id) == "invoice 7, 1 copies"
 """
 
-from taskqueue.shared.errors import needs
-
-with needs("LocalClient", extra="local"):
-    from taskqueue.worker.local.client import LocalClient
+from taskqueue.worker.local.client import LocalClient
 
 __all__ = ["LocalClient"]

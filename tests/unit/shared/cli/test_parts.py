@@ -21,14 +21,6 @@ def test_a_part_that_is_not_installed_says_what_to_install(
     )
 
 
-def test_what_a_part_imports_later_is_looked_for_before_it_starts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(COMMANDS, "gateway", Command("builtins", "gateway", "", "print", later=("no_such_package",)))
-    assert main(["gateway"]) == 2
-    assert "needs no_such_package" in capsys.readouterr().err
-
-
 def test_a_module_of_our_own_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMMANDS, "gateway", Command("taskqueue.no_such_module", "gateway", "start a gateway"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):

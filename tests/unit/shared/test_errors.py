@@ -1,22 +1,10 @@
-"""Local mode without the packages that it needs."""
+"""Errors that say what to install."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
 from taskqueue.shared.errors import NotInstalled, needs
-
-
-def test_a_local_client_without_its_packages_says_what_to_install() -> None:
-    code = "import sys; sys.modules['jsonschema_rs'] = None; from taskqueue import LocalClient"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == (
-        "taskqueue.shared.errors.NotInstalled: LocalClient needs jsonschema_rs, which is not installed: "
-        "pip install 'taskqueue[local]'"
-    )
 
 
 def test_a_missing_package_is_an_import_error() -> None:
