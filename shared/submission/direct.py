@@ -84,6 +84,7 @@ class Submission:
         )
         self.type_cache = TypeCache(
             TaskTypes(self.redis),
+            fresh=settings.type_cache_time,
             http_task_policy=settings.http_task_policy(),
             refuse_without_worker=settings.refuse_without_worker,
         )

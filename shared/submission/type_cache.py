@@ -118,7 +118,7 @@ class TypeCache:
     def accepts(self, name: str, data: Any) -> bool:
         """Returns whether the data is valid for sure, without asking Redis; `check` decides about the rest."""
         found = self.checked.get(name)
-        if found is None or name == HTTP_TYPE or self.clock() - self.read_at >= FRESH:
+        if found is None or name == HTTP_TYPE or self.clock() - self.read_at >= self.fresh:
             return False
         return found.accepts(data) and not (self.refuse_without_worker and found.offer.is_gone(self.types.now))
 

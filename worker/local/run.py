@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from taskqueue.shared.client.answers import TaskDetail
-from taskqueue.shared.client.problems import Refused
 from taskqueue.shared.config.settings import Settings, load_or_exit
 from taskqueue.shared.domain import sanitize
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.observability import logs
+from taskqueue.shared.submission.answers import TaskDetail
+from taskqueue.shared.submission.problems import Refused
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.handlers import registry
 from taskqueue.worker.handlers.registry import Handler, HandlerError
