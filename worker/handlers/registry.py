@@ -12,6 +12,7 @@ import re
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -64,7 +65,9 @@ class Handler:
 
     def call(self, data: Any) -> Any:
         """Runs the function; a coroutine function returns its coroutine."""
-        return self.function(data) if self.whole else self.function(**data)
+        context = REGISTRY.context
+        function = self.function if context is None else _within(context, self)
+        return function(data) if self.whole else function(**data)
 
     def published(self) -> TaskType:
         """Returns the entry of this type for the gateway."""
@@ -84,6 +87,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.context: Callable[[], AbstractContextManager[object]] | None = None
+        """Returns what each attempt runs its handler in, for example the context of a web app."""
 
     def add(self, handler: Handler) -> None:
         """Adds a handler. Raises HandlerError when another function has the name already."""
@@ -186,6 +191,20 @@ def explain(error: HandlerError) -> str:
     found.stack = traceback.StackSummary.from_list([each for each in found.stack if not _IMPORTS.search(each.filename)])
     is_in_modules = found.stack or isinstance(error.__cause__, SyntaxError)
     return "".join([f"{error}\n", *(found.format() if is_in_modules else ())]).rstrip()
+
+
+def _within(context: Callable[[], AbstractContextManager[object]], handler: Handler) -> Callable[..., Any]:
+    """Returns the handler's function, run in the context in its own thread or coroutine."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return handler.function(*args, **kwargs)
+
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return await handler.function(*args, **kwargs)
+
+    return run_async if handler.is_async else run
 
 
 def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:

@@ -1,0 +1,1 @@
+"""The Flask extension, in a process and on real workers."""
