@@ -17,6 +17,8 @@ COPY shared /app/taskqueue/shared
 COPY gateway /app/taskqueue/gateway
 COPY worker /app/taskqueue/worker
 COPY dashboard /app/taskqueue/dashboard
+COPY taskqueue/flask /app/taskqueue/flask
+COPY taskqueue/fastapi /app/taskqueue/fastapi
 # Byte code is compiled here, as the root file system is read-only at run time; by content hash, so that the build is
 # reproducible. The parts read their version from the metadata. The command is what pip would make of its entry point.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /app /opt/venv/lib \

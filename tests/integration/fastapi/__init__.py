@@ -1,0 +1,1 @@
+"""The helpers for FastAPI."""
