@@ -1,0 +1,1 @@
+"""A FastAPI app that asks carriers for prices in a task: see README.md."""
