@@ -204,6 +204,32 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
     assert "7 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("page", "modules", "passed"), [("flask.md", "taskqueue.flask.worker", 3), ("fastapi.md", "shop.tasks", 2)]
+)
+def test_the_tests_of_a_page_about_a_web_framework_pass(tmp_path: Path, page: str, modules: str, passed: int) -> None:
+    (tmp_path / "shop").mkdir()
+    for block in re.findall(r"```python\n(# .*?)```", (GUIDES / page).read_text(), re.DOTALL):
+        name = re.match(r"# ([\w/]+\.py)", block)[1]  # type: ignore[index]
+        with (tmp_path / name).open("a") as file:
+            file.write(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-o", f"taskqueue_modules={modules}", "test_shop.py"],
+        cwd=tmp_path,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "FLASK_APP": "shop",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"{passed} passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_generated_pages_are_what_the_code_gives() -> None:
     assert reference.main(["--check"]) == 0
 
