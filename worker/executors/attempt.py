@@ -124,6 +124,7 @@ class Attempt:
             type=self.name,
             attempt=assignment.attempt,
             failures=assignment.failures,
+            worker=self.attempts.worker,
             traceparent=traceparent if isinstance(traceparent, str) else None,
             parent_results=read_parent_results(assignment.parent_results),
             recorder=self.recorder,

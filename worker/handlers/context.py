@@ -18,12 +18,13 @@ def _no_locks(owner: str) -> AbstractContextManager[Locks]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTask:
-    """The running task. `attempt` counts from 1; `failures` is how often it failed before."""
+    """The running task. `attempt` counts from 1; `failures` is how often it failed before; `worker` runs it."""
 
     id: str
     type: str
     attempt: int
     failures: int
+    worker: str = ""
     traceparent: str | None = None
     parent_results: ParentResults = field(default=NONE, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)

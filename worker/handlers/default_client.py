@@ -25,8 +25,8 @@ no client to submit with: set TASKQUEUE_URL to the address of a gateway (http://
 
 _chosen: tuple[TaskSubmitter | AsyncTaskSubmitter, ...] = ()
 # `setdefault` is atomic: threads that race for a client get the same one, and there is no lock that a fork could copy.
-_of_process: dict[tuple[int, str], TaskSubmitter] = {}
-_of_loop: WeakKeyDictionary[AbstractEventLoop, dict[str, AsyncTaskSubmitter]] = WeakKeyDictionary()
+_of_process: dict[tuple[int, str, str | None], TaskSubmitter] = {}
+_of_loop: WeakKeyDictionary[AbstractEventLoop, dict[tuple[str, str | None], AsyncTaskSubmitter]] = WeakKeyDictionary()
 
 
 def use_client(*clients: TaskSubmitter | AsyncTaskSubmitter) -> tuple[TaskSubmitter | AsyncTaskSubmitter, ...]:
@@ -47,22 +47,30 @@ def client_for_threads(given: TaskSubmitter | AsyncTaskSubmitter | None) -> Task
             return cast("TaskSubmitter", client)
     if given is not None:
         raise TypeError(f"submit() cannot await {type(given).__name__}: use `await ….submit_async()`")
-    url, module, name, _ = _from_environment()
-    key = os.getpid(), url
-    return _of_process.get(key) or _of_process.setdefault(key, getattr(import_module(module), name)(url))
+    return client_at(_from_environment())
 
 
 def client_for_asyncio(given: TaskSubmitter | AsyncTaskSubmitter | None) -> AsyncTaskSubmitter:
     """Returns the client of `submit_async`. Raises ClientError if there is none."""
     if clients := _chosen if given is None else (given,):
         return next(filter(_is_async, clients), None) or _InThread(cast("TaskSubmitter", clients[0]))
+    return async_client_at(_from_environment())
+
+
+def client_at(url: str, api_key: str | None = None) -> TaskSubmitter:
+    """Returns the client of this process for a URL. Raises ClientError for a URL of neither a gateway nor Redis."""
+    key = os.getpid(), url, api_key
+    return _of_process.get(key) or _of_process.setdefault(key, _open(url, api_key, is_async=False))
+
+
+def async_client_at(url: str, api_key: str | None = None) -> AsyncTaskSubmitter:
+    """Returns the client of the running event loop for a URL. Raises ClientError as `client_at` does."""
     from asyncio import get_running_loop
 
-    url, module, _, name = _from_environment()
-    clients_of_loop = _of_loop.setdefault(get_running_loop(), {})
-    if url not in clients_of_loop:
-        clients_of_loop[url] = getattr(import_module(module), name)(url)
-    return clients_of_loop[url]
+    clients, key = _of_loop.setdefault(get_running_loop(), {}), (url, api_key)
+    if key not in clients:
+        clients[key] = _open(url, api_key, is_async=True)
+    return clients[key]
 
 
 class _InThread:
@@ -83,13 +91,23 @@ def _is_async(client: TaskSubmitter | AsyncTaskSubmitter) -> TypeGuard[AsyncTask
     return inspect.iscoroutinefunction(client.submit)
 
 
-def _from_environment() -> tuple[str, str, str, str]:
-    """Returns TASKQUEUE_URL, and the module and the names of its clients."""
-    from taskqueue.shared.client import ClientError
-
+def _from_environment() -> str:
     url = os.environ.get("TASKQUEUE_URL", "").strip()
     if not url:
+        from taskqueue.shared.client import ClientError
+
         raise ClientError(_UNSET)
-    if (scheme := url.partition("://")[0].lower()) not in _CLIENTS:
-        raise ClientError(f"TASKQUEUE_URL begins with none of {', '.join(f'{each}://' for each in _CLIENTS)}")
-    return url, *_CLIENTS[scheme]
+    return url
+
+
+def _open(url: str, api_key: str | None, *, is_async: bool) -> Any:
+    """Returns a new client."""
+    scheme = url.partition("://")[0].lower()
+    if scheme not in _CLIENTS:
+        from taskqueue.shared.client import ClientError
+
+        known = ", ".join(f"{each}://" for each in _CLIENTS)
+        raise ClientError(f"the URL to submit to begins with none of {known}: correct TASKQUEUE_URL")
+    module, *names = _CLIENTS[scheme]
+    given = {} if api_key is None else {"api_key": api_key}
+    return getattr(import_module(module), names[is_async])(url, **given)

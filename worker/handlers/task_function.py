@@ -57,9 +57,17 @@ class Submission(Generic[P]):
         Raises TypeError for arguments that the handler does not take, pydantic's ValidationError for values that do not
         fit, ClientError without a client, and what the client's `submit` raises.
         """
+        return self.prepare(*args, **kwargs)()
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Accepted]:
+        """Checks the arguments now, and returns a function that submits the task. Both raise as `submit` does."""
         data = self._write(*args, **kwargs)
-        client = client_for_threads(self._client)
-        return client.submit(self._name, data, idempotency_key=self._idempotency_key, **self._options)
+
+        def submit() -> Accepted:
+            client = client_for_threads(self._client)
+            return client.submit(self._name, data, idempotency_key=self._idempotency_key, **self._options)
+
+        return submit
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Accepted:
         """Does the same in asyncio. A client that is not for asyncio is called in a thread."""

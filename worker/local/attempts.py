@@ -21,6 +21,9 @@ from taskqueue.worker.handlers.context import CurrentTask, current
 from taskqueue.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
 from taskqueue.worker.handlers.registry import Handler
 
+WORKER = "local"
+"""The name of the worker in records."""
+
 
 def run(
     handler: Handler, first: Assignment, outcomes: Outcomes, recorder: Recorder, due: datetime
@@ -42,6 +45,7 @@ def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, reco
         type=handler.name,
         attempt=assignment.attempt,
         failures=assignment.failures,
+        worker=WORKER,
         recorder=recorder,
     )
     # A context of its own: context variables of a handler reach no other task.
@@ -95,7 +99,7 @@ def _attempt(number: int, due: datetime, outcome: EndedAttempt) -> Attempt:
     record = json.loads(outcome.record)
     return Attempt(
         number=number,
-        worker="local",
+        worker=WORKER,
         started_at=due,
         ended_at=due,
         outcome=record["outcome"],

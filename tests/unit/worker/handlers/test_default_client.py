@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from taskqueue.shared.client import Accepted, AsyncClient, Client, ClientError, TaskState
-from taskqueue.worker.handlers.default_client import client_for_asyncio, client_for_threads, use_client
+from taskqueue.worker.handlers.default_client import (
+    async_client_at,
+    client_at,
+    client_for_asyncio,
+    client_for_threads,
+    use_client,
+)
 
 ACCEPTED = Accepted(task_id="1", status=TaskState.PENDING, type="it", priority="normal")
 
@@ -89,6 +95,17 @@ def test_another_url_gives_another_client(monkeypatch: pytest.MonkeyPatch) -> No
     first = client_for_threads(None)
     monkeypatch.setenv("TASKQUEUE_URL", "http://other:8000")
     assert client_for_threads(None) is not first
+
+
+def test_urls_and_api_keys_have_clients_of_their_own() -> None:
+    async def two() -> list[Any]:
+        return [async_client_at("http://shop:8000", "key"), async_client_at("http://shop:8000", "key")]
+
+    keyed = client_at("http://shop:8000", "key")
+    assert client_at("http://shop:8000", "key") is keyed is not client_at("http://shop:8000")
+    assert len(set(asyncio.run(two()))) == 1
+    assert isinstance(keyed, Client)
+    assert keyed.transport.headers["Authorization"] == "Bearer key"
 
 
 def test_a_client_that_is_set_stands_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,10 @@ def send_invoice(order: int, copies: int = 1) -> str:
     return f"invoice {order}, {copies} copies"
 
 
+@task("keep", registry=REGISTRY)
+def keep(order: dict[str, int]) -> None: ...
+
+
 @task("fetch", registry=REGISTRY)
 async def fetch(url: str) -> int:
     return len(url)
@@ -233,3 +237,14 @@ def test_a_task_of_a_batch_has_the_options_and_is_not_sent(client: FakeClient) -
     with pytest.raises(ValueError, match="give them to the batch"):
         send_invoice.options(idempotency_key="a").new_task(order=7)
     assert client.submitted == []
+
+
+def test_a_prepared_submission_has_checked_its_arguments_and_copied_them(client: FakeClient) -> None:
+    order = {"amount": 7}
+    submit = keep.options(priority="high").prepare(order)
+    order["amount"] = 8
+    assert client.submitted == []
+    submit()
+    assert client.submitted == [("keep", {"order": {"amount": 7}}, {"priority": "high"})]
+    with pytest.raises(ValidationError):
+        keep.prepare("none")  # type: ignore[arg-type]
