@@ -40,6 +40,7 @@ run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 # What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
 LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \
   tests/integration/generated_clients tests/integration/gateway/test_fuzz.py tests/integration/dashboard/test_browser.py \
+  tests/integration/django/test_django_suite.py \
   tests/integration/stores/test_command_bounds.py tests/integration/worker/test_faults.py \
   tests/integration/housekeeping/test_chaos.py tests/integration/worker/test_random_dependencies.py \
   tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \

@@ -1,0 +1,92 @@
+"""Runs a task of Django in an executor, with Django's signals and a checked database connection.
+
+Receivers of signals cannot fail an attempt: Django logs their errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.utils import timezone
+
+from taskqueue import current_task
+from taskqueue.django.call import Call
+from taskqueue.django.connections import check_connections
+from taskqueue.django.framework import (
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+from taskqueue.django.results import ended, new_result
+
+
+def run(call: Call) -> Any:
+    """Runs a plain function. Returns its value in JSON form; raises TypeError if it has none, and what it raises."""
+    result = _started(call)
+    sender = type(result.task.get_backend())
+    check_connections()
+    try:
+        task_started.send_robust(sender, task_result=result)
+        try:
+            value = normalize_json(result.task.call(*_context(result), *result.args, **result.kwargs))
+        except KeyboardInterrupt:  # someone stops this program
+            raise
+        except BaseException as error:  # also SystemExit, and the time limit
+            ended(result, error=_error(error))
+            task_finished.send_robust(sender, task_result=result)
+            raise
+        ended(result, value)
+        task_finished.send_robust(sender, task_result=result)
+        return value
+    finally:
+        check_connections()
+
+
+async def run_async(call: Call) -> Any:
+    """Runs a coroutine function as `run` runs a plain one. Django's database code runs in a thread of its own."""
+    result = _started(call)
+    sender = type(result.task.get_backend())
+    in_database_thread = sync_to_async(check_connections)
+    await in_database_thread()
+    try:
+        await task_started.asend_robust(sender, task_result=result)
+        try:
+            value = normalize_json(await result.task.acall(*_context(result), *result.args, **result.kwargs))
+        except asyncio.CancelledError:  # the worker decides what becomes of it
+            raise
+        except BaseException as error:
+            ended(result, error=_error(error))
+            await task_finished.asend_robust(sender, task_result=result)
+            raise
+        ended(result, value)
+        await task_finished.asend_robust(sender, task_result=result)
+        return value
+    finally:
+        await in_database_thread()
+
+
+def _started(call: Call) -> TaskResult[..., Any]:
+    """Returns the result of the attempt that runs now. Raises InvalidTask."""
+    attempt = current_task()
+    # Only the number of earlier workers is known here; `refresh` reads their names.
+    workers = [attempt.worker] * attempt.attempt
+    return new_result(call, call.find_task(), attempt.id, TaskResultStatus.RUNNING, workers, timezone.now())
+
+
+def _context(result: TaskResult[..., Any]) -> tuple[Any, ...]:
+    return (TaskContext(task_result=result),) if result.task.takes_context else ()
+
+
+def _error(error: BaseException) -> TaskError:
+    kind = type(error)
+    return TaskError(
+        exception_class_path=f"{kind.__module__}.{kind.__qualname__}",
+        traceback="".join(traceback.format_exception(error)),
+    )

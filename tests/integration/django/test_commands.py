@@ -1,0 +1,64 @@
+"""`manage.py` starts the worker and the housekeeper of a project."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskqueue.shared.domain.task import TaskState
+from tests.integration.django.conftest import SETTINGS
+from tests.support.harness import ROOT, System, wait_until
+
+DATA: dict[str, Any] = {
+    "task": "tests.support.django_project.tasks.add",
+    "args": [1, 2],
+    "kwargs": {},
+    "backend": "default",
+    "queue_name": "default",
+    "priority": 0,
+    "run_after": None,
+    "enqueued_at": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize("command", ["taskqueue_worker", "worker"])
+def test_a_worker_runs_the_tasks_of_the_project(system: System, command: str) -> None:
+    module = ("django", command) if command.startswith("taskqueue") else ("taskqueue", command)
+    modules = "" if module[0] == "django" else "taskqueue.django.handlers"
+    worker = system.start_in(ROOT, *module, DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES=modules)
+    wait_until(lambda: system._announced(worker), "the worker announced itself")
+    done = system.ended(system.submit("django.task", json.dumps(DATA)))
+    assert (done.summary.state, done.result) == (TaskState.COMPLETED, 3), system.logs()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+
+
+def test_a_housekeeper_retries_tasks_of_the_project(system: System) -> None:
+    housekeeper = system.start_in(ROOT, "django", "taskqueue_housekeeper", DJANGO_SETTINGS_MODULE=SETTINGS)
+    system.start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES="taskqueue.django.handlers")
+    data = {**DATA, "task": "tests.support.django_project.tasks.fail_once", "args": []}
+    done = system.ended(system.submit("django.task", json.dumps(data)))
+    assert done.summary.state is TaskState.COMPLETED, system.logs()
+    housekeeper.send_signal(signal.SIGTERM)
+    assert housekeeper.wait(60) == 0
+
+
+def test_settings_of_the_project_yield_to_the_environment(
+    django_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from taskqueue.django.part import environment
+
+    monkeypatch.setattr(sys, "path", ["project", *sys.path])
+    found = environment({"LOG_LEVEL": "DEBUG", "TASK_MODULES": "shop.more", "PYTHONPATH": "/lib"})
+    assert found == {
+        "LOG_LEVEL": "DEBUG",
+        "WORKER_EXECUTORS": "1",
+        "TASK_MODULES": "shop.more,taskqueue.django.handlers",
+        "PYTHONPATH": f"{Path('project').absolute()}:/lib",
+    }
+    assert environment({})["TASK_MODULES"] == "taskqueue.django.handlers"

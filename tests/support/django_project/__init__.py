@@ -1,0 +1,1 @@
+"""A Django project, which is its only app, for tests of `taskqueue.django`."""

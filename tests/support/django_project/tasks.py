@@ -1,0 +1,118 @@
+"""Tasks of Django, and a handler beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection, connections
+from django.dispatch import receiver
+
+from taskqueue import task as handler
+from taskqueue.django.framework import task_finished, task_started
+
+try:
+    from django.tasks import TaskContext, task
+except ImportError:
+    from django_tasks import TaskContext, task  # type: ignore[assignment,no-redef]
+
+log = logging.getLogger(__name__)
+signals: list[str] = []
+
+
+@receiver(task_started)
+def on_start(sender: object, task_result: Any, **more: object) -> None:
+    signals.append(f"started {task_result.id} {task_result.status}")
+
+
+@receiver(task_finished)
+def on_end(sender: object, task_result: Any, **more: object) -> None:
+    signals.append(f"finished {task_result.id} {task_result.status}")
+
+
+@receiver(task_finished)
+def on_end_broken(sender: object, **more: object) -> None:
+    raise RuntimeError("a broken receiver")
+
+
+@task
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@task
+async def add_async(a: int, b: int) -> int:
+    await asyncio.sleep(0.01)
+    return a + b
+
+
+@task(takes_context=True)
+def about(context: TaskContext[Any, Any]) -> dict[str, Any]:
+    result = context.task_result
+    return {"id": result.id, "attempt": context.attempt, "status": result.status, "workers": result.worker_ids}
+
+
+@task(takes_context=True)
+def fail_once(context: TaskContext[Any, Any]) -> str:
+    if context.attempt == 1:
+        raise Overloaded("not yet")
+    return "done"
+
+
+class Overloaded(Exception):
+    """An error of the project."""
+
+
+@task
+def fail(message: str) -> None:
+    raise Overloaded(message)
+
+
+@task
+async def fail_async() -> None:
+    raise Overloaded("asynchronously")
+
+
+@task
+def return_lambda() -> Any:
+    return lambda: None
+
+
+@task
+def signals_seen() -> list[str]:
+    return signals
+
+
+@task
+def count_users() -> int:
+    return User.objects.count()
+
+
+@task
+async def count_users_async() -> int:
+    return await User.objects.acount()
+
+
+@task
+def break_connection() -> int:
+    """Leaves a connection behind that is past its age; returns the identity of this one."""
+    connection.ensure_connection()
+    connection.close_at = time.monotonic() - 1
+    return id(connection.connection)
+
+
+@task
+def connection_is_open() -> bool:
+    return connections["default"].connection is not None
+
+
+@handler("count-users")
+def count_users_handler() -> int:
+    return User.objects.count()
+
+
+def not_a_task() -> str:
+    return "run"
