@@ -27,6 +27,7 @@ from taskqueue.django.framework import (
     task_enqueued,
 )
 from taskqueue.django.results import CALL, new_result, result_of
+from taskqueue.shared.domain.task_fields import TAG
 from taskqueue.worker.handlers import default_client
 
 P = ParamSpec("P")
@@ -111,6 +112,8 @@ class TaskQueueBackend(BaseTaskBackend):
 
     def _submit_options(self, task: Task[..., Any]) -> Options:
         options = self.task_options.copy()
+        if TAG.fullmatch(task.module_path):  # all have the same two types: by this they are told apart
+            options["tags"] = [*(options.get("tags") or ()), task.module_path]
         if priority := self._priority(task):
             options["priority"] = priority
         if task.run_after is not None:

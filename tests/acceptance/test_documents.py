@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -228,6 +229,32 @@ def test_the_tests_of_a_page_about_a_web_framework_pass(tmp_path: Path, page: st
         check=False,
     )
     assert f"{passed} passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_tests_of_the_page_about_django_pass(tmp_path: Path) -> None:
+    page = GUIDES / "django.md"
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    settings = python(page, "# shop/settings.py\n") + python(page, "# shop/settings.py, continued")
+    database = 'DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}\n'
+    (tmp_path / "shop" / "settings.py").write_text(settings + database)
+    for name in ("tasks", "views", "checkout", "handlers", "tests"):
+        code = python(page, f"# shop/{name}.py")
+        if importlib.util.find_spec("django.tasks"):
+            code = code.replace("from django_tasks import", "from django.tasks import")
+        (tmp_path / "shop" / f"{name}.py").write_text(code)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "shop.settings"}
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "test", "shop"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Ran 3 tests" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_generated_pages_are_what_the_code_gives() -> None:

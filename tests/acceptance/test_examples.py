@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
+import pytest
+
+from taskqueue.shared.http.bind import free_port
 from tests.acceptance.running import product
 from tests.support.harness import ROOT, wait_until
 
@@ -35,3 +43,73 @@ def test_a_leader_enqueues_what_workers_of_their_own_run(tmp_path: Path) -> None
         finally:
             worker.terminate()
             assert worker.wait(40) == 0
+
+
+SHOP = ROOT / "examples" / "django_shop"
+SHOP_README = (SHOP / "README.md").read_text()
+PYTHON = "../../.venv/bin/python "
+
+
+def shop_command(words: str) -> list[str]:
+    """A command of the shop's README."""
+    assert f"{PYTHON}{words}" in SHOP_README
+    return [sys.executable, *words.split()]
+
+
+@contextmanager
+def started(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[None]:
+    """A part of the shop that runs until it is told to stop."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=SHOP, env=environment, stdout=out, stderr=out)
+        try:
+            yield
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(40) in (0, -signal.SIGTERM), log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _answers(shop: httpx.Client) -> bool:
+    try:
+        return shop.get("/orders/0").status_code == 404
+    except httpx.TransportError:
+        return False
+
+
+def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
+    port = free_port()
+    with product(tmp_path) as running, ExitStack() as parts:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "SHOP_DATABASE": str(tmp_path / "shop.sqlite3"),
+            "REDIS_URL": running.redis_url,
+            "TASKQUEUE_URL": running.url,
+            "WORKER_METRICS_PORT": "0",
+        }
+        subprocess.run(shop_command("manage.py migrate"), cwd=SHOP, env=environment, check=True, capture_output=True)
+        worker, site = shop_command("manage.py taskqueue_worker"), shop_command("manage.py runserver --noreload 9000")
+        parts.enter_context(started(worker, tmp_path / "worker.log", environment))
+        parts.enter_context(started([*site[:-1], str(port)], tmp_path / "site.log", environment))
+        wait_until(lambda: "django.async_task" in running.api.get("/types").text, "the worker's types are known")
+        shop = parts.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}"))
+        wait_until(lambda: _answers(shop), "the shop answers")
+        order = shop.post("/orders", content='{"prices": [1250, 499]}').json()["order"]
+        wait_until(lambda: all(shop.get(f"/orders/{order}").json().values()), "both tasks have run")
+        assert shop.get(f"/orders/{order}").json() == {
+            "total": "17.49 EUR",
+            "invoice": f"Invoice {order}: 17.49 EUR",
+            "receipt": f"receipt of order {order} (de)",
+        }
+        [receipt] = running.api.get("/tasks", params={"tag": "worker.tasks.send_receipt"}).json()["items"]
+        assert (receipt["type"], receipt["priority"]) == ("django.async_task", "high")
+
+
+@pytest.mark.parametrize("words", ["manage.py test worker", "-m mypy"])
+def test_the_shop_passes_its_tests_and_strict_types(tmp_path: Path, words: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "TASK"))}
+    environment = {**clean, "SHOP_DATABASE": str(tmp_path / "shop.sqlite3"), "MYPY_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        shop_command(words), cwd=SHOP, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -95,7 +95,7 @@ def test_options_of_the_backend_apply_to_its_tasks(running: Running, tasks: Any)
     assert (result.status, result.attempts, result.backend) == ("FAILED", 1, "patient")
     assert result.errors[0].exception_class is tasks.Overloaded
     with Client(running.url) as client:
-        assert client.get(result.id).tags == ("patient",)
+        assert client.get(result.id).tags == ("patient", "tests.support.django_project.tasks.fail_async")
 
 
 def test_a_value_without_json_form_is_an_error_that_is_not_retried(tasks: Any) -> None:

@@ -1,0 +1,1 @@
+"""The project: settings, addresses and the model of an order."""

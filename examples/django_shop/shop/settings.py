@@ -1,0 +1,54 @@
+"""Settings of the shop."""
+
+import os
+from pathlib import Path
+
+from django.core.management.utils import get_random_secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+SECRET_KEY = os.environ.get("SHOP_SECRET_KEY") or get_random_secret_key()
+DEBUG = True
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "taskqueue.django",
+    "shop",
+    "worker",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "shop.urls"
+STATIC_URL = "static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("SHOP_DATABASE", BASE_DIR / "shop.sqlite3"),
+    }
+}
+TASKS = {
+    "default": {
+        "BACKEND": "taskqueue.django.TaskQueueBackend",  # the gateway's address is in TASKQUEUE_URL
+        "OPTIONS": {"DASHBOARD_URL": "http://localhost:5001", "TASK_OPTIONS": {"timeout": 60}},
+    }
+}
+TASKQUEUE = {"WORKER_EXECUTORS": 1}  # settings of taskqueue_worker and taskqueue_housekeeper
