@@ -1,0 +1,84 @@
+"""Options of the backend, and the classes of errors that ended tasks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import django
+import pytest
+
+from taskqueue import Error, TaskFailed
+from taskqueue.django.backend import TaskQueueBackend
+from taskqueue.django.framework import InvalidTaskBackend
+from taskqueue.django.results import _error
+
+
+def backend(**options: Any) -> TaskQueueBackend:
+    return TaskQueueBackend("default", {"OPTIONS": options})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"Url": "http://shop"}, r"TASKS\['default'\]: unknown OPTIONS Url: use API_KEY, .*, URL"),
+        ({"TASK_OPTIONS": {"retries": 3}}, "unknown TASK_OPTIONS retries: use those of Client.submit"),
+    ],
+)
+def test_unknown_options_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidTaskBackend, match=text):
+        backend(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, r"TASKS\['default'\]: no client to submit with: set TASKQUEUE_URL"),
+        ({"URL": "ftp://shop"}, "begins with none of http://"),
+        ({"URL": "http://shop", "API_KEY": "a b"}, "the API key has a space"),
+    ],
+)
+def test_a_backend_that_cannot_submit_says_why(
+    options: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TASKQUEUE_URL", raising=False)
+    with pytest.raises(InvalidTaskBackend, match=text):
+        backend(**options)._client()
+
+
+@pytest.mark.parametrize(
+    ("error", "path", "text"),
+    [
+        (Error(type="ValueError", message="no", traceback="Traceback:\nValueError: no\n"), "builtins.ValueError", None),
+        (Error(type="Down", message="no", traceback="Traceback:\nshop.a.Down: no\n"), "shop.a.Down", None),
+        (Error(type="Down", message="Down", traceback="Traceback:\nshop.a.Down\n"), "shop.a.Down", None),
+        (Error(type="Down", message="a\nb", traceback="x.Down: a\ny.Down: a\nb\nnote\n"), "y.Down", None),
+        (
+            Error(type="LeaseLost", message="its worker is gone"),
+            "taskqueue.TaskFailed",
+            "LeaseLost: its worker is gone",
+        ),
+        (Error(type="", message="not needed"), "taskqueue.TaskFailed", "not needed"),
+    ],
+)
+def test_the_class_of_an_error_comes_from_its_traceback(error: Error, path: str, text: str | None) -> None:
+    found = _error(error)
+    assert (found.exception_class_path, found.traceback) == (path, text or error.traceback)
+
+
+def test_the_class_of_a_task_that_no_exception_ended_can_be_imported() -> None:
+    assert _error(Error(type="LeaseLost", message="")).exception_class is TaskFailed
+
+
+@pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django 6 has tasks of its own")
+def test_django_without_tasks_says_what_to_install() -> None:
+    code = "import sys; sys.modules['django_tasks'] = None; import taskqueue.django.backend"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "has no tasks of its own: pip install django-tasks, or use Django 6" in done.stderr
+
+
+def test_importing_the_package_needs_no_settings() -> None:
+    code = "import sys, taskqueue.django; print('django' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
