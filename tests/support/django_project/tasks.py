@@ -7,8 +7,9 @@ import logging
 import time
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import connection, connections
+from django.db import connection
 from django.dispatch import receiver
 
 from taskqueue import task as handler
@@ -97,16 +98,25 @@ async def count_users_async() -> int:
 
 
 @task
-def break_connection() -> int:
-    """Leaves a connection behind that is past its age; returns the identity of this one."""
+def age_connection() -> None:
+    """Leaves a connection behind that is past its age."""
     connection.ensure_connection()
     connection.close_at = time.monotonic() - 1
-    return id(connection.connection)
+
+
+@task
+async def age_connection_async() -> None:
+    await sync_to_async(age_connection.func)()
 
 
 @task
 def connection_is_open() -> bool:
-    return connections["default"].connection is not None
+    return connection.connection is not None
+
+
+@task
+async def connection_is_open_async() -> bool:
+    return bool(await sync_to_async(connection_is_open.func)())
 
 
 @handler("count-users")
