@@ -14,7 +14,7 @@ from django.utils.module_loading import autodiscover_modules
 django.setup()
 
 from taskqueue import task  # noqa: E402
-from taskqueue.django import running  # noqa: E402
+from taskqueue.django import connections, running  # noqa: E402, F401  # hooks of all handlers
 from taskqueue.django.call import ASYNC_TYPE, TYPE, Call  # noqa: E402
 
 

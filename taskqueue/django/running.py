@@ -1,4 +1,4 @@
-"""Runs a task of Django in an executor, with Django's signals and a checked database connection.
+"""Runs a task of Django in an executor, with Django's signals.
 
 Receivers of signals cannot fail an attempt: Django logs their errors.
 """
@@ -9,12 +9,10 @@ import asyncio
 import traceback
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from taskqueue import current_task
 from taskqueue.django.call import Call
-from taskqueue.django.connections import check_connections
 from taskqueue.django.framework import (
     TaskContext,
     TaskError,
@@ -31,45 +29,36 @@ def run(call: Call) -> Any:
     """Runs a plain function. Returns its value in JSON form; raises TypeError if it has none, and what it raises."""
     result = _started(call)
     sender = type(result.task.get_backend())
-    check_connections()
+    task_started.send_robust(sender, task_result=result)
     try:
-        task_started.send_robust(sender, task_result=result)
-        try:
-            value = normalize_json(result.task.call(*_context(result), *result.args, **result.kwargs))
-        except KeyboardInterrupt:  # someone stops this program
-            raise
-        except BaseException as error:  # also SystemExit, and the time limit
-            ended(result, error=_error(error))
-            task_finished.send_robust(sender, task_result=result)
-            raise
-        ended(result, value)
+        value = normalize_json(result.task.call(*_context(result), *result.args, **result.kwargs))
+    except KeyboardInterrupt:  # someone stops this program
+        raise
+    except BaseException as error:  # also SystemExit, and the time limit
+        ended(result, error=_error(error))
         task_finished.send_robust(sender, task_result=result)
-        return value
-    finally:
-        check_connections()
+        raise
+    ended(result, value)
+    task_finished.send_robust(sender, task_result=result)
+    return value
 
 
 async def run_async(call: Call) -> Any:
-    """Runs a coroutine function as `run` runs a plain one. Django's database code runs in a thread of its own."""
+    """Runs a coroutine function as `run` runs a plain one."""
     result = _started(call)
     sender = type(result.task.get_backend())
-    in_database_thread = sync_to_async(check_connections)
-    await in_database_thread()
+    await task_started.asend_robust(sender, task_result=result)
     try:
-        await task_started.asend_robust(sender, task_result=result)
-        try:
-            value = normalize_json(await result.task.acall(*_context(result), *result.args, **result.kwargs))
-        except asyncio.CancelledError:  # the worker decides what becomes of it
-            raise
-        except BaseException as error:
-            ended(result, error=_error(error))
-            await task_finished.asend_robust(sender, task_result=result)
-            raise
-        ended(result, value)
+        value = normalize_json(await result.task.acall(*_context(result), *result.args, **result.kwargs))
+    except asyncio.CancelledError:  # the worker decides what becomes of it
+        raise
+    except BaseException as error:
+        ended(result, error=_error(error))
         await task_finished.asend_robust(sender, task_result=result)
-        return value
-    finally:
-        await in_database_thread()
+        raise
+    ended(result, value)
+    await task_finished.asend_robust(sender, task_result=result)
+    return value
 
 
 def _started(call: Call) -> TaskResult[..., Any]:

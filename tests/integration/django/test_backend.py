@@ -161,6 +161,13 @@ def test_handlers_beside_the_tasks_of_django_run_on_the_same_worker(running: Run
         assert client.result(task.task_id, 60) == 0
 
 
+def test_connections_of_handlers_in_threads_are_checked_in_their_threads(running: Running, tasks: Any) -> None:
+    with Client(running.url) as client:
+        for _ in range(20):  # whichever thread the second one gets
+            for handler, expected in ((tasks.age_connection_handler, None), (tasks.connection_is_open_handler, False)):
+                assert client.result(handler.submit().task_id, 60) is expected
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [

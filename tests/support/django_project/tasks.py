@@ -126,3 +126,13 @@ def count_users_handler() -> int:
 
 def not_a_task() -> str:
     return "run"
+
+
+@handler("age-connection", threads=True)
+def age_connection_handler() -> None:
+    age_connection.func()
+
+
+@handler("connection-is-open", threads=True)
+def connection_is_open_handler() -> bool:
+    return connection.connection is not None
