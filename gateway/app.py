@@ -33,6 +33,7 @@ from taskqueue.gateway.routes.keys import KeyRoutes
 from taskqueue.gateway.routes.limits import LimitRoutes
 from taskqueue.gateway.routes.locks import LockRoutes
 from taskqueue.gateway.routes.metrics import MetricsRoutes
+from taskqueue.gateway.routes.outbox import OutboxRoutes
 from taskqueue.gateway.routes.queues import QueueRoutes
 from taskqueue.gateway.routes.schedules import ScheduleRoutes
 from taskqueue.gateway.routes.tasks import Tasks
@@ -52,11 +53,13 @@ from taskqueue.shared.stores.idempotency import Idempotency
 from taskqueue.shared.stores.limits import Limits as TaskLimits
 from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.receipts import Receipts
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
 from taskqueue.shared.submission.bodies import context_of
+from taskqueue.shared.submission.outbox import OutboxReceiver
 from taskqueue.shared.submission.task_factory import TaskFactory
 from taskqueue.shared.submission.type_cache import TypeCache
 
@@ -64,9 +67,10 @@ from taskqueue.shared.submission.type_cache import TypeCache
 class TaskIdConverter(BaseConverter):
     """Matches task ids only; any other text makes the path unknown.
 
-    `/tasks/batch` is excluded because it is a path of its own, with its own answer to other methods."""
+    `/tasks/batch` and `/tasks/outbox` are excluded because they are paths of their own, with their own answer to other
+    methods."""
 
-    regex = f"(?!batch$){TASK_ID.pattern}"
+    regex = f"(?!(?:batch|outbox)$){TASK_ID.pattern}"
 
 
 class NameConverter(BaseConverter):
@@ -139,6 +143,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             stopping=app.config["STOPPING"],
         ),
         BatchSubmission(BatchPlanner(queues, batches, task_factory, metrics, tracing), idempotency),
+        OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, settings.max_queue_length)), metrics),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),

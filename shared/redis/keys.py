@@ -192,6 +192,10 @@ class Keys:
         """
         return f"{self.prefix}taskqueue:idempotency:{digest}"
 
+    def receipt(self, task_id: str) -> str:
+        """string, owner: submit_outbox; a year, then IDEMPOTENCY_TTL once settled. The task that a row became."""
+        return f"{self.prefix}taskqueue:receipt:{task_id}"
+
     LIMITS = _Key("taskqueue:limits")
     """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 

@@ -105,7 +105,7 @@ class Queues:
         """
         answer: list[Submitted] = []
         with translated():
-            for chunk in _chunks(tasks):
+            for chunk in chunks(tasks):
                 answer += self._store(chunk)
         return answer
 
@@ -279,7 +279,7 @@ def _stored_elsewhere(task_id: str, answer: str) -> Submitted:
     return Submitted(id=task_id, state=TaskState(word.removeprefix("=")), known=word.startswith("="))
 
 
-def _chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
+def chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
     """Yields chunks that one step may store; looking up a parent costs as much as a task."""
     chunk: list[NewTask] = []
     cost = 0

@@ -19,7 +19,7 @@ from taskqueue.shared.redis.linker import scripts, with_quarantine
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues, submit_arguments
+from taskqueue.shared.stores.queues import CHUNK, Queues, submit_arguments
 from taskqueue.shared.stores.task_types import types_publish
 from taskqueue.shared.stores.workers import announce
 from tests.support.attempt_ends import ENDS
@@ -235,6 +235,16 @@ def tasks_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
         for each in place
     ]
     return (0, *(part for task in new for part in submit_arguments(task)))
+
+
+@worst("submit_outbox", 6000)
+def rows_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
+    return (0, 1000, 1000, 0, *tasks_with_all_that_a_task_can_have(store)[1:])
+
+
+@worst("submit_outbox", 300)
+def settled_rows(store: Store) -> tuple[Any, ...]:
+    return (0, 1000, 1000, CHUNK, *(new_task_id() for _ in range(CHUNK)))
 
 
 @worst("report", 7000)
