@@ -18,6 +18,9 @@ from prometheus_client.metrics_core import Metric
 
 from taskqueue.dashboard import metrics as dashboard_metrics
 from taskqueue.gateway import metrics as gateway_metrics
+from taskqueue.outbox.metrics import OutboxMetrics
+from taskqueue.outbox.relay import Counts
+from taskqueue.outbox.rows import Backlog
 from taskqueue.shared.cli.main import parser as cli_parser
 from taskqueue.shared.config.settings import Settings, load, yaml_path
 from taskqueue.shared.domain.task import TRANSITIONS, Outcome
@@ -63,6 +66,7 @@ def metrics() -> str:
     parts = {
         "Gateway": counted.registry.collect(),
         "Worker": [*WorkerMetrics("w").collect(), *HoldingsMetrics(Holdings).collect()],
+        "Outbox relay": OutboxMetrics(Counts(), lambda: Backlog(0, 0, None)).collect(),
         **_of_housekeeping(),
         "Dashboard": seen.registry.collect(),
     }

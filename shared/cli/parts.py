@@ -49,6 +49,11 @@ COMMANDS = {
         "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
     ),
     "dashboard": Command("taskqueue.dashboard.__main__", "dashboard", "start a dashboard"),
+    "outbox": Command(
+        "taskqueue.outbox.main",
+        "sqlalchemy",
+        "start a relay, which sends the rows of an outbox",
+    ),
     "user": Command(
         "taskqueue.dashboard.auth.users",
         "dashboard",
@@ -60,6 +65,13 @@ COMMANDS = {
         "worker",
         "examine the system from this machine: settings, Redis, workers, …",
     ),
+}
+
+
+_OUTBOX_ACTIONS = {
+    "create": "create the table if it is missing, and exit",
+    "refused": "list the rows that were refused, and exit",
+    "retry": "make refused rows wait again, and exit",
 }
 
 
@@ -96,6 +108,11 @@ def _add_arguments(name: str, one: argparse.ArgumentParser) -> None:
         one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
     elif name == "doctor":
         one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    elif name == "outbox":
+        one.add_argument("--database", metavar="URL", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)")
+        does = one.add_mutually_exclusive_group()
+        for action, text in _OUTBOX_ACTIONS.items():
+            does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
 
 
 def run(wanted: argparse.Namespace) -> int:
@@ -126,4 +143,6 @@ def _arguments(wanted: argparse.Namespace) -> list[Any]:
         return [[wanted.name, wanted.role]]
     if wanted.part == "doctor":
         return [["--json"] if getattr(wanted, "json", False) else []]
+    if wanted.part == "outbox":
+        return [wanted.database, wanted.action]
     return []

@@ -144,6 +144,10 @@ class Settings(BaseModel):
     housekeeper_metrics_port: Port = _at(
         "housekeeper.metrics_port", 9101, "Port of a housekeeper's metrics and health; 0: any free."
     )
+    outbox_database: str = _at(
+        "outbox.database", "", "Database with the outbox that a relay sends, as a URL of SQLAlchemy."
+    )
+    outbox_metrics_port: Port = _at("outbox.metrics_port", 9102, "Port of a relay's metrics and health; 0: any free.")
 
     shutdown_delay: Seconds = _at(
         "shutdown_delay",

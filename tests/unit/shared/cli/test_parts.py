@@ -30,7 +30,7 @@ def test_a_module_of_our_own_that_is_missing_is_an_error(monkeypatch: pytest.Mon
 def test_each_command_has_a_module_and_an_extra() -> None:
     for command in COMMANDS.values():
         assert callable(getattr(import_module(command.module), command.function))
-        assert command.extra in {"gateway", "worker", "dashboard", "local"}
+        assert command.extra in {"gateway", "worker", "dashboard", "local", "sqlalchemy"}
 
 
 @pytest.mark.parametrize("part", ["worker", "dev"])

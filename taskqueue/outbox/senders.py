@@ -1,0 +1,84 @@
+"""Sends rows to Task Queue: through a gateway, or to Redis directly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from taskqueue.outbox.rows import Row
+from taskqueue.shared.client import Client, ClientError
+
+Item = Mapping[str, Any]
+"""The outcome of a row: the id of its task, or its problem."""
+
+
+class Sender(Protocol):
+    """Sends rows. A row that is sent again does nothing, unless it was settled long before."""
+
+    def send(self, rows: Sequence[Row], settled: Sequence[str]) -> list[Item]:
+        """Returns the outcome of each row. `settled` are ids of sent rows, which are never sent again.
+
+        Raises Problem or another error when no outcome is known; then all of them may be sent again.
+        """
+
+    def close(self) -> None: ...
+
+
+class GatewaySender:
+    """Sends rows to a gateway. Retries are the relay's."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.client = Client(url, patience=0)
+
+    def send(self, rows: Sequence[Row], settled: Sequence[str]) -> list[Item]:
+        body = {"rows": list(map(_body, rows)), "settled": settled}
+        items: list[Item] = self.client.transport.ask("POST", "/tasks/outbox", body=body).document["items"]
+        return items
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class DirectSender:
+    """Sends rows to Redis, as a gateway on it would."""
+
+    def __init__(self, url: str) -> None:
+        from taskqueue.shared.stores.receipts import Receipts
+        from taskqueue.shared.submission.direct import Submission
+        from taskqueue.shared.submission.outbox import OutboxReceiver
+        from taskqueue.shared.submission.queue import settings_for
+
+        settings = settings_for(url, {})
+        self.submission = Submission(settings)
+        keep = timedelta(seconds=settings.idempotency_ttl)
+        receipts = Receipts(self.submission.scripts, keep, settings.max_queue_length)
+        self.receiver = OutboxReceiver(self.submission.factory, receipts)
+
+    def send(self, rows: Sequence[Row], settled: Sequence[str]) -> list[Item]:
+        from taskqueue.shared.submission.task_factory import Submitter
+
+        items, _ = self.receiver.receive(list(map(_body, rows)), settled, Submitter())
+        return [*items]
+
+    def close(self) -> None:
+        self.submission.close()
+
+
+def sender_for(url: str) -> Sender:
+    """Returns a sender for the address of a gateway or of Redis; "" is the default address of a gateway.
+
+    Raises ClientError for another address, and ValueError for an invalid one.
+    """
+    scheme = url.partition("://")[0].lower() if url else "http"
+    if scheme in ("http", "https"):
+        return GatewaySender(url or None)
+    if scheme in ("redis", "rediss", "unix", "redis+sentinel"):
+        return DirectSender(url)
+    raise ClientError("TASKQUEUE_URL must be the address of a gateway (http://…) or of Redis (redis://…)")
+
+
+def _body(row: Row) -> dict[str, Any]:
+    traced = {"traceparent": row.traceparent} if row.traceparent else {}
+    return {**json.loads(row.task), "task_id": row.task_id, **traced}

@@ -1,0 +1,44 @@
+"""A database with an outbox, and a queue that its relay sends to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from sqlalchemy import Engine
+
+from taskqueue.outbox.relay import Relay
+from taskqueue.outbox.senders import DirectSender
+from taskqueue.outbox.sqlalchemy import SqlTable
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from tests.support.outbox import DATABASES, empty_database
+
+
+@pytest.fixture(params=DATABASES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    yield from empty_database(request.param, tmp_path)
+
+
+@pytest.fixture
+def table(engine: Engine) -> SqlTable:
+    table = SqlTable(engine)
+    table.create()
+    return table
+
+
+@pytest.fixture
+def sender(redis_client: Redis, redis_url: str) -> Iterator[DirectSender]:
+    schema = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
+    TaskTypes(redis_client).publish(
+        [TaskType(name="outbox-invoice", schema=schema), TaskType(name="process", schema={})]
+    )
+    sender = DirectSender(redis_url)
+    yield sender
+    sender.close()
+
+
+@pytest.fixture
+def relay(table: SqlTable, sender: DirectSender) -> Relay:
+    return Relay(table, sender)

@@ -1,0 +1,10 @@
+"""The handler whose tasks these tests submit."""
+
+from __future__ import annotations
+
+from taskqueue import task
+
+
+@task("outbox-invoice")
+def invoice(order: int) -> None:
+    pass
