@@ -13,8 +13,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from taskqueue import Client
+from taskqueue.outbox.relay import Relay
+from taskqueue.outbox.senders import GatewaySender
+from taskqueue.outbox.sqlalchemy import SqlTable
 from tests.acceptance.exercise import exercise
 from tests.acceptance.running import Product, product
 from tests.support.documents import DOCUMENTS, PAGES
@@ -185,6 +189,18 @@ def test_the_program_of_direct_submission_prints_what_is_shown(running: Product)
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)
     assert [each for each in zip(shown, lines, strict=True) if not fits(*each)] == []
+
+
+def test_the_programs_of_the_page_about_transactions_submit_what_they_commit(running: Product, tmp_path: Path) -> None:
+    environment = {**os.environ, "TASKQUEUE_URL": running.url, "PYTHONPATH": f"{running.data.parent}:{ROOT}"}
+    for program in ("# outbox.py", "# on_commit.py"):
+        code = python(GUIDES / "transactions.md", program)
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, timeout=60, check=True)
+    relay = Relay(SqlTable(create_engine(f"sqlite:///{tmp_path / 'shop.db'}")), GatewaySender(running.url))
+    relay.step()
+    assert (relay.counts.sent, relay.counts.refused, relay.failing) == (3, 0, False)
+    late = running.api.get("/tasks", params={"type": "send-invoice", "tag": "late"}).json()
+    assert late["items"] == []
 
 
 def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
