@@ -63,6 +63,7 @@ OPEN = {
 SUBMIT = {
     "POST /tasks",
     "POST /tasks/batch",
+    "POST /tasks/outbox",
     "POST /batches",
     "POST /batches/{batch_id}/tasks",
     "POST /batches/{batch_id}/close",

@@ -44,7 +44,7 @@ S = TaskState
 BATCH = "b1"
 NEW = {
     "batch_extend", "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit",
-    "submit_once", "submit_one", "submit_one_once",
+    "submit_once", "submit_outbox", "submit_one", "submit_one_once",
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,15 @@ def noted(notes: Path, *words: str) -> list[str]:
     return [line for line in notes.read_text().splitlines() if line.startswith(words)]
 
 
+def _closed(notes: Path, number: int) -> bool:
+    return len(noted(notes, "close first")) == number
+
+
 def test_an_executor_opens_before_its_first_task_and_closes_after_its_last(system: System, notes: Path) -> None:
     worker = start(system, notes, CONCURRENT_EXECUTORS="0", EXECUTOR_MAX_TASKS="1")
-    for _ in range(2):
+    for number in (1, 2):
         assert ended(system, "plain").summary.state is TaskState.COMPLETED
+        wait_until(partial(_closed, notes, number), "its executor has ended")
     worker.terminate()
     assert worker.wait(30) == 0
     ran = [line.removeprefix("run ") for line in noted(notes, "run")]

@@ -60,6 +60,7 @@ KEPT = "After 202 a task is stored"
 CONFIRMED = "A killed Redis loses no acknowledged"
 ONCE = "A claim or report that is sent twice"
 LEASE = "A worker that lost its lease cannot write"
+OUTBOX = "Each committed row of an [outbox]"
 KEYED = "A request repeated with its `Idempotency-Key`"
 UNIQUE = "No two tasks of a type hold the same"
 LIMITS = "A limit is never exceeded"
@@ -93,13 +94,24 @@ MUTATIONS: Sequence[Mutation] = (
         "an answer before Redis has the task",
         KEPT,
         "shared/stores/queues.py",
-        '            state: bytes | None = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n',
+        "            return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]\n",
         "            try:\n"
-        '                state = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n'
+        "                return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]\n"
         "            except Exception:\n"
-        "                state = b'pending'\n",
+        "                return [read_submitted(tasks[0].id, b'pending')]\n",
         _AWAY,
         ("nothing is lost",),
+    ),
+    Mutation(
+        "a row of an outbox without a receipt",
+        OUTBOX,
+        "shared/redis/lua/tasks/submit_outbox.lua",
+        "  if stored then redis.call('SET', keys.receipt(id), stored, 'PX', keep) end\n",
+        "",
+        _tests(
+            "integration/outbox/test_relay",
+            "test_a_row_is_not_sent_again_by_a_relay_that_was_off_until_its_task_was_removed",
+        ),
     ),
     Mutation(
         "pop without lease",
@@ -576,9 +588,9 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "an outage that is told as a fault of ours",
         BOUNDED,
-        "gateway/http/errors.py",
-        "        case StoreUnavailable():\n            return _of_store(error)\n",
-        "        case StoreUnavailable():\n            return Refusal(INTERNAL, str(error))\n",
+        "shared/submission/refusals.py",
+        "            kind = STORE_REFUSED if isinstance(error, StoreRefused) else STORE\n",
+        '            kind = Kind("internal-error", 500, "Internal error", "")\n',
         _AWAY,
         ("nobody was told nonsense",),
     ),
@@ -601,9 +613,9 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a gateway that remembers every task",
         STEADY,
-        "gateway/tasks/task_factory.py",
-        '        """Counts accepted tasks."""\n',
-        '        TaskFactory.count.__dict__.setdefault("leak", []).append(tasks)\n',
+        "gateway/metrics.py",
+        '        """Counts stored tasks."""\n',
+        '        Metrics.count.__dict__.setdefault("leak", []).append(tasks)\n',
         _LOAD,
     ),
     Mutation(
