@@ -85,6 +85,9 @@ def _add_arguments(name: str, one: argparse.ArgumentParser) -> None:
     if name == "dev":
         one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
         one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
+    elif name == "worker":
+        text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
+        one.add_argument("--queues", metavar="QUEUES", help=text)
     elif name == "run":
         one.add_argument("type", help="task type")
         one.add_argument("--data", metavar="DATA", help=HELP)
@@ -109,6 +112,8 @@ def run(wanted: argparse.Namespace) -> int:
         return USAGE
     if modules := getattr(wanted, "modules", None):
         os.environ["TASK_MODULES"] = ",".join(modules)
+    if queues := getattr(wanted, "queues", None):
+        os.environ["WORKER_QUEUES"] = queues
     try:
         arguments = _arguments(wanted)
     except OSError as error:

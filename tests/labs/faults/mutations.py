@@ -93,9 +93,9 @@ MUTATIONS: Sequence[Mutation] = (
         "an answer before Redis has the task",
         KEPT,
         "shared/stores/queues.py",
-        '            state: bytes | None = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n',
+        '            state: bytes | None = self.scripts.call_accepted("submit_one", self.bounds, *tasks[0][:-1])\n',
         "            try:\n"
-        '                state = self.scripts.call_accepted("submit_one", self.max_length, *tasks[0][:-1])\n'
+        '                state = self.scripts.call_accepted("submit_one", self.bounds, *tasks[0][:-1])\n'
         "            except Exception:\n"
         "                state = b'pending'\n",
         _AWAY,
