@@ -128,15 +128,15 @@ def records_say_what_was_done(case: Case) -> Iterator[str]:
     for task_id, task in case.tasks.items():
         ran = {each.attempt: each for each in case.executions.get(task_id, ())}
         for attempt in task["attempts"]:
-            yield from _compare(task_id, attempt, ran.get(attempt["number"]))
+            yield from _compare(case, task_id, attempt, ran.get(attempt["number"]))
 
 
-def _compare(task_id: str, attempt: Mapping[str, Any], ran: Execution | None) -> Iterator[str]:
+def _compare(case: Case, task_id: str, attempt: Mapping[str, Any], ran: Execution | None) -> Iterator[str]:
     outcome = attempt["outcome"]
     wanted = {"completed": "complete", "failed": "fail"}.get(outcome)
     if outcome is None:
         yield f"task {task_id}: attempt {attempt['number']} has no outcome"
-    elif ran is None and outcome not in UNBEGUN | {"cancelled"} and not _refused(attempt):
+    elif ran is None and outcome not in UNBEGUN | {"cancelled"} and not (_refused(attempt) or _froze(case, attempt)):
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
     elif ran is not None and wanted and ran.end != wanted:
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
@@ -148,6 +148,14 @@ def _compare(task_id: str, attempt: Mapping[str, Any], ran: Execution | None) ->
 def _refused(attempt: Mapping[str, Any]) -> bool:
     """Whether a version of its type took its data for invalid, so that its handler was not called."""
     return bool(attempt["error"]) and attempt["error"]["type"] == "InvalidData"
+
+
+def _froze(case: Case, attempt: Mapping[str, Any]) -> bool:
+    """Whether it reached its time limit in a process that may have frozen between its start and its handler."""
+    if attempt["outcome"] != "timed_out":
+        return False
+    began, ended = case.monotonic(attempt["started_at"]), case.monotonic(attempt["ended_at"])
+    return any(each.frozen and each.begin_ns <= ended and each.end_ns >= began for each in case.run.happened)
 
 
 def no_end_comes_before_the_last(case: Case) -> Iterator[str]:
