@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 
 from taskqueue.worker.executors.ipc import TIME_LIMIT_SIGNAL
 
-REPORT_AFTER = 0.9
+REPORT_AFTER = 0.75
 """Seconds without a turn of the loop after which the blocking attempt is reported."""
 BREAK_AFTER = 1.2
 """Seconds after which it is interrupted, so that the attempts beside it continue."""
