@@ -138,6 +138,7 @@ def killed() -> str:
         worker = start_worker(running)
         ids = submit(running, "sleep", SLOTS, seconds=5)
         all_running(running, ids)
+        time.sleep(1)  # they are claimed; one that has not begun in its executor would keep its first attempt
         [executor] = running.executors(worker, "concurrent")
         os.kill(executor, signal.SIGKILL)
         began = time.monotonic()
