@@ -81,7 +81,7 @@ def pretty(value: Any) -> str:
 
 def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
     """Returns a shell command that submits the same task again, with the key in `TASKQUEUE_API_KEY` if it is set."""
-    body = json.dumps({"type": task_type, "data": data, "priority": queue})
+    body = json.dumps({"type": task_type, "data": data, "queue": queue})
     quoted = body.replace("'", "'\\''")
     key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'
     return f"curl -X POST {url}/tasks {key} -H 'Content-Type: application/json' -d '{quoted}'"

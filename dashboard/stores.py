@@ -48,7 +48,8 @@ class Stores:
 def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
     """Returns the stores; nothing is read yet."""
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
-    tasks = Records(scripts, tuple(settings.queues))
+    queues = Queues.of(scripts, settings)
+    tasks = Records(scripts, queues.register)
     dead_letters = DeadLetters(scripts, tasks, tracing)
     return Stores(
         redis=redis,
@@ -59,7 +60,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
         failure_groups=FailureGroups(scripts),
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
-        queues=Queues(scripts, settings.queues),
+        queues=queues,
         schedules=ScheduleStore(scripts),
         tasks=tasks,
         types=TaskTypes(redis),

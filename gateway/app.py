@@ -114,8 +114,8 @@ def _problem(error: Exception) -> Response:
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
     keyring = Keyring(settings.api_keys, settings.api_keys_file)
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
-    queues = Queues(scripts, settings.queues, settings.max_queue_length)
-    records = Records(scripts, tuple(settings.queues))
+    queues = Queues.of(scripts, settings)
+    records = Records(scripts, queues.register)
     workers = Workers(redis, settings.lease())
     type_cache = TypeCache(
         TaskTypes(redis),
@@ -128,7 +128,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context)
     batches = Batches(scripts)
     keep = timedelta(seconds=settings.idempotency_ttl)
-    idempotency = Idempotency(scripts, keep, settings.max_queue_length)
+    idempotency = Idempotency(scripts, keep, queues.bounds)
     circuit_breaker = CircuitBreaker()
     routes = (
         Tasks(
@@ -143,7 +143,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             stopping=app.config["STOPPING"],
         ),
         BatchSubmission(BatchPlanner(queues, batches, task_factory, metrics, tracing), idempotency),
-        OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, settings.max_queue_length)), metrics),
+        OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
         DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
@@ -154,7 +154,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         LockRoutes(LockAdmin(scripts)),
         KeyRoutes(keyring, redis),
         ScheduleRoutes(
-            ScheduleStore(scripts, settings.max_queue_length),
+            ScheduleStore(scripts, queues.bounds),
             queues,
             type_cache,
             metrics,

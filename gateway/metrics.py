@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MOST_TYPES = 200
 """Maximum task types with their own label; the rest is counted as `other`."""
+MOST_QUEUES = 100
+"""Maximum queues with their own label, as `MOST_TYPES`."""
 REFUSED = ("missing", "unknown", "expired", "scope", "rate")
 """Reasons for refusing an API key. A revoked key counts as unknown, because no record of it is left."""
 
@@ -45,6 +47,7 @@ class Metrics:
         self.shared_folder = shared_folder
         self.started = _Started(started_at or time.time())
         self.types: set[str] = set()
+        self.queues: set[str] = set()
         self.task_factory = Counter(
             "task_submissions_total", "Tasks accepted.", ("priority", "type"), registry=self.registry
         )
@@ -74,14 +77,10 @@ class Metrics:
         for (queue, task_type), number in Counts((task.queue, task.type) for task in tasks).items():
             self.submitted(queue, task_type, number)
 
-    def submitted(self, priority: str, task_type: str, number: int = 1) -> None:
-        """Counts stored tasks. Types beyond MOST_TYPES count as `other`, because a worker may publish any number."""
-        if task_type not in self.types:
-            if len(self.types) >= MOST_TYPES:
-                task_type = "other"
-            else:
-                self.types.add(task_type)
-        self.task_factory.labels(priority, task_type).inc(number)
+    def submitted(self, queue: str, task_type: str, number: int = 1) -> None:
+        """Counts stored tasks. Types beyond MOST_TYPES and queues beyond MOST_QUEUES count as `other`."""
+        task_type, queue = _label(task_type, self.types, MOST_TYPES), _label(queue, self.queues, MOST_QUEUES)
+        self.task_factory.labels(queue, task_type).inc(number)
 
     def refused(self, reason: str) -> None:
         """Counts a request refused for its API key, by a reason of `REFUSED`; the client is not recorded."""
@@ -157,3 +156,10 @@ def _alone(folder: str, how: int) -> Iterator[None]:
     with open(Path(folder, "lock"), "a") as lock:
         fcntl.flock(lock, how)
         yield
+
+
+def _label(name: str, known: set[str], most: int) -> str:
+    if name not in known and len(known) >= most:
+        return "other"
+    known.add(name)
+    return name

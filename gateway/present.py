@@ -203,7 +203,7 @@ def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
         "task_id": summary.id,
         "type": summary.type,
         "status": summary.state,
-        "priority": summary.queue,
+        "queue": summary.queue,
         "created_at": summary.created_at,
         "started_at": summary.started_at,
         "ended_at": summary.ended_at,

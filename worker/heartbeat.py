@@ -153,7 +153,7 @@ class Heartbeat:
             pid=os.getpid(),
             version=RQ_VERSION,
             app_version=self.engine.settings.app_version,
-            queues=tuple(self.engine.settings.claimed_queues),
+            queues=self.engine.settings.queue_selection.entries,
             executors=len(pool),
             slots=sum(holdings.slots.values()),
             active=sum(holdings.busy.values()),

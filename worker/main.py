@@ -29,6 +29,7 @@ from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.workers import Workers
 from taskqueue.worker import start_hooks
+from taskqueue.worker.engine.claimed_queues import ClaimedQueues
 from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.loop import Engine, forward_signals
@@ -63,7 +64,7 @@ def main() -> int:
     announce(settings)
     raise_file_limit()
     exit_if_unusable(settings.store_url)
-    about = WorkerContext(name=name, queues=tuple(settings.claimed_queues))
+    about = WorkerContext(name=name, queues=settings.queue_selection.entries)
     _start_hooks(about, settings)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
@@ -82,7 +83,7 @@ def main() -> int:
     forward_signals(engine, settings.drain_grace)
     metrics_server.start()
     heartbeat.start()
-    log.info("worker %s: %d executors, queues %s", name, settings.executors, ", ".join(settings.claimed_queues))
+    log.info("worker %s: %d executors, queues %s", name, settings.executors, settings.queue_selection)
     _warn_of_queue_executors(settings)
     try:
         engine.run()
@@ -114,7 +115,8 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
 def _warn_of_queue_executors(settings: Settings) -> None:
     """Logs that the bounded queues can take every executor from the others."""
     limits = settings.claimed_queue_executors
-    others = settings.claimed_queues.keys() - limits.keys()
+    selection = settings.queue_selection
+    others = {*selection.names, *selection.patterns} - limits.keys()
     if limits and others and sum(limits.values()) >= settings.executors:
         log.warning(
             "QUEUE_EXECUTORS lets %s use all %d executors of this worker, which leaves none free for %s: "
@@ -136,7 +138,7 @@ def _build(
     selector = selectors.DefaultSelector()
     session = RedisSession(Scripts(redis), name, settings.lease_time, answer_within)
     pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, session.margin))
-    queues = settings.claimed_queues
+    queues = ClaimedQueues(settings.queue_selection)
     serial = SerialLane(
         pool, LaneClaims(name, queues, SerialLane.suffix), settings.claimed_queue_executors, settings.max_crashes
     )

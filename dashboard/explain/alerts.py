@@ -78,9 +78,9 @@ def _workers(now: Snapshot) -> Iterator[Alert]:
         what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
         yield Alert("danger", "No worker is alive", f"{what}: start one with taskqueue worker.", "/workers")
         return
-    covered = {name for worker in now.workers if worker.state != "silent" for name in worker.queues}
+    live = [worker for worker in now.workers if worker.state != "silent"]
     for queue in now.queues:
-        if queue.name not in covered and queue.pending:
+        if queue.pending and not any(worker.takes(queue.name) for worker in live):
             yield Alert(
                 "danger",
                 f"No worker takes from {queue.name}",
@@ -113,7 +113,7 @@ def _waits(queue: QueueInfo, now: Snapshot) -> Iterator[Alert]:
     """Yields alerts for long waits: for a worker, or throttled, where more workers do not help."""
     ready, oldest = queue.oldest_ready_at, queue.oldest_at
     if ready and now.now() - ready > WAITING_LONG:
-        takers = [each for each in now.workers if queue.name in each.queues]
+        takers = [each for each in now.workers if each.takes(queue.name)]
         full = takers and all(each.limit_reached(queue.name) for each in takers)
         yield Alert(
             "warning",

@@ -74,12 +74,12 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     task = found.summary
     queue = next((each for each in now.queues if each.name == task.queue), None)
     if queue is None:
-        return f"Its queue {task.queue} is not configured, so no worker takes from it: add it to QUEUES."
+        return f"Its queue {task.queue} is not registered: the housekeeper's recovery job registers it within minutes."
     if queue.paused is not None:
         return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it on the page Queues."
     if not now.alive:
         return "No worker is alive: start one with taskqueue worker."
-    takers = [each for each in now.workers if task.queue in each.queues and each.state != "silent"]
+    takers = [each for each in now.workers if each.takes(task.queue) and each.state != "silent"]
     if not takers:
         return f"No live worker takes from {task.queue}: check WORKER_QUEUES."
     held_back = _without_worker(found, now) or _throttled(found)

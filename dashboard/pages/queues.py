@@ -40,5 +40,5 @@ def resume(name: str) -> Response:
 
 
 def _demand_known(name: str) -> None:
-    if name not in context.stores.queues.weights:
+    if name not in context.stores.queues.register:
         abort(400, f"there is no queue {name}")

@@ -18,6 +18,7 @@ from taskqueue.dashboard.present import Redaction, pretty
 from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, read_declared, task_now, upcoming
 from taskqueue.shared.domain.task import new_task_id
 from taskqueue.shared.observability.tracing import current_traceparent
+from taskqueue.shared.stores.queues import TOO_MANY_QUEUES
 from taskqueue.shared.stores.schedules import StoredSchedule
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def run(name: str) -> Response:
     task = task_now(schedule, new_task_id())
     [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())])
     if stored.state is None:
-        abort(400, f"the queue {task.queue} is full: try again later")
+        full = f"the queue {task.queue} is full: try again later"
+        abort(400, TOO_MANY_QUEUES.format(queue=task.queue) if stored.too_many_queues else full)
     to = url_for("task.task", task_id=task.id)
     return changed("ran schedule now", name, task.id, to=to, message="This task was created from the schedule.")
 
@@ -133,5 +135,4 @@ def _declared(schedule: Schedule, redaction: Redaction) -> dict[str, Any]:
     usual = {"timezone": "UTC", "missed": Missed.ONCE, "missed_limit": 100, "overlap": Overlap.ALLOW, "tags": ()}
     fields = {name: value for name, value in asdict(schedule).items() if value is not None and value != usual.get(name)}
     del fields["name"]
-    fields["priority"] = fields.pop("queue")
     return {**fields, "data": redaction.hide(json.loads(schedule.data))}

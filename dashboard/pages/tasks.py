@@ -1,4 +1,4 @@
-"""Search by id, status, type, priority, tag and time. The URL contains the whole query, so it can be shared."""
+"""Search by id, status, type, queue, tag and time. The URL contains the whole query, so it can be shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskqueue.shared.stores.tasks import Filter
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-_FIELDS = ("id", "status", "type", "priority", "tag", "since", "until")
+_FIELDS = ("id", "status", "type", "queue", "tag", "since", "until")
 
 blueprint = Blueprint("tasks", __name__)
 
@@ -38,7 +38,7 @@ def _filter(asked: dict[str, str]) -> Filter:
     return Filter(
         state=TaskState(asked["status"]) if asked["status"] else None,
         type=asked["type"] or None,
-        queue=asked["priority"] or None,
+        queue=asked["queue"] or None,
         tag=asked["tag"] or None,
         since=_moment(asked["since"]),
         until=_moment(asked["until"]),

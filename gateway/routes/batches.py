@@ -22,7 +22,7 @@ from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 
 _REDIS_AWAY = {refusals.STORE.type, refusals.STORE_REFUSED.type}
-_FOR_NOW = {refusals.QUEUE_FULL.type, refusals.NOT_UNIQUE.type}
+_FOR_NOW = {refusals.QUEUE_FULL.type, refusals.TOO_MANY_QUEUES.type, refusals.NOT_UNIQUE.type}
 _SOON = {*_REDIS_AWAY, refusals.QUEUE_FULL.type}
 """Refusals with Retry-After, as for a single task."""
 _ANSWERS = {

@@ -12,7 +12,7 @@ from taskqueue.shared.submission.refusals import Refusal
 
 
 class QueueRoutes:
-    """One queue for each priority."""
+    """The configured queues, and those that tasks were submitted to."""
 
     def __init__(self, queues: Queues, default_priority: str) -> None:
         self.queues = queues
@@ -67,15 +67,15 @@ class QueueRoutes:
     def move_foreign(self, name: str, body: schemas.MoveForeignBody) -> Reply:
         """Moves foreign jobs of RQ programs from a queue of this system to a queue that RQ workers serve."""
         queue = self._queue(name)
-        if body.to in self.queues.weights or body.to == "default":
+        if body.to in self.queues.register or body.to == "default":
             rule = f"must be a queue that an RQ worker serves: {body.to} belongs to this system, which runs no RQ jobs"
             raise refusals.invalid([refusals.field_error(("to",), rule)])
         return Reply(content=schemas.ForeignMoved(moved=self.queues.move_foreign(queue, body.to)))
 
     def _queue(self, name: str) -> str:
         queue = self.default_priority if name == "default" else name
-        if queue not in self.queues.weights:
-            known = validation_messages.choices(self.queues.weights)
+        if queue not in self.queues.register:
+            known = validation_messages.choices(self.queues.register)
             raise Refusal(refusals.NOT_FOUND, f"no queue is named {name}: use one of {known}")
         return queue
 

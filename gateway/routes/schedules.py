@@ -15,6 +15,7 @@ from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoin
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.schemas.values import View
 from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.queue_selection import DEFAULT
 from taskqueue.shared.domain.schedule import (
     NOT_TO_BE_SCHEDULED,
     Missed,
@@ -33,7 +34,7 @@ from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import webhook_of
+from taskqueue.shared.submission.task_factory import refusal_of, webhook_of
 from taskqueue.shared.submission.type_cache import TypeCache
 from taskqueue.shared.submission.values import Body, Tag
 
@@ -56,8 +57,13 @@ class ScheduleBody(Body):
 
     type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
     data: Any = Field(None, description="Any JSON that is valid under the schema of the type.")
+    queue: schemas.QueueName | None = Field(
+        None,
+        description="The queue of its tasks; null: that of the type as of now, else the default priority. Excludes "
+        "priority.",
+    )
     priority: schemas.Priority | None = Field(
-        None, description="A priority of GET /queues; null: the default priority."
+        None, description="One of the configured queues; `default`: the default priority. Excludes queue."
     )
     cron: Annotated[str, AfterValidator(_cron)] | None = Field(
         None, description="Minute, hour, day, month, weekday; six fields begin with seconds.", max_length=200
@@ -90,9 +96,7 @@ class ScheduleBody(Body):
     limit_key: schemas.LimitKey | None = Field(
         None, description="Applies the limit of this key to its tasks, in addition to that of their type."
     )
-    fair_key: schemas.Key | None = Field(
-        None, description="Tenant of its tasks: within one priority, tenants take turns."
-    )
+    fair_key: schemas.Key | None = Field(None, description="Tenant of its tasks: within one queue, tenants take turns.")
     webhook: schemas.WebhookBody | None = Field(
         None, description="A signed POST to send when one of its tasks has ended."
     )
@@ -101,6 +105,8 @@ class ScheduleBody(Body):
     def _one_of_two(self) -> ScheduleBody:
         if (self.cron is None) == (self.interval is None):
             raise ValueError("must have either cron or interval: send one of them")
+        if self.queue is not None and self.priority is not None:
+            raise ValueError(schemas.TWO_QUEUES)
         return self
 
 
@@ -110,7 +116,7 @@ class ScheduleView(View):
     name: str
     type: str
     data: Any
-    priority: str
+    queue: str
     cron: str | None
     interval: int | None
     timezone: str
@@ -210,7 +216,9 @@ class ScheduleRoutes:
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or replaces a schedule. An identical request changes nothing, not even the next due time."""
         self.type_cache.check(body.type, body.data)
-        happened = self.schedule_store.put(_schedule(name, body, self.default_priority))
+        own = self.type_cache.queue_of(body.type) or DEFAULT
+        default_queue = self.default_priority if own == DEFAULT else own
+        happened = self.schedule_store.put(_schedule(name, body, default_queue))
         return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
 
     @endpoint(
@@ -263,7 +271,13 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("ran schedule now", "{name}"),
         answers={202: Answer(description="The task is accepted and stored.", model=schemas.TaskStatus)},
-        problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.UNKNOWN_TYPE, refusals.QUEUE_FULL),
+        problems=(
+            refusals.NOT_FOUND,
+            refusals.CORRUPT,
+            refusals.UNKNOWN_TYPE,
+            refusals.QUEUE_FULL,
+            refusals.TOO_MANY_QUEUES,
+        ),
     )
     def run(self, name: str) -> Reply:
         """Creates a task now, in addition to due times. Works while the schedule is paused."""
@@ -273,21 +287,20 @@ class ScheduleRoutes:
         task = task_now(schedule, new_task_id())
         with self.tracing.sending(task.subject, g.trace_parent) as travelling:
             [stored] = self.queues.submit([task.with_trace(travelling)])
-        if stored.state is None:
-            wait = {"Retry-After": str(refusals.RETRY_AFTER)}
-            raise Refusal(refusals.QUEUE_FULL, f"queue {task.queue} is full: try again later", headers=wait)
+        if refusal := refusal_of(task, stored):
+            raise refusal
         self.metrics.submitted(task.queue, task.type)
         answer = {"task_id": task.id, "status": stored.state}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"}, noted=task.id)
 
 
-def _schedule(name: str, body: ScheduleBody, default_priority: str) -> Schedule:
+def _schedule(name: str, body: ScheduleBody, default_queue: str) -> Schedule:
     try:
         return Schedule(
             name=name,
             type=body.type,
             data=strict_json.dump(body.data),
-            queue=body.priority or default_priority,
+            queue=body.queue or body.priority or default_queue,
             cron=body.cron,
             interval=body.interval,
             timezone=body.timezone,
@@ -312,7 +325,7 @@ def _view(stored: StoredSchedule) -> ScheduleView:
         name=schedule.name,
         type=schedule.type,
         data=json.loads(schedule.data),
-        priority=schedule.queue,
+        queue=schedule.queue,
         cron=schedule.cron,
         interval=schedule.interval,
         timezone=schedule.timezone,

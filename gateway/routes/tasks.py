@@ -74,6 +74,7 @@ class Tasks:
             refusals.NO_PARENT,
             refusals.NOT_UNIQUE,
             refusals.QUEUE_FULL,
+            refusals.TOO_MANY_QUEUES,
             refusals.NO_TYPES,
         ),
         idempotent=True,
@@ -95,7 +96,11 @@ class Tasks:
         if stored is None:
             return None
         return _accepted(
-            stored, body["type"], self.task_factory.queue_of(body.get("priority")), again=True, warnings=()
+            stored,
+            body["type"],
+            self.task_factory.queue_of(body["type"], body.get("queue"), body.get("priority")),
+            again=True,
+            warnings=(),
         )
 
     def _store(self, task: NewTask) -> tuple[Submitted, bool]:
@@ -117,7 +122,7 @@ class Tasks:
         wanted = Filter(
             state=query.status,
             type=query.type,
-            queue=query.priority,
+            queue=query.queue or query.priority,
             tag=query.tag,
             since=query.since,
             until=query.until,
@@ -217,7 +222,7 @@ def _accepted(stored: Submitted, task_type: str, queue: str, again: bool, warnin
         "task_id": stored.id,
         "status": stored.state,
         "type": task_type,
-        "priority": stored.queue or queue,
+        "queue": stored.queue or queue,
     }
     if warnings:
         answer["warnings"] = list(warnings)

@@ -184,7 +184,7 @@ class Health(View):
     version: str
     redis: StoreHealth
     workers: int | None
-    queues: dict[str, int] | None = Field(description="Pending tasks of each priority.")
+    queues: dict[str, int] | None = Field(description="Pending tasks of each queue.")
     notes: list[str] = Field(description="Findings that need attention.")
 
 

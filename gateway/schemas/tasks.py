@@ -9,7 +9,7 @@ from pydantic import Field
 
 from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
 from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
-from taskqueue.shared.submission.values import Instant, Priority
+from taskqueue.shared.submission.values import Instant, Priority, QueueName
 
 
 class TaskAccepted(SparseView):
@@ -18,7 +18,7 @@ class TaskAccepted(SparseView):
     task_id: str
     status: TaskState
     type: str
-    priority: str
+    queue: str
     warnings: list[str] | None = None
 
 
@@ -27,7 +27,8 @@ class TasksQuery(PageQuery):
 
     status: TaskState | None = None
     type: str | None = Field(None, max_length=100)
-    priority: Priority | None = None
+    queue: QueueName | None = None
+    priority: Priority | None = Field(None, description="As queue, for a configured one.")
     tag: str | None = Field(None, max_length=64)
     since: Instant | None = None
     until: Instant | None = None
@@ -93,7 +94,7 @@ class TaskView(View):
     task_id: str
     type: str
     status: TaskState
-    priority: str
+    queue: str
     created_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None

@@ -56,7 +56,7 @@ end
 complete -c taskqueue -f -a '(__taskqueue_complete)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-_COLLECTIONS = {"type": "types", "task_type": "types", "priority": "queues"}
+_COLLECTIONS = {"type": "types", "task_type": "types", "priority": "queues", "queue": "queues"}
 """Collections of the gateway with the names that an argument takes."""
 _NAMED = ("queues", "schedules")
 """Groups of commands whose argument `name` is of a collection."""

@@ -88,6 +88,7 @@ def _add_schedules(group: Any) -> None:
     when.add_argument("--cron")
     when.add_argument("--interval", type=int, metavar="SECONDS")
     puts.add_argument("--timezone")
+    puts.add_argument("--queue")
     puts.add_argument("--priority")
     puts.set_defaults(run=put_schedule)
     for name, text in (
@@ -203,7 +204,7 @@ def _schedule(each: Schedule) -> dict[str, Any]:
 
 
 def put_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    more = {"timezone": wanted.timezone, "priority": wanted.priority}
+    more = {"timezone": wanted.timezone, "queue": wanted.queue, "priority": wanted.priority}
     data = read_data(wanted.data)
     out.value(client.schedules.put(wanted.name, wanted.type, data, cron=wanted.cron, interval=wanted.interval, **more))
     return 0

@@ -87,32 +87,59 @@ def add_commands(commands: Any) -> None:
     for name, command in COMMANDS.items():
         one = commands.add_parser(name, help=command.text, description=f"{command.text[:1].upper()}{command.text[1:]}.")
         one.set_defaults(part=name)
-        _add_arguments(name, one)
+        if add_arguments := _ADD_ARGUMENTS.get(name):
+            add_arguments(one)
 
 
-def _add_arguments(name: str, one: argparse.ArgumentParser) -> None:
-    if name in ("dev", "worker"):
-        default = "TASK_MODULES, else the examples"
-        one.add_argument("modules", nargs="*", metavar="MODULE", help=f"module with handlers (default: {default})")
-    if name == "dev":
-        one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
-        one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
-    elif name == "run":
-        one.add_argument("type", help="task type")
-        one.add_argument("--data", metavar="DATA", help=HELP)
-        module = "module with handlers; may be repeated (default: TASK_MODULES, else the examples)"
-        one.add_argument("--module", action="append", dest="modules", metavar="MODULE", help=module)
-        one.add_argument("--pdb", action="store_true", help="open the debugger where the handler raised an error")
-    elif name == "user":
-        one.add_argument("name", metavar="NAME", help="without `:` and `,`")
-        one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
-    elif name == "doctor":
-        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-    elif name == "outbox":
-        one.add_argument("--database", metavar="URL", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)")
-        does = one.add_mutually_exclusive_group()
-        for action, text in _OUTBOX_ACTIONS.items():
-            does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
+def _add_modules(one: argparse.ArgumentParser) -> None:
+    default = "TASK_MODULES, else the examples"
+    one.add_argument("modules", nargs="*", metavar="MODULE", help=f"module with handlers (default: {default})")
+
+
+def _add_dev(one: argparse.ArgumentParser) -> None:
+    _add_modules(one)
+    one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
+    one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
+
+
+def _add_worker(one: argparse.ArgumentParser) -> None:
+    _add_modules(one)
+    text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
+    one.add_argument("--queues", metavar="QUEUES", help=text)
+
+
+def _add_run(one: argparse.ArgumentParser) -> None:
+    one.add_argument("type", help="task type")
+    one.add_argument("--data", metavar="DATA", help=HELP)
+    module = "module with handlers; may be repeated (default: TASK_MODULES, else the examples)"
+    one.add_argument("--module", action="append", dest="modules", metavar="MODULE", help=module)
+    one.add_argument("--pdb", action="store_true", help="open the debugger where the handler raised an error")
+
+
+def _add_user(one: argparse.ArgumentParser) -> None:
+    one.add_argument("name", metavar="NAME", help="without `:` and `,`")
+    one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
+
+
+def _add_doctor(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def _add_outbox(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--database", metavar="URL", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)")
+    does = one.add_mutually_exclusive_group()
+    for action, text in _OUTBOX_ACTIONS.items():
+        does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
+
+
+_ADD_ARGUMENTS = {
+    "dev": _add_dev,
+    "worker": _add_worker,
+    "run": _add_run,
+    "user": _add_user,
+    "doctor": _add_doctor,
+    "outbox": _add_outbox,
+}
 
 
 def run(wanted: argparse.Namespace) -> int:
@@ -126,6 +153,8 @@ def run(wanted: argparse.Namespace) -> int:
         return USAGE
     if modules := getattr(wanted, "modules", None):
         os.environ["TASK_MODULES"] = ",".join(modules)
+    if queues := getattr(wanted, "queues", None):
+        os.environ["WORKER_QUEUES"] = queues
     try:
         arguments = _arguments(wanted)
     except OSError as error:

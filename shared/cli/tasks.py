@@ -18,7 +18,7 @@ from taskqueue.shared.cli.output import Output, dump
 from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
 from taskqueue.shared.submission.options import Options
 
-_TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "priority": "PRIORITY", "created_at": "CREATED"}
+_TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "CREATED"}
 
 
 def add_commands(commands: Any) -> None:
@@ -42,6 +42,7 @@ def add_commands(commands: Any) -> None:
     lists = commands.add_parser("list", help="list tasks, newest first")
     lists.add_argument("--status", choices=[each.value for each in TaskState])
     lists.add_argument("--type", dest="task_type")
+    lists.add_argument("--queue")
     lists.add_argument("--priority")
     lists.add_argument("--tag")
     lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
@@ -66,7 +67,9 @@ def _add_submit(commands: Any) -> None:
     submits = commands.add_parser("submit", help="submit a task")
     submits.add_argument("type", help="task type; the error for an unknown one lists the known ones")
     submits.add_argument("data", nargs="?", help=data.HELP)
-    submits.add_argument("--priority", help="name of a queue; by default critical, high, normal or low")
+    where = submits.add_mutually_exclusive_group()
+    where.add_argument("--queue", help="name of a queue, which the first task creates")
+    where.add_argument("--priority", help="name of a configured queue; by default critical, high, normal or low")
     submits.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run")
     submits.add_argument(
         "--run-at", type=datetime.fromisoformat, metavar="TIME", help="earliest start, such as 2030-01-31T12:00:00Z"
@@ -98,6 +101,7 @@ def _add_submit(commands: Any) -> None:
 def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Submits a task and prints its id."""
     options: Options = {
+        "queue": wanted.queue,
         "priority": wanted.priority,
         "delay": wanted.delay,
         "run_at": wanted.run_at,
@@ -161,7 +165,13 @@ def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Lists tasks, newest first."""
-    found = client.tasks(status=wanted.status, task_type=wanted.task_type, priority=wanted.priority, tag=wanted.tag)
+    found = client.tasks(
+        status=wanted.status,
+        task_type=wanted.task_type,
+        queue=wanted.queue,
+        priority=wanted.priority,
+        tag=wanted.tag,
+    )
     wanted_ones = islice(found, wanted.limit or None)
     out.table(_TASKS, wanted_ones if out.as_json else map(_task, wanted_ones))
     return 0

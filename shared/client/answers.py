@@ -77,7 +77,7 @@ class Schedule:
 
     name: str
     type: str
-    priority: str
+    queue: str
     paused: bool
     source: str
     data: Any = None

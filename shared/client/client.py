@@ -133,6 +133,7 @@ class Client:
         *,
         status: TaskState | str | None = None,
         task_type: str | None = None,
+        queue: str | None = None,
         priority: str | None = None,
         tag: str | None = None,
         since: datetime | None = None,
@@ -142,6 +143,7 @@ class Client:
         query = {
             "status": status,
             "type": task_type,
+            "queue": queue,
             "priority": priority,
             "tag": tag,
             "since": since,

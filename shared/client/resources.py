@@ -141,7 +141,7 @@ class DeadLetters(Resource):
 
 
 class Queues(Resource):
-    """Queues, one for each priority."""
+    """The queues."""
 
     def all(self) -> list[QueueStatus]:
         """Returns all queues, highest weight first."""

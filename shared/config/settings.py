@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -34,12 +35,14 @@ from taskqueue.shared.config.values import (
     RedisUrl,
     Seconds,
     Secrets,
+    SelectedQueues,
     Weights,
     signing_key,
 )
 from taskqueue.shared.config.yaml_file import read_tree
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.limit import Limit, check_name, read_limit
+from taskqueue.shared.domain.queue_selection import QueueSelection
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.errors import SettingsError
 
@@ -166,6 +169,19 @@ class Settings(BaseModel):
         max_length=64,
     )
     default_priority: str = _at("default_priority", "normal", "Priority of a task that names none, or `default`.")
+    max_queues: int = _at(
+        "limits.queues",
+        200,
+        "Number of queues that may exist at a time, with those of QUEUES; a task for one more gets 409.",
+        ge=1,
+        le=1000,
+    )
+    queue_retention: Seconds = _at(
+        "limits.queue_retention",
+        3600,
+        "How long a queue that is not in QUEUES is kept after its last task.",
+        ge=60,
+    )
     max_queue_length: int = _at(
         "limits.queue_length",
         0,
@@ -245,7 +261,19 @@ class Settings(BaseModel):
     executor_slots: int = _at(
         "worker.executor_slots", 100, "Tasks that one of these processes runs at a time.", ge=1, le=10_000
     )
-    worker_queues: Names = _at("worker.queues", (), "Queues this worker takes from; empty: all.")
+    worker_queues: SelectedQueues = _at(
+        "worker.queues",
+        {},
+        "Queues this worker takes from: names and patterns such as gpu-*, each with a weight if it should have another "
+        "than in QUEUES (gpu-*:5, default:1); empty: all.",
+        max_length=100,
+    )
+    queue_order: Literal["weighted", "strict"] = _at(
+        "worker.queue_order",
+        "weighted",
+        "How this worker divides its claims: weighted, or strict: from a queue only while those before it in "
+        "WORKER_QUEUES are empty.",
+    )
     queue_executors: Executors = _at(
         "worker.queue_executors",
         {},
@@ -479,9 +507,6 @@ class Settings(BaseModel):
     def _fit_together(self) -> Settings:
         if self.default_priority not in self.queues:
             raise ValueError(f"DEFAULT_PRIORITY: {self.default_priority!r} is not in QUEUES ({', '.join(self.queues)})")
-        for name, given in (("WORKER_QUEUES", self.worker_queues), ("QUEUE_EXECUTORS", self.queue_executors)):
-            if unknown := set(given) - self.queues.keys():
-                raise ValueError(f"{name}: {', '.join(sorted(unknown))} is not in QUEUES ({', '.join(self.queues)})")
         if self.dashboard_proxy_user_header and not self.dashboard_proxy_secret:
             raise ValueError(
                 "DASHBOARD_PROXY_USER_HEADER needs DASHBOARD_PROXY_SECRET; without it, any process that reaches the "
@@ -584,16 +609,20 @@ class Settings(BaseModel):
         return self.worker_executors or available or 1
 
     @property
-    def claimed_queues(self) -> dict[str, int]:
-        """Returns the queues that a worker claims from, with their weights."""
-        return {
-            name: weight for name, weight in self.queues.items() if not self.worker_queues or name in self.worker_queues
-        }
+    def default_weight(self) -> int:
+        """Returns the weight of a queue that no setting names: that of the default priority."""
+        return self.queues[self.default_priority]
+
+    @cached_property
+    def queue_selection(self) -> QueueSelection:
+        """Returns the queues that a worker takes from."""
+        strict = self.queue_order == "strict"
+        return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, self.queue_executors)
 
     @property
     def claimed_queue_executors(self) -> dict[str, int]:
         """Returns the maximum executors of each claimed queue that QUEUE_EXECUTORS limits."""
-        return {name: most for name, most in self.queue_executors.items() if name in self.claimed_queues}
+        return {name: most for name, most in self.queue_executors.items() if self.queue_selection.takes(name)}
 
     @property
     def instance_id(self) -> str:

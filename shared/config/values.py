@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from taskqueue.shared.config.redis_address import check_key_prefix, read_address
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.lock import OnError
+from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
@@ -81,6 +82,27 @@ def _priorities(names: Iterable[str]) -> None:
             )
 
 
+def _selected(value: object) -> object:
+    """Accepts "gpu-*:5, default", a list of the same, or a mapping of names and patterns to weights."""
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    parts = [str(each).partition(":") for each in entries if str(each).strip()]
+    return {name.strip(): weight.strip() if colon else None for name, colon, weight in parts}
+
+
+def _queue_patterns(names: Iterable[str]) -> None:
+    for name in names:
+        if not QUEUE_PATTERN.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name of a queue: use 1 to 64 characters of A-Z a-z 0-9 . _ - or *")
+
+
+def _queue_names(names: Iterable[str]) -> None:
+    for name in names:
+        if not QUEUE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name of a queue: use 1 to 64 characters of A-Z a-z 0-9 . _ -")
+
+
 def _harmless(choices: Mapping[str, OnError]) -> None:
     for name, choice in choices.items():
         if choice is OnError.RUN and name not in _MAY_RUN_UNLOCKED:
@@ -109,7 +131,10 @@ Weights = Annotated[
     _pairs("critical:6, high:4, normal:3, low:1"),
     _valid(_priorities),
 ]
-Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2")]
+SelectedQueues = Annotated[
+    dict[str, Annotated[int, Field(ge=1, le=1000)] | None], BeforeValidator(_selected), _valid(_queue_patterns)
+]
+Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2"), _valid(_queue_names)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), _valid(_harmless)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]

@@ -12,6 +12,7 @@ from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import keys_of, raw, text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.workers import Workers
@@ -40,12 +41,12 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         return [data]  # the other records cannot be read either
     register = Workers(redis, settings.lease()).look()
     workers, unreadable = register.live, register.unreadable
-    queues = Queues(Scripts(redis), settings.queues).overview()
+    queues = Queues.of(Scripts(redis), settings).overview()
     return [
         data,
         _quarantined(redis),
         _foreign(queues),
-        *_workers(workers, unreadable, settings, keys_of(redis)),
+        *_workers(workers, unreadable, [queue.name for queue in queues], keys_of(redis)),
         *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
         _types(redis),
         check_housekeeping(redis, settings),
@@ -91,7 +92,9 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     )
 
 
-def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings: Settings, keys: Keys) -> list[Finding]:
+def _workers(
+    workers: Sequence[WorkerInfo], unreadable: Sequence[str], queues: Sequence[str], keys: Keys
+) -> list[Finding]:
     if unreadable:
         return [
             doubtful(
@@ -104,17 +107,18 @@ def _workers(workers: Sequence[WorkerInfo], unreadable: Sequence[str], settings:
     if not workers:
         return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: taskqueue worker")]
     executors = sum(each.executors for each in workers)
-    findings = [fine("workers", f"{len(workers)} alive with {executors} executors")]
-    served = {queue for each in workers if each.state != "draining" for queue in each.queues}
-    if forgotten := [queue for queue in settings.queues if queue not in served]:
-        findings.append(
-            doubtful(
-                "queues",
-                f"no worker takes from {', '.join(forgotten)}",
-                "start one without WORKER_QUEUES, or with these queues in it",
-            )
-        )
-    return findings
+    return [fine("workers", f"{len(workers)} alive with {executors} executors"), *check_queues(workers, queues)]
+
+
+def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:
+    """Returns a finding when no worker takes from some of these queues."""
+    serving = [each for each in workers if each.state != "draining"]
+    forgotten = [queue for queue in queues if not any(each.takes(queue) for each in serving)]
+    if not forgotten:
+        return []
+    shown = ", ".join(forgotten[:5]) + (f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else "")
+    advice = "start one without WORKER_QUEUES, or with these queues or a pattern for them in it"
+    return [doubtful("queues", f"no worker takes from {shown}", advice)]
 
 
 def _types(redis: Redis) -> Finding:
@@ -174,7 +178,7 @@ def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:
     """Returns the earliest due time of each kind of housekeeping work, in microseconds."""
     keys = keys_of(redis)
     places = [("lease", keys.LEASES)]
-    for queue in settings.queues:
+    for queue in QueueRegister.of(redis, settings):
         places += [
             (f'retry in queue "{queue}"', keys.retrying(queue)),
             (f'task in queue "{queue}"', keys.scheduled(queue)),

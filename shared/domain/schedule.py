@@ -24,6 +24,7 @@ from croniter import CroniterError, croniter
 
 from taskqueue.shared.domain.decode import as_declared
 from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
 from taskqueue.shared.domain.retry import Changes, RetryPolicy
 from taskqueue.shared.domain.schedule_fields import check_fields
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
@@ -327,7 +328,7 @@ def read_declared(
     """Returns a schedule from YAML or JSON; `outside` limits the target of its webhook. Raises ValueError."""
     if not isinstance(entry, Mapping):
         raise ValueError("must be a mapping with type, and cron or interval")
-    known = {field for field in Schedule.__slots__ if field not in ("name", "queue")} | {"priority"}
+    known = {field for field in Schedule.__slots__ if field != "name"} | {"priority"}
     unknown = [str(key) for key in entry if key not in known]
     if unknown:
         raise ValueError(f"{', '.join(unknown)} is unknown: use one of {', '.join(sorted(known))}")
@@ -335,11 +336,8 @@ def read_declared(
         raise ValueError("type is required: the name of a task type")
     if entry["type"] == WEBHOOK_TYPE:
         raise ValueError(NOT_TO_BE_SCHEDULED)
-    fields = {key: value for key, value in entry.items() if value is not None and key != "priority"}
-    queue = entry.get("priority") or default_queue
-    queue = default_queue if queue == "default" else queue
-    if queue not in queues:
-        raise ValueError(f"priority {queue!r} is not a queue: use one of {', '.join(queues)}")
+    fields = {key: value for key, value in entry.items() if value is not None and key not in ("queue", "priority")}
+    queue = _queue(entry.get("queue"), entry.get("priority"), queues, default_queue)
     check_fields(entry, outside or EgressPolicy())
     fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
     fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
@@ -350,6 +348,18 @@ def read_declared(
         return Schedule(name=name, queue=queue, **fields)
     except TypeError as error:
         raise ValueError(f"has a field of the wrong type: {error}") from None
+
+
+def _queue(queue: object, priority: object, configured: Mapping[str, int], default: str) -> str:
+    if queue and priority:
+        raise ValueError("has both queue and priority: use one of them")
+    if queue and not (isinstance(queue, str) and QUEUE_NAME.fullmatch(queue)):
+        raise ValueError(f"queue {queue!r} is not a name: use 1 to 64 characters of A-Z a-z 0-9 . _ -")
+    name = str(queue or priority or DEFAULT)
+    name = default if name == DEFAULT else name
+    if not queue and name not in configured and name != default:
+        raise ValueError(f"priority {name!r} is not a queue: use one of {', '.join(configured)}")
+    return name
 
 
 def _choice(field: str, kind: type[StrEnum], value: object) -> StrEnum:

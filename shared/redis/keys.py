@@ -3,7 +3,7 @@
 A system has all of its keys and channels behind its prefix (`KEY_PREFIX`), which is part of the address of a client.
 
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "Permanent" means:
-until the task is removed at the end of the retention of its final state. Queues are few (one per priority). Scripts
+until the task is removed at the end of the retention of its final state. Queues are at most MAX_QUEUES. Scripts
 write `keys.NAME` and `keys.name(x)` too; the linker puts the text in their place, so a function takes one argument,
 which ends the key. Our keys and RQ's have no common hash tag: one primary (with replicas, Sentinel) holds all of them;
 Redis Cluster is not supported.
@@ -53,7 +53,7 @@ class Keys:
         return f"{self.prefix}rq:job:{task_id}"
 
     RQ_QUEUES = _Key("rq:queues")
-    """set, owner: submit; permanent. The full key of every queue that ever held a task."""
+    """set, owner: submit, queues_prune. The full key of each lane that held a task; RQ programs add theirs."""
 
     def rq_queue(self, lane: str) -> str:
         """list, owner: submit, claim, promote; permanent. Queue entries: ids that lead a worker to pending tasks.
@@ -311,6 +311,13 @@ class Keys:
 
     SUBMISSION_CHECK = _Key("taskqueue:submission-check")
     """string, owner: submission_check; a minute. When a gateway last verified, by writing it, that Redis takes any."""
+
+    QUEUES = _Key("taskqueue:queues")
+    """zset, owner: submit, queues_prune; QUEUE_RETENTION. Every queue of ours by its last use, to a minute.
+
+    Those of QUEUES are ours without being here. It decides which queues a worker takes from; `RQ_QUEUES` has RQ's own
+    too.
+    """
 
     PAUSED = _Key("taskqueue:paused")
     """hash, owner: queues; permanent. Paused queues: name to JSON with reason and time."""

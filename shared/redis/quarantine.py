@@ -48,6 +48,7 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.LIMITS_DUE,
                 keys.FAILURE_GROUPS,
                 keys.BATCHES,
+                keys.QUEUES,
             ),
             "zset",
         ),

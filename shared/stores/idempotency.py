@@ -58,10 +58,11 @@ class Begun:
 class Idempotency:
     """The keys of requests, each kept for a time."""
 
-    def __init__(self, scripts: Scripts, keep: timedelta, limit: int = 0) -> None:
+    def __init__(self, scripts: Scripts, keep: timedelta, bounds: str = "0") -> None:
+        """`bounds` are those of `Queues`."""
         self.scripts = scripts
         self.keep = keep
-        self.limit = limit
+        self.bounds = bounds
 
     def submit(self, request: Request, task: NewTask) -> tuple[Submitted, bool]:
         """Stores a task, or returns the outcome of the first request with this key; and whether it was repeated.
@@ -73,7 +74,7 @@ class Idempotency:
 
     def submission(self, request: Request, task: NewTask) -> Steps[tuple[Submitted, bool]]:
         """Yields the script calls of `submit`: the shorter script first for a task without relations, where it may."""
-        about = (request.digest, request.fingerprint, to_us(self.keep) // 1000, self.limit)
+        about = (request.digest, request.fingerprint, to_us(self.keep) // 1000, self.bounds)
         arguments, stored = submit_arguments(task), None
         if is_plain(arguments):
             stored = yield "submit_one_once", (*about, *arguments[:-1])

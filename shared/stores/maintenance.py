@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
@@ -97,7 +97,7 @@ def restore_entries(
 
 
 def check_consistency(
-    scripts: Scripts, queues: Sequence[str], lease_us: int, limit: int, fencing_token: FencingToken
+    scripts: Scripts, queues: Iterable[str], lease_us: int, limit: int, fencing_token: FencingToken
 ) -> tuple[int, dict[str, int]]:
     """Checks the next tasks in the index of all tasks; returns how many, and the repairs by kind."""
     looked, *wrong = scripts.call(
@@ -122,6 +122,13 @@ def batch_prune(
 def refused(scripts: Scripts, limit: int, fencing_token: FencingToken = NO_LOCK) -> int:
     """Fails pending tasks whose data every live version of their type refused; returns how many."""
     return int(scripts.call("refused", fencing_token.lock, fencing_token.token, limit))
+
+
+def queues_prune(
+    scripts: Scripts, configured: Iterable[str], keep_us: int, fencing_token: FencingToken = NO_LOCK
+) -> int:
+    """Removes queues that are neither configured nor in use for `keep_us`; returns how many."""
+    return int(scripts.call("queues_prune", fencing_token.lock, fencing_token.token, keep_us, *configured))
 
 
 def types_prune(scripts: Scripts, keep_us: int, limit: int, fencing_token: FencingToken = NO_LOCK) -> int:

@@ -15,8 +15,10 @@ from taskqueue.shared.domain.decode import UNREADABLE, moment
 from taskqueue.shared.domain.task import NewTask, TaskState, Webhook
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.stores.queue_register import QueueRegister
 
 if TYPE_CHECKING:
+    from taskqueue.shared.config.settings import Settings
     from taskqueue.shared.redis.scripts import Argument, Scripts, Steps
 
 _First = Sequence[tuple[bytes, float]]
@@ -24,6 +26,11 @@ _First = Sequence[tuple[bytes, float]]
 
 _FOREIGN = 200
 """Foreign jobs that one step moves."""
+
+TOO_MANY_QUEUES = (
+    "queue {queue} does not exist, and there are as many queues as MAX_QUEUES allows: use one of those that exist "
+    "(taskqueue queues), or raise MAX_QUEUES"
+)
 
 CHUNK = 250
 """Tasks that a submit script stores at once: 2 to 4 ms of Redis, so that other clients wait no longer."""
@@ -35,7 +42,8 @@ class Submitted:
 
     When another task holds its unique key, `id` and `state` are that task's (None when its record is removed); it was
     either requested (`existing`, with its `queue`) or is a refusal (`conflict`). Otherwise it was not taken because a
-    parent does not exist, its batch takes no more, the task at its place in the batch `differs`, or its queue was full.
+    parent does not exist, its batch takes no more, the task at its place in the batch `differs`, its queue would be one
+    too many, or its queue was full.
     `known` means that it was stored before, at its place in the batch; `removed` that its record has been removed
     since.
     """
@@ -47,6 +55,7 @@ class Submitted:
     conflict: bool = False
     missing_parent: str | None = None
     batch_closed: bool = False
+    too_many_queues: bool = False
     differs: bool = False
     known: bool = False
     removed: bool = False
@@ -64,7 +73,7 @@ class Submitted:
     @property
     def _explained(self) -> bool:
         other = self.existing or self.conflict or self.missing_parent is not None
-        return other or self.batch_closed or self.differs or self.known
+        return other or self.batch_closed or self.too_many_queues or self.differs or self.known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +99,26 @@ class QueueInfo:
 
 
 class Queues:
-    """The queues, one per priority, as the gateway and the dashboard use them."""
+    """The queues, as the gateway and the dashboard use them."""
 
-    def __init__(self, scripts: Scripts, weights: Mapping[str, int], max_length: int = 0) -> None:
+    def __init__(
+        self,
+        scripts: Scripts,
+        weights: Mapping[str, int],
+        max_length: int = 0,
+        max_queues: int = 0,
+        default_weight: int = 1,
+    ) -> None:
+        """`weights` are those of the configured queues; 0 is no bound."""
         self.scripts = scripts
-        self.weights = weights
-        self.max_length = max_length
+        self.register = QueueRegister(scripts.redis, weights, default_weight)
+        self.bounds = f"{max_length} {max_queues} |{'|'.join(weights)}|" if max_queues else str(max_length)
+        """How many pending tasks a queue may hold and how many queues there may be, as `submit.lua` takes it."""
+
+    @classmethod
+    def of(cls, scripts: Scripts, settings: Settings) -> Queues:
+        """Returns the queues for the settings."""
+        return cls(scripts, settings.queues, settings.max_queue_length, settings.max_queues, settings.default_weight)
 
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
@@ -111,9 +134,9 @@ class Queues:
 
     def _store(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         if len(tasks) == 1:
-            return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]
+            return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]
         fields = (field for task in tasks for field in submit_arguments(task))
-        states = self.scripts.call_accepted("submit", self.max_length, *fields)
+        states = self.scripts.call_accepted("submit", self.bounds, *fields)
         return [read_submitted(task.id, state) for task, state in zip(tasks, states, strict=True)]
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
@@ -183,7 +206,8 @@ class Queues:
 
     def overview(self) -> list[QueueInfo]:
         """Returns all queues by weight, the heaviest first, in one round trip."""
-        names, keys = sorted(self.weights, key=lambda name: -self.weights[name]), self.scripts.keys
+        names = sorted(self.register, key=lambda name: -self.register.weight(name))
+        keys = self.scripts.keys
         with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(keys.PAUSED)
             for name in names:
@@ -206,7 +230,7 @@ class Queues:
         ready, waiting, due, retry = first
         return QueueInfo(
             name=name,
-            weight=self.weights[name],
+            weight=self.register.weight(name),
             pending=pending + throttled,
             throttled=throttled,
             scheduled=scheduled,
@@ -233,14 +257,17 @@ def _pause(stored: bytes) -> dict[str, str]:
     return about
 
 
-def submission(task: NewTask, limit: int) -> Steps[Submitted]:
-    """Yields the script calls that store a task: the shorter script first for one without relations, where it may."""
+def submission(task: NewTask, bounds: str) -> Steps[Submitted]:
+    """Yields the script calls that store a task: the shorter script first for one without relations, where it may.
+
+    `bounds` are those of `Queues`.
+    """
     arguments = submit_arguments(task)
     if is_plain(arguments):
-        state = yield "submit_one", (limit, *arguments[:-1])
+        state = yield "submit_one", (bounds, *arguments[:-1])
         if state is not None:
             return read_submitted(task.id, state)
-    [state] = yield "submit", (limit, *arguments)
+    [state] = yield "submit", (bounds, *arguments)
     return read_submitted(task.id, state)
 
 
@@ -268,6 +295,8 @@ def _stored_elsewhere(task_id: str, answer: str) -> Submitted:
     match word:
         case "full":
             return Submitted(id=task_id, state=None)
+        case "many":
+            return Submitted(id=task_id, state=None, too_many_queues=True)
         case "missing":
             return Submitted(id=task_id, state=None, missing_parent=parent)
         case "closed":

@@ -21,11 +21,14 @@ KEEP = timedelta(days=366)
 class Receipts:
     """Stores tasks by ids that their senders chose, and remembers each until its row is settled."""
 
-    def __init__(self, scripts: Scripts, keep_settled: timedelta, limit: int = 0) -> None:
-        """`keep_settled` is for a relay that was suspended while it sent: its rows were settled by another one."""
+    def __init__(self, scripts: Scripts, keep_settled: timedelta, bounds: str = "0") -> None:
+        """`keep_settled` is for a relay that was suspended while it sent: its rows were settled by another one.
+
+        `bounds` are those of `Queues`.
+        """
         self.scripts = scripts
         self.keep_settled = keep_settled
-        self.limit = limit
+        self.bounds = bounds
 
     def submit(self, tasks: Sequence[NewTask], settled: Sequence[str] = ()) -> list[Submitted]:
         """Stores tasks; returns the outcomes in their order. `known` are those that were stored before.
@@ -44,5 +47,5 @@ class Receipts:
     def _store(self, tasks: Sequence[NewTask], settled: Sequence[str]) -> list[Submitted]:
         kept = (to_us(KEEP) // 1000, to_us(self.keep_settled) // 1000)
         fields = (field for task in tasks for field in submit_arguments(task))
-        said = self.scripts.call_accepted("submit_outbox", self.limit, *kept, len(settled), *settled, *fields)
+        said = self.scripts.call_accepted("submit_outbox", self.bounds, *kept, len(settled), *settled, *fields)
         return [read_submitted(task.id, each) for task, each in zip(tasks, said, strict=True)]

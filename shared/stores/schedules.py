@@ -18,7 +18,7 @@ from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.errors import CorruptRecord, ScheduleNotFound
 from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.stores.queues import submit_arguments
+from taskqueue.shared.stores.queues import TOO_MANY_QUEUES, submit_arguments
 from taskqueue.shared.stores.tasks import encode_cursor, member_of
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class Diff:
 class ScheduleStore:
     """The schedules in Redis."""
 
-    def __init__(self, scripts: Scripts, max_queue_length: int = 0, tracing: Spans | None = None) -> None:
+    def __init__(self, scripts: Scripts, bounds: str = "0", tracing: Spans | None = None) -> None:
+        """`bounds` are those of `Queues`."""
         self.scripts = scripts
         self.tracing = tracing
-        self.max_queue_length = max_queue_length
+        self.bounds = bounds
 
     # --- reading ---
 
@@ -213,7 +214,9 @@ class ScheduleStore:
     ) -> bool:
         """Carries out one step; returns whether the next one may follow."""
         what = self._fire(fencing_token, schedule, revision, step)
-        if what in ("changed", "full"):
+        if what == "many":
+            log.error("schedule %s: %s", schedule.name, TOO_MANY_QUEUES.format(queue=schedule.queue))
+        if what in ("changed", "full", "many"):
             return False
         fired.tasks += what == "fired"
         fired.overlaps += what == "overlap"
@@ -239,7 +242,7 @@ class ScheduleStore:
         self, fencing_token: FencingToken, schedule: Schedule, revision: str, step: Step, new: NewTask | None
     ) -> str:
         task = submit_arguments(new) if new else ()
-        limit: tuple[Argument, ...] = (self.max_queue_length,) if step.fire else ()
+        limit: tuple[Argument, ...] = (self.bounds,) if step.fire else ()
         return schedule_fire(
             self.scripts,
             fencing_token,

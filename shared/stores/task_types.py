@@ -39,7 +39,7 @@ _PER_CALL = 500
 class TaskType:
     """A published type. `timeout` is in seconds; `retry` holds what differs from the general policy.
 
-    `concurrent` is whether an executor runs many of its tasks at a time.
+    `concurrent` is whether an executor runs many of its tasks at a time; `queue` is where tasks wait that name none.
 
     Its limit is not included: it is declared to `shared/stores/limits.py`, where it can be changed while workers run.
     """
@@ -51,11 +51,13 @@ class TaskType:
     retry: Changes = field(default_factory=dict)
     limit: Limit | None = None
     concurrent: bool = False
+    queue: str | None = None
 
     @property
     def entry(self) -> str:
         """Returns the published entry, as JSON."""
-        return json.dumps({name: getattr(self, name) for name in _PUBLISHED}, sort_keys=True)
+        named = {"queue": self.queue} if self.queue else {}
+        return json.dumps({name: getattr(self, name) for name in _PUBLISHED} | named, sort_keys=True)
 
 
 _PUBLISHED = ("name", "schema", "description", "timeout", "retry")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -78,9 +78,10 @@ class Reading:
 class Records:
     """The stored tasks."""
 
-    def __init__(self, scripts: Scripts, queues: Sequence[str]) -> None:
+    def __init__(self, scripts: Scripts, queues: Iterable[str]) -> None:
+        """`queues` are all queues, as `QueueRegister` knows them."""
         self.scripts = scripts
-        self.queues = tuple(queues)
+        self.queues = queues
 
     @property
     def redis(self) -> Redis:
@@ -192,13 +193,13 @@ class Records:
         if wanted.cause:
             return [self.keys.failure_group(wanted.cause)]
         if wanted.state is not None:
-            queues = (wanted.queue,) if wanted.queue else self.queues
+            queues = (wanted.queue,) if wanted.queue else None
             return self._state_indexes(wanted.state, queues)
         if wanted.tag:
             return [self.keys.tasks_with_tag(wanted.tag)]
         return [self.keys.tasks_of_type(wanted.type)] if wanted.type else [self.keys.TASKS]
 
-    def _state_indexes(self, state: TaskState, queues: Sequence[str] | None = None) -> list[str]:
+    def _state_indexes(self, state: TaskState, queues: Iterable[str] | None = None) -> list[str]:
         per_queue: Mapping[TaskState, Callable[[str], str]] = {
             TaskState.SCHEDULED: self.keys.scheduled,
             TaskState.RETRYING: self.keys.retrying,
@@ -277,6 +278,6 @@ def _filter_arguments(wanted: Filter) -> list[str]:
     ]
 
 
-def discard(scripts: Scripts, task_id: str, queues: Sequence[str]) -> bool:
+def discard(scripts: Scripts, task_id: str, queues: Iterable[str]) -> bool:
     """Removes a corrupt record; returns whether there was one."""
     return bool(scripts.call("discard", task_id, *queues))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.clock import instant, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, as_declared, count, moment
+from taskqueue.shared.domain.queue_selection import matches
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.redis.scripts import Scripts
 
@@ -61,7 +62,7 @@ class BlockingType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker as of its last heartbeat.
+    """A worker as of its last heartbeat. `queues` are names and patterns.
 
     `slots` is how many tasks its executors can run at a time, `active` how many they run; `running` names some of them.
     """
@@ -93,6 +94,10 @@ class WorkerInfo:
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost."""
+
+    def takes(self, queue: str) -> bool:
+        """Returns whether it takes from a queue."""
+        return any(matches(each, queue) for each in self.queues)
 
     def limit_reached(self, queue: str) -> bool:
         """Returns whether a queue uses all executors that it may have here."""
@@ -131,7 +136,7 @@ class Workers:
             LIFE,
             json.dumps(record, default=_plain),
             info.running[0].id if info.running else "",
-            json.dumps(info.queues),
+            json.dumps(_names(info)),
             json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),
             int(LOST_KEPT.total_seconds()),
             types,
@@ -202,7 +207,7 @@ class Workers:
                 pipeline.execute()
         return True
 
-    def reap(self, queues: Sequence[str]) -> list[str]:
+    def reap(self, queues: Iterable[str]) -> list[str]:
         """Moves silent workers to the lost ones, here and in RQ's register; returns their names."""
         now = self._now_us()
         shortest = int((BUSY_HEARTBEAT + self.lease) * 1_000_000)
@@ -244,7 +249,7 @@ def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
     """Returns the worker's fields in RQ's format."""
     return {
         "birth": _rq_time(info.started_at),
-        "queues": ",".join(info.queues),
+        "queues": ",".join(_names(info) or info.queues),
         "pid": info.pid,
         "hostname": info.host,
         "ip_address": "",
@@ -255,6 +260,11 @@ def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
         "failed_job_count": info.failed + info.retried + info.crashed,
         "total_working_time": info.busy_seconds,
     }
+
+
+def _names(info: WorkerInfo) -> list[str]:
+    """Returns the queues that it names; RQ's tools know no patterns."""
+    return [each for each in info.queues if "*" not in each]
 
 
 def _rq_time(at: datetime) -> str:
@@ -320,7 +330,7 @@ def announce(
 
 
 def workers_lost(
-    scripts: Scripts, kept_us: int, most: int, queues: Sequence[str], silent: Sequence[tuple[str | bytes, float]]
+    scripts: Scripts, kept_us: int, most: int, queues: Iterable[str], silent: Sequence[tuple[str | bytes, float]]
 ) -> list[str]:
     """Moves silent workers, each with its last heartbeat, to the lost ones; returns the names of those moved."""
     pairs = [part for name, beat in silent for part in (name, repr(float(beat)))]

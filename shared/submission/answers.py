@@ -16,7 +16,7 @@ class Accepted:
     task_id: str
     status: TaskState
     type: str
-    priority: str
+    queue: str
     existing: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class Task:
     task_id: str
     type: str
     status: TaskState
-    priority: str
+    queue: str
     created_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None

@@ -25,6 +25,7 @@ from taskqueue.shared.domain.task_fields import (
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.values import (
     MAX_UNIQUE,
+    TWO_QUEUES,
     Body,
     Delay,
     Instant,
@@ -33,6 +34,7 @@ from taskqueue.shared.submission.values import (
     OnParentFailureWord,
     OnWord,
     Priority,
+    QueueName,
     Tag,
     TaskId,
     _callable_url,
@@ -131,8 +133,13 @@ class NewTaskBody(Body):
 
     type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
     data: Any = Field(description="Any JSON that is valid under the schema of the type.")
+    queue: QueueName | None = Field(
+        None,
+        description="The queue to wait in, created by its first task; null: that of the type, else the default "
+        "priority. Excludes priority.",
+    )
     priority: Priority | None = Field(
-        None, description="A priority of GET /queues; `default` or null: the default priority."
+        None, description="One of the configured queues; `default`: the default priority. Excludes queue."
     )
     delay: Delay | None = Field(None, description="Seconds before it may run. Excludes run_at.")
     run_at: Annotated[Instant, AfterValidator(_not_too_far)] | None = Field(
@@ -169,11 +176,13 @@ class NewTaskBody(Body):
     limit_key: LimitKey | None = Field(
         None, description="Applies the limit of this key in addition to that of the type: PUT /limits/keys/…"
     )
-    fair_key: Key | None = Field(None, description="Tenant of the task: within one priority, tenants take turns.")
+    fair_key: Key | None = Field(None, description="Tenant of the task: within one queue, tenants take turns.")
     webhook: WebhookBody | None = Field(None, description="A signed POST to send when the task has ended.")
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
+        if self.queue is not None and self.priority is not None:
+            raise ValueError(TWO_QUEUES)
         if self.delay is not None and self.run_at is not None:
             raise ValueError("has both delay and run_at: send one of them")
         if self.max_retries is not None and self.retry is not None and self.retry.max_retries is not None:

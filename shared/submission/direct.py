@@ -92,11 +92,9 @@ class Submission:
         # Only the parts that deliver webhooks have the secrets to sign them.
         context = context_of(settings, webhooks=True)
         self.factory = TaskFactory(self.type_cache, self.tracing, settings.default_priority, context)
-        self.idempotency = Idempotency(
-            self.scripts, timedelta(seconds=settings.idempotency_ttl), settings.max_queue_length
-        )
-        self.queues = Queues(self.scripts, settings.queues, settings.max_queue_length)
-        self.records = Records(self.scripts, tuple(settings.queues))
+        self.queues = Queues.of(self.scripts, settings)
+        self.idempotency = Idempotency(self.scripts, timedelta(seconds=settings.idempotency_ttl), self.queues.bounds)
+        self.records = Records(self.scripts, self.queues.register)
 
     def is_of_parent(self) -> bool:
         """Returns whether this process was forked from the one that made this."""
@@ -158,8 +156,9 @@ class Submission:
             first = refusal.kind in refusals.CHECKS and draft.request and self.idempotency.first_task(draft.request)
             if not first:
                 raise
-            queue = self.factory.queue_of(draft.value.get("priority"))
-            return _accepted(first, str(draft.value["type"]), queue, ())
+            task_type = str(draft.value["type"])
+            queue = self.factory.queue_of(task_type, draft.value.get("queue"), draft.value.get("priority"))
+            return _accepted(first, task_type, queue, ())
         return None
 
     def _body(self, draft: Draft) -> NewTaskBody:
@@ -171,18 +170,18 @@ class Submission:
         """Yields the script calls that store a valid submission, and returns the answer. Raises Refusal."""
         if draft.plain:
             # The shortest way, which most submissions go: without a model of the task.
-            task_type, queue = draft.task_type, self.settings.default_priority
+            task_type, queue = draft.task_type, self.factory.queue_of(draft.task_type)
             data = task_data.encode(task_type, draft.text)
             reply = yield (
                 "submit_one",
-                (self.settings.max_queue_length, draft.task_id, queue, task_type, data, *_NO_TERMS),
+                (self.queues.bounds, draft.task_id, queue, task_type, data, *_NO_TERMS),
             )
             if state := STATES.get(reply):
                 return Accepted(
                     task_id=draft.task_id,
                     status=state,
                     type=task_type,
-                    priority=queue,
+                    queue=queue,
                     warnings=tuple(self.type_cache.warnings(task_type)),
                 )
         task = self.factory.new(self._body(draft), draft.task_id, _SUBMITTER, data=draft.text)
@@ -194,7 +193,7 @@ class Submission:
 
     def _storing(self, draft: Draft, task: NewTask) -> Steps[Submitted]:
         if draft.request is None:
-            return (yield from submission(task, self.settings.max_queue_length))
+            return (yield from submission(task, self.queues.bounds))
         stored, _ = yield from self.idempotency.submission(draft.request, task)
         return stored
 
@@ -226,7 +225,7 @@ def _accepted(stored: Submitted, task_type: str, queue: str, warnings: tuple[str
         task_id=stored.id,
         status=stored.state,  # type: ignore[arg-type]  # a task that was stored has a state
         type=task_type,
-        priority=stored.queue or queue,
+        queue=stored.queue or queue,
         existing=stored.existing,
         warnings=tuple(warnings),
     )

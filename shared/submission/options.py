@@ -12,6 +12,7 @@ Seconds = float | timedelta
 class Options(TypedDict, total=False):
     """The fields of POST /tasks except type and data; durations in seconds or as timedelta."""
 
+    queue: str | None
     priority: str | None
     delay: Seconds | None
     run_at: datetime | None

@@ -16,7 +16,7 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         task_id=summary.id,
         type=summary.type,
         status=summary.state,
-        priority=summary.queue,
+        queue=summary.queue,
         created_at=summary.created_at,
         started_at=summary.started_at,
         ended_at=summary.ended_at,

@@ -112,7 +112,13 @@ NOT_THE_SAME = Kind(
 NO_PARENT = Kind(
     "missing-parent", 422, "Missing parent", "A task in depends_on does not exist, or its retention has ended."
 )
-QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after Retry-After, or use another priority.")
+QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after Retry-After, or use another queue.")
+TOO_MANY_QUEUES = Kind(
+    "too-many-queues",
+    409,
+    "Too many queues",
+    "The queue does not exist, and MAX_QUEUES allows no more: use one of GET /queues, or raise MAX_QUEUES.",
+)
 CORRUPT = Kind("corrupt-record", 500, "Corrupt record", "The record stored under this id or name cannot be read.")
 STORE = Kind(
     "store-unavailable",
@@ -149,6 +155,7 @@ KINDS = (
     NOT_THE_SAME,
     NO_PARENT,
     QUEUE_FULL,
+    TOO_MANY_QUEUES,
     CORRUPT,
     STORE,
     STORE_REFUSED,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.queue_selection import DEFAULT
 from taskqueue.shared.domain.task import (
     BatchPlace,
     Conflict,
@@ -19,7 +20,7 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.stores.queues import Submitted
+from taskqueue.shared.stores.queues import TOO_MANY_QUEUES, Submitted
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
 from taskqueue.shared.submission.refusals import Refusal
@@ -56,9 +57,10 @@ class TaskFactory:
         self.default_priority = default_priority
         self.context = context
 
-    def queue_of(self, priority: str | None) -> str:
-        """Returns the queue of a priority; an unknown name is returned unchanged."""
-        return str(self.context["priorities"].get(priority or "default", priority))
+    def queue_of(self, task_type: str, *named: str | None) -> str:
+        """Returns the first queue named, else that of the type, else the default priority."""
+        name = next(filter(None, named), None) or self.type_cache.queue_of(task_type) or DEFAULT
+        return self.default_priority if name == DEFAULT else name
 
     @contextmanager
     def checked(
@@ -116,7 +118,7 @@ class TaskFactory:
             id=task_id,
             type=body.type,
             data=strict_json.dump(body.data) if data is None else data,
-            queue=body.priority or self.default_priority,
+            queue=self.queue_of(body.type, body.queue, body.priority),
             delay=_duration(body.delay),
             run_at=body.run_at,
             expires_in=_duration(body.expires_in),
@@ -149,6 +151,8 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
     """Returns why a task was not stored; None when it was, or when the existing one was requested."""
     if stored.full:
         return queue_full(task.queue)
+    if stored.too_many_queues:
+        return Refusal(refusals.TOO_MANY_QUEUES, TOO_MANY_QUEUES.format(queue=task.queue))
     if stored.conflict:
         return not_unique(task, stored)
     if stored.missing_parent is not None:
@@ -214,7 +218,7 @@ def queue_full(queue: str) -> Refusal:
     """Returns the refusal of a task for a full queue."""
     return Refusal(
         refusals.QUEUE_FULL,
-        f"queue {queue} is full of tasks ready to run: try again after Retry-After, or use another priority",
+        f"queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue",
         headers={"Retry-After": str(refusals.RETRY_AFTER)},
     )
 

@@ -159,6 +159,11 @@ class TypeCache:
             if offer and each.name != WEBHOOK_TYPE:
                 yield each, offer
 
+    def queue_of(self, name: str) -> str | None:
+        """Returns the queue that the newest version of a type names, if any."""
+        found = self.get(name)
+        return found.queue if found else None
+
     def get(self, name: str) -> TaskType | None:
         """Returns the newest version of a type, or None."""
         self._keep_fresh()

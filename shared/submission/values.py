@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.functional_validators import AfterValidator
 
 from taskqueue.shared.domain.egress_policy import EgressPolicy
+from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
 from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
 from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 from taskqueue.shared.submission.validation_messages import choices, shown
@@ -57,6 +58,12 @@ def _priority(value: str, info: ValidationInfo) -> str:
     if value not in queues:
         raise ValueError(f"must be one of {choices(queues)}, got {shown(value)}")
     return str(queues[value])
+
+
+def _queue(value: str, info: ValidationInfo) -> str:
+    if not QUEUE_NAME.fullmatch(value):
+        raise ValueError(f"must be 1 to 64 characters of A-Z a-z 0-9 . _ -, got {shown(value)}")
+    return str(info.context["priorities"]["default"]) if info.context and value == DEFAULT else value
 
 
 def _tag(value: str) -> str:
@@ -107,11 +114,16 @@ def _limit_key(value: str) -> str:
     return value
 
 
+TWO_QUEUES = "has both queue and priority: send one of them"
+
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
 ]
 Priority = Annotated[str, AfterValidator(_priority)]
+QueueName = Annotated[
+    str, AfterValidator(_queue), WithJsonSchema({"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"})
+]
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
 Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
 TaskId = Annotated[str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{TASK_ID.pattern}$"})]

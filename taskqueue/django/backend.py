@@ -114,15 +114,15 @@ class TaskQueueBackend(BaseTaskBackend):
         options = self.task_options.copy()
         if TAG.fullmatch(task.module_path):  # all have the same two types: by this they are told apart
             options["tags"] = [*(options.get("tags") or ()), task.module_path]
-        if priority := self._priority(task):
+        if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
+            options["queue"] = task.queue_name
+        elif priority := self._priority(task):
             options["priority"] = priority
         if task.run_after is not None:
             options["run_at"] = _aware(task.run_after)
         return options
 
     def _priority(self, task: Task[..., Any]) -> str | None:
-        if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
-            return task.queue_name
         lowest = max((each for each in self.priorities if each <= task.priority), default=min(self.priorities))
         return self.priorities[lowest]
 
@@ -182,5 +182,5 @@ def _aware(moment: datetime) -> datetime:
 
 
 def _invalid(error: Refused) -> NoReturn:
-    """Raises InvalidTask for a submission that the queue refuses, such as one for an unknown priority."""
+    """Raises InvalidTask for a submission that the queue refuses, such as one for an invalid queue name."""
     raise InvalidTask(str(error)) from error

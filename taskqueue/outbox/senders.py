@@ -53,7 +53,7 @@ class DirectSender:
         settings = settings_for(url, {})
         self.submission = Submission(settings)
         keep = timedelta(seconds=settings.idempotency_ttl)
-        receipts = Receipts(self.submission.scripts, keep, settings.max_queue_length)
+        receipts = Receipts(self.submission.scripts, keep, self.submission.queues.bounds)
         self.receiver = OutboxReceiver(self.submission.factory, receipts)
 
     def send(self, rows: Sequence[Row], settled: Sequence[str]) -> list[Item]:

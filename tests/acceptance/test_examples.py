@@ -102,7 +102,7 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
             "receipt": f"receipt of order {order} (de)",
         }
         [receipt] = running.api.get("/tasks", params={"tag": "worker.tasks.send_receipt"}).json()["items"]
-        assert (receipt["type"], receipt["priority"]) == ("django.async_task", "high")
+        assert (receipt["type"], receipt["queue"]) == ("django.async_task", "high")
 
 
 @pytest.mark.parametrize("words", ["manage.py test worker", "-m mypy"])

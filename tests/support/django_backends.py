@@ -55,7 +55,7 @@ class Waiting:
     def submit(self, task_type: str, data: Any, **options: Any) -> Accepted:
         """Returns an accepted task."""
         self.task = (task_type, data)
-        return Accepted(task_id=uuid4().hex, status=TaskState.PENDING, type=task_type, priority="normal")
+        return Accepted(task_id=uuid4().hex, status=TaskState.PENDING, type=task_type, queue="normal")
 
 
 class AtOnce(TaskQueueBackend):

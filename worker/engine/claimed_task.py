@@ -63,6 +63,11 @@ class ClaimedTask:
         return int(result)
 
     @property
+    def queue_name(self) -> str:
+        """Returns the name of its queue; a damaged record may hold bytes that are not UTF-8."""
+        return self.queue.decode(errors="replace")
+
+    @property
     def crashed_before(self) -> bool:
         """Returns whether a worker or executor died while it held this task, so it may be what crashes them."""
         return self.losses > 0 or self.crashes > 0 or self.suspicions > 0

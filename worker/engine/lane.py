@@ -145,7 +145,7 @@ class SerialLane(Lane):
         self.slots.update()
 
     def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:
-        if claimed.queue.decode() not in self.slots.limits:
+        if claimed.queue_name not in self.slots.limits:
             self.prefetch.learn(run_seconds)
 
     def _room(self) -> int:

@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taskqueue.worker.engine.claimed_queues import ClaimedQueues
 from taskqueue.worker.engine.claimed_task import ClaimedTask, read_claim
-from taskqueue.worker.engine.queue_weights import NO_BOUNDS, WeightedRoundRobin
+from taskqueue.worker.engine.queue_weights import NO_BOUNDS, Strict, WeightedRoundRobin
 
 if TYPE_CHECKING:
     from taskqueue.shared.redis.scripts import Argument
@@ -23,11 +24,14 @@ class LaneClaims:
     may answer; it carries the token of the next claim.
     """
 
-    def __init__(self, worker: str, weights: Mapping[str, int], suffix: str = "") -> None:
+    def __init__(self, worker: str, queues: ClaimedQueues, suffix: str = "") -> None:
         """`suffix` follows the names of queues, as in `keys.rq_queue`."""
         self.worker = worker
+        self.queues = queues
         self.suffix = suffix
-        self.round_robin = WeightedRoundRobin({queue + suffix: weight for queue, weight in weights.items()})
+        self._division = Strict() if queues.selection.strict else WeightedRoundRobin()
+        self._patterns = ("*" + suffix, queues.selection.lua_patterns()) if queues.selection.patterns else ()
+        self._changes = -1
         self.unanswered = False
         self.parked = False
         self.again_in: float | None = None
@@ -39,15 +43,24 @@ class LaneClaims:
         """Returns the arguments of `claim.lua`. `slots` is how many tasks it may take of some lanes."""
         self.unanswered = True
         order: tuple[Argument, ...] = ("", self._next_token) if size else ()
+        if self._changes != self.queues.changes:
+            self._changes = self.queues.changes
+            weight = self.queues.selection.weight
+            self._division.set({queue + self.suffix: weight(queue) for queue in self.queues.active})
         return [
             self.worker,
             self.token,
             lease_us,
             size,
             _CLAIM_BYTES,
-            *self.round_robin.quotas(size, slots),
+            *self._division.quotas(size, slots),
+            *self._patterns,
             *order,
         ]
+
+    def takes(self, lane: str) -> bool:
+        """Returns whether this is a lane of a queue that the worker takes from."""
+        return bool(lane) and self.queues.selection.takes(lane.removesuffix("+"))
 
     def answer(
         self, reply: Sequence[Any], size: int | None, sent_at: float, received_us: int, lease: float
@@ -56,6 +69,7 @@ class LaneClaims:
         claimed = read_claim(reply, self.token, sent_at, received_us, lease)
         for each in claimed:
             each.lane = self.suffix
+            self.queues.touch(each.queue_name)
         self.again_in = reply[4] / 1_000_000 if reply[4] >= 0 else None
         self.unanswered = self.parked = size is not None and len(claimed) < size and not reply[2]
         self.token, self._next_token = self._next_token, _new_token()

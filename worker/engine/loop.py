@@ -231,14 +231,14 @@ class Engine:
         free = [lane for lane in lanes if may_claim and lane.free()]
         for lane in lanes:
             lane.work_likely = True
+            lane.claims.queues.touch(name.removesuffix("+"))
             # A busy lane stops listening until it has capacity, or this worker would receive its own wake-up.
             lane.awaiting_work = lane.awaiting_work and lane in free
         if not free:
             self._pass_on(name)
 
     def _pass_on(self, name: str) -> None:
-        known = any(name in lane.claims.round_robin.share for lane in self.lanes)
-        self.session.notify_workers(name, known=known)
+        self.session.notify_workers(name, known=self.lanes.serial.claims.takes(name))
 
     def on_direct_dispatch(self, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
@@ -256,7 +256,8 @@ class Engine:
             self.drain(self.settings.drain_grace)
         elif verb == b"look":
             for lane in self.lanes:
-                lane.work_likely = True  # there is work that only some workers can do
+                lane.work_likely = True  # there is work that only some workers can do, or a new queue
+                lane.claims.queues.look_soon()
 
     # --- Redis ---
 

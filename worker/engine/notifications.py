@@ -10,7 +10,7 @@ import selectors
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from taskqueue.shared.redis.client import keys_of
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from taskqueue.worker.engine.claimed_queues import ClaimedQueues
 
 log = logging.getLogger(__name__)
 
@@ -164,13 +166,13 @@ class PubSubListener(Listener):
 class Notifications:
     """What Redis tells one worker: wake-ups, commands, and direct dispatches; each on a connection of its own."""
 
-    def __init__(self, redis: Redis, worker: str, queues: Iterable[str], selector: selectors.BaseSelector) -> None:
+    def __init__(self, redis: Redis, worker: str, queues: ClaimedQueues, selector: selectors.BaseSelector) -> None:
         self.received: deque[tuple[str, bytes | None]] = deque()
         """What has arrived: a kind and its message, for a wake-up a lane ("" for any); None when none came in time."""
-        self._queues = tuple(queues)
+        self._queues = queues
         self._keys = keys = keys_of(redis)
         self._wakeup_lists = [keys.WAKEUP]
-        self._wanted: tuple[tuple[str, ...], Collection[str]] = ((), frozenset())
+        self._wanted: tuple[tuple[str, ...], Collection[str], int] = ((), frozenset(), -1)
         self._commands = BlockingPopListener(redis, (keys.control(worker),), selector, self._taker(COMMAND), PATIENCE)
         self._wakeups = BlockingPopListener(redis, (keys.WAKEUP,), selector, self._taker(WAKEUP), PATIENCE)
         self._direct_dispatches = PubSubListener(
@@ -191,10 +193,10 @@ class Notifications:
         self._commands.listen()
         self._direct_dispatches.listen()
         if suffixes:
-            wanted = (tuple(suffixes), full)
+            wanted = (tuple(suffixes), full, self._queues.changes)
             if wanted != self._wanted:
                 self._wanted = wanted
-                lanes = [queue + suffix for suffix in suffixes for queue in self._queues]
+                lanes = [queue + suffix for suffix in suffixes for queue in self._queues.known]
                 free = (self._keys.wakeup(lane) for lane in lanes if lane not in full)
                 self._wakeup_lists = [*free, self._keys.WAKEUP]
             self._wakeups.listen(self._wakeup_lists)

@@ -39,7 +39,7 @@ class QueueSlots:
 
         One from the concurrent lane may not: its claim did not regard the bounds.
         """
-        most = self.limits.get(claimed.queue.decode()) if self.limits else None
+        most = self.limits.get(claimed.queue_name) if self.limits else None
         return most is None or sum(each.queue == claimed.queue for each in (*self._assigned(), *beside)) < most
 
     def _assigned(self) -> Iterator[ClaimedTask]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,35 @@ if TYPE_CHECKING:
 NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 
+class Strict:
+    """Takes from a queue only when those before it are empty."""
+
+    def __init__(self) -> None:
+        self.order: Sequence[str] = ()
+
+    def set(self, weights: Mapping[str, int]) -> None:
+        """Sets the queues in their order; their weights do not matter."""
+        self.order = tuple(weights)
+
+    def quotas(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
+        """Returns alternating queue and quota, as `WeightedRoundRobin` does: each may fill the claim."""
+        return _arguments(self.order, dict.fromkeys(self.order, size), slots)
+
+
 class WeightedRoundRobin:
     """Divides claims between queues by weight, so that none starves even when tasks are claimed one by one."""
 
-    def __init__(self, weights: Mapping[str, int]) -> None:
-        self.order = sorted(weights, key=lambda name: -weights[name])
+    def __init__(self) -> None:
+        self.order: Sequence[str] = ()
+        self.share: Mapping[str, float] = {}
+        self.credit: dict[str, float] = {}
+
+    def set(self, weights: Mapping[str, int]) -> None:
+        """Sets the queues in the order in which claims name them; those that stay keep their credit."""
         total = sum(weights.values())
-        self.share = {name: weights[name] / total for name in weights}
-        self.credit = dict.fromkeys(weights, 0.0)
+        self.order = tuple(weights)
+        self.share = {name: weight / total for name, weight in weights.items()}
+        self.credit = {name: self.credit.get(name, 0.0) for name in weights}
 
     def quotas(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
         """Returns alternating queue and quota; the quotas add up to `size`. The slots of a queue follow its quota."""
@@ -31,8 +52,10 @@ class WeightedRoundRobin:
             quotas[name] += 1
         for name, quota in quotas.items():
             self.credit[name] -= quota
-        return [
-            part
-            for name in self.order
-            for part in (name, f"{quotas[name]}/{slots[name]}" if name in slots else quotas[name])
-        ]
+        return _arguments(self.order, quotas, slots)
+
+
+def _arguments(order: Iterable[str], quotas: Mapping[str, int], slots: Mapping[str, int]) -> list[Argument]:
+    return [
+        part for name in order for part in (name, f"{quotas[name]}/{slots[name]}" if name in slots else quotas[name])
+    ]

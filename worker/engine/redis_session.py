@@ -102,6 +102,8 @@ class RedisSession:
         """Syncs in one round trip. Raises StoreUnavailable; then everything is kept and sent again by the next call."""
         reports, releases = self.reports[:MOST_AT_ONCE], self.releases[:1024]
         calls = [*self._report_calls(reports), *self._release_calls(releases), *self._extend_calls(extending)]
+        asking = next((each.claims.queues for each in orders if each.claims.queues.look_due(each.claims.parked)), None)
+        calls += [("queues_look", ())] if asking else []
         calls += [("claim", each.claims.arguments(each.size, _us(self.lease), each.slots)) for each in orders]
         sent_at = time.monotonic()
         with translated():
@@ -110,6 +112,8 @@ class RedisSession:
         for order, reply in zip(orders, replies[len(replies) - len(orders) :], strict=True):
             result.claimed += order.claims.answer(reply, order.size, sent_at, received_us, self.lease)
             result.unreadable += _texts(reply[1])
+        if asking:
+            asking.learn(replies[len(replies) - len(orders) - 1])
         self._read_answers(calls, replies, reports, extending, sent_at, result)
         del self.reports[: len(reports)]
         del self.releases[: len(releases)]

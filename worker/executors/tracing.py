@@ -107,9 +107,7 @@ class SpanForwarder:
         """Reports an attempt whose executor died or was killed."""
         if not self.tracing.on or not (traceparent := claimed.traceparent) or not is_sampled(traceparent):
             return
-        subject = Subject(
-            id=claimed.id.decode(), type=claimed.name, queue=claimed.queue.decode(), attempt=claimed.attempt
-        )
+        subject = Subject(id=claimed.id.decode(), type=claimed.name, queue=claimed.queue_name, attempt=claimed.attempt)
         now = time.time_ns()
         began = now - int((time.monotonic() - began_at) * 1_000_000_000)
         cause = _replay_link(claimed.about, claimed.attempt)

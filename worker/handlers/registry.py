@@ -21,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from taskqueue.shared.domain.limit import Limit, read_limit
+from taskqueue.shared.domain.queue_selection import QUEUE_NAME
 from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.stores.task_types import TaskType
@@ -57,6 +58,7 @@ class Handler:
     rules: RetryRules = field(default_factory=lambda: RetryRules({}))
     give_up_on: tuple[type[BaseException], ...] = ()
     limit: Limit | None = None
+    queue: str | None = None
 
     @property
     def concurrent(self) -> bool:
@@ -79,6 +81,7 @@ class Handler:
             retry=self.retry,
             limit=self.limit,
             concurrent=self.concurrent,
+            queue=self.queue,
         )
 
 
@@ -119,6 +122,7 @@ def task(
     rate: str | None = None,
     burst: float | None = None,
     threads: bool = False,
+    queue: str | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Registers a function as the handler of a task type, and gives it `submit`, which submits such a task.
@@ -129,7 +133,7 @@ def task(
     `retry` is a list of pauses in seconds, a function of the error and how many failures there were, which returns the
     pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
     `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
-    `burst` of them at once after a pause.
+    `burst` of them at once after a pause. `queue` is where its tasks wait that name neither a queue nor a priority.
 
     `async def` functions run concurrently on the event loop of an executor; with `threads` other functions run
     concurrently in threads: for those that wait, for example for a partner's API. The rest runs one at a time in a
@@ -160,6 +164,7 @@ def task(
             give_up_on=tuple(give_up_on),
             limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
             threads=threads,
+            queue=queue,
         )
         registry.add(handler)
         return TaskFunction(name, handler.write, function)
@@ -210,6 +215,10 @@ def _within(context: Callable[[], AbstractContextManager[object]], handler: Hand
 def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:
     if not NAME.fullmatch(name):
         raise HandlerError(f"{name!r} is not a task type name: use letters, digits, `.`, `_` and `-`, at most 100")
+    if options["queue"] is not None and not QUEUE_NAME.fullmatch(options["queue"]):
+        raise HandlerError(
+            f"{options['queue']!r} is not a name of a queue: use letters, digits, `.`, `_` and `-`, at most 64"
+        )
     try:
         adapter, whole = _adapter(name, function)
         schema = adapter.json_schema()

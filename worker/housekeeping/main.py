@@ -28,6 +28,7 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import Records
@@ -66,10 +67,11 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     """Returns a housekeeper for the settings."""
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
-    schedule_store = ScheduleStore(scripts, settings.max_queue_length, tracing)
+    queues = Queues.of(scripts, settings)
+    schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    jobs = _jobs(settings, scripts, late, tracing)
+    jobs = _jobs(settings, scripts, queues.register, late, tracing)
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
         schedule_store,
@@ -77,7 +79,7 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
         _seconds(settings.housekeeper_schedules_grace),
         late_schedules,
     )
-    metrics = _metrics(settings, scripts)
+    metrics = _metrics(settings, scripts, queues)
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
@@ -95,8 +97,9 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     return Parts(runner, leadership, locks, schedule_store, registry)
 
 
-def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing) -> list[HousekeepingJob]:
-    queues = list(settings.queues)
+def _jobs(
+    settings: Settings, scripts: Scripts, queues: QueueRegister, late: Lateness, tracing: Tracing
+) -> list[HousekeepingJob]:
     return [
         Unlock(
             scripts,
@@ -127,15 +130,17 @@ def _jobs(settings: Settings, scripts: Scripts, late: Lateness, tracing: Tracing
             retention(settings),
             _seconds(settings.housekeeper_ttl_interval),
             _seconds(settings.type_retention),
+            queues.weights,
+            _seconds(settings.queue_retention),
         ),
     ]
 
 
-def _metrics(settings: Settings, scripts: Scripts) -> Metrics:
+def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
     return Metrics(
         scripts,
-        Queues(scripts, settings.queues),
-        Records(scripts, list(settings.queues)),
+        queues,
+        Records(scripts, queues.register),
         Workers(scripts.redis, settings.lease()),
         _seconds(settings.housekeeper_metrics_interval),
     )

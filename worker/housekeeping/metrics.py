@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -178,9 +177,12 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
         overview,
         lambda queue: _age(queue.oldest_at, now),
     )
-    serving = Counter(name for worker in workers if worker.state != "draining" for name in worker.queues)
+    serving = [worker for worker in workers if worker.state != "draining"]
     yield _by_queue(
-        "taskqueue_queue_workers", "Live workers that take tasks from it.", overview, lambda queue: serving[queue.name]
+        "taskqueue_queue_workers",
+        "Live workers that take tasks from it.",
+        overview,
+        lambda queue: sum(worker.takes(queue.name) for worker in serving),
     )
     yield _by_queue(
         "taskqueue_foreign_jobs",

@@ -12,6 +12,7 @@ from taskqueue.shared.client.answers import BatchItem
 from taskqueue.shared.client.sending import Sending
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.json_schema import compile_schema
+from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
 from taskqueue.shared.domain.task import TaskState, new_task_id
 from taskqueue.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
 from taskqueue.shared.submission.options import Options, Seconds, plain
@@ -24,7 +25,7 @@ from taskqueue.worker.handlers.registry import Handler
 from taskqueue.worker.local import attempts
 
 _SUPPORTED = {
-    *("type", "data", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
+    *("type", "data", "queue", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
     *("expires_in", "unique_key", "on_conflict", "limit_key", "fair_key"),  # without effect: each task ends in `submit`
 }
 
@@ -97,7 +98,8 @@ class LocalClient:
     def run(self, body: Mapping[str, Any]) -> Accepted:
         """Runs a task in the form of POST /tasks. Raises Refused and ValueError."""
         _check_supported(body)
-        handler, queue = self._handler(body), self._queue(body.get("priority", "default"))
+        handler = self._handler(body)
+        queue = self._queue(body, handler)
         retry = {**body.get("retry", {}), **({"max_retries": body["max_retries"]} if "max_retries" in body else {})}
         task_id, data, now = new_task_id(), json.dumps(body["data"]), datetime.now(UTC)
         first = Assignment(
@@ -121,7 +123,7 @@ class LocalClient:
             task_id=task_id,
             type=handler.name,
             status=TaskState(outcome.state),
-            priority=queue,
+            queue=queue,
             created_at=now,
             started_at=made[-1].started_at,
             ended_at=made[-1].ended_at,
@@ -137,7 +139,7 @@ class LocalClient:
             attempts=tuple(made),
         )
         self.records[task_id] = task
-        return Accepted(task_id=task_id, status=task.status, type=task.type, priority=queue)
+        return Accepted(task_id=task_id, status=task.status, type=task.type, queue=queue)
 
     def _handler(self, body: Mapping[str, Any]) -> Handler:
         """Returns the handler of a task whose data is valid. Raises Refused."""
@@ -153,14 +155,19 @@ class LocalClient:
             raise _refused("invalid-request", "Invalid request", mistakes)
         return handler
 
-    def _queue(self, priority: str) -> str:
-        """Returns the queue of a priority. Raises Refused."""
-        if priority == "default":
-            return self.settings.default_priority
-        if priority not in self.settings.queues:
+    def _queue(self, body: Mapping[str, Any], handler: Handler) -> str:
+        """Returns the queue of a task. Raises Refused."""
+        queue, priority = body.get("queue"), body.get("priority")
+        if queue is not None and priority is not None:
+            raise _refused("invalid-request", "Invalid request", {"": "has both queue and priority: send one of them"})
+        if priority not in (None, DEFAULT, *self.settings.queues):
             text = f"must be one of {', '.join(self.settings.queues)}, default, got {priority!r}"
             raise _refused("invalid-request", "Invalid request", {"priority": text})
-        return priority
+        if queue is not None and not QUEUE_NAME.fullmatch(queue):
+            text = f"must be 1 to 64 characters of A-Z a-z 0-9 . _ -, got {queue!r}"
+            raise _refused("invalid-request", "Invalid request", {"queue": text})
+        name = str(queue or priority or handler.queue or DEFAULT)
+        return self.settings.default_priority if name == DEFAULT else name
 
 
 class LocalBatch(Sending):

@@ -132,6 +132,7 @@ class AsyncClient:
         *,
         status: TaskState | str | None = None,
         task_type: str | None = None,
+        queue: str | None = None,
         priority: str | None = None,
         tag: str | None = None,
         since: datetime | None = None,
@@ -141,6 +142,7 @@ class AsyncClient:
         query = {
             "status": status,
             "type": task_type,
+            "queue": queue,
             "priority": priority,
             "tag": tag,
             "since": since,

@@ -140,7 +140,7 @@ class DeadLetters(Resource):
 
 
 class Queues(Resource):
-    """Queues, one for each priority."""
+    """The queues."""
 
     async def all(self) -> list[QueueStatus]:
         """Returns all queues, highest weight first."""

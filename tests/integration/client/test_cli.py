@@ -265,7 +265,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_gets_one_line_that_changes() -> None:
     screen = Terminal()
     out = Output(screen, as_json=False)
-    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, priority="normal")
+    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, queue="normal")
     out.progress(seen)
     out.progress(replace(seen, progress=Progress(fraction=0.5, message="half")))
     out.end_progress()
@@ -277,6 +277,6 @@ def test_a_terminal_gets_one_line_that_changes() -> None:
 
 def test_a_message_of_progress_paints_nothing() -> None:
     screen = Terminal()
-    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, priority="normal")
+    seen = Task(task_id="1", type="t", status=TaskState.RUNNING, queue="normal")
     Output(screen, as_json=False).progress(replace(seen, progress=Progress(fraction=0.5, message="\x1b[2J\r\n100%")))
     assert screen.getvalue().startswith("\r[###############...............]  50%  running  \\u001b[2J\\u000d\\n100%")

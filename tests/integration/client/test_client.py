@@ -14,7 +14,7 @@ from tests.support.keys import keys
 
 def test_a_submitted_task_gives_its_result(client: Client) -> None:
     accepted = client.submit("echo", {"a": [1, None, "ü"]}, priority="high", tags=["one"], timeout=timedelta(seconds=5))
-    assert (accepted.status, accepted.priority, accepted.existing) == ("pending", "high", False)
+    assert (accepted.status, accepted.queue, accepted.existing) == ("pending", "high", False)
     assert client.result(accepted.task_id, timeout=20) == {"a": [1, None, "ü"]}
 
 

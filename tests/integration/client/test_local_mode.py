@@ -47,7 +47,7 @@ def story(client: TaskClient, task_type: str, data: Any, **options: Any) -> Any:
         ended.result,
         (ended.error.type, ended.error.message) if ended.error else None,
         [(each.number, each.outcome, each.retry_delay_seconds, _error(each)) for each in shown.attempts],
-        (shown.attempt, shown.retry_count, shown.max_retries, shown.data, shown.tags, shown.priority),
+        (shown.attempt, shown.retry_count, shown.max_retries, shown.data, shown.tags, shown.queue),
     )
 
 

@@ -19,7 +19,7 @@ def environment(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_handler_submits_a_task_to_the_gateway_of_the_environment(running: Running) -> None:
     task = process.options(tags=["typed"], priority="high").submit("to be or not to be")
-    assert (task.type, task.priority, task.status) == ("process", "high", TaskState.PENDING)
+    assert (task.type, task.queue, task.status) == ("process", "high", TaskState.PENDING)
     with Client(running.url) as client:
         assert client.result(task.task_id, 30)["words"] == 6
         assert client.get(task.task_id).tags == ("typed",)

@@ -264,7 +264,7 @@ def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dic
     ).stdout.splitlines()  # fmt: skip
     assert said[:3] == ["-X", "POST", "http://localhost:8000/tasks"]
     assert said[3:-4] == header
-    assert json.loads(said[-1]) == {"type": "echo", "data": 1, "priority": "high"}
+    assert json.loads(said[-1]) == {"type": "echo", "data": 1, "queue": "high"}
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:

@@ -74,7 +74,7 @@ def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_lea
 def test_tasks_are_found_by_all_that_the_form_offers(browser: Browser, system: System) -> None:
     wanted = system.submit("echo", "1", "high", tags=("eu",))
     other = system.submit("noop")
-    for query in ("type=echo", "priority=high&status=pending", "tag=eu", "type=echo&since=2020-01-01T00:00:00Z"):
+    for query in ("type=echo", "queue=high&status=pending", "tag=eu", "type=echo&since=2020-01-01T00:00:00Z"):
         page = browser.text(f"/tasks?{query}")
         assert wanted[-8:] in page, query
         assert other[-8:] not in page, query

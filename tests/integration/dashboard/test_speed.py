@@ -29,7 +29,7 @@ ROUNDS = 9
 _PLAIN = ("/", "/tasks", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit", "/bulk", "/dead-letters")
 _FILTERS = (
     "status=completed",
-    "status=pending&priority=low",
+    "status=pending&queue=low",
     "type=kind-1",
     "type=kind-1&status=failed",
     "type=nobodys",

@@ -21,7 +21,7 @@ class Submitted:
 
     def submit(self, task_type: str, data: Any = None, **options: Any) -> Accepted:
         self.data.append((data, options.get("priority")))
-        return Accepted(task_id="1", status=TaskState.PENDING, type=task_type, priority="normal")
+        return Accepted(task_id="1", status=TaskState.PENDING, type=task_type, queue="normal")
 
 
 @task("send-invoice", registry=Registry())

@@ -75,7 +75,7 @@ def test_the_existing_task_is_answered_with_its_own_priority(gateway: Gateway) -
     alone, once, again = (gateway.http.post("/tasks", json=body, headers=each) for each in ({}, KEYED, KEYED))
     for answer in (alone, once, again):
         shown = answer.get_json()
-        assert (answer.status_code, shown["task_id"], shown["priority"]) == (200, first, "low")
+        assert (answer.status_code, shown["task_id"], shown["queue"]) == (200, first, "low")
     assert again.headers["Idempotency-Replayed"] == "true"
 
 

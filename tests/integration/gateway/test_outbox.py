@@ -25,7 +25,7 @@ def test_a_row_becomes_the_task_with_its_id(gateway: Gateway) -> None:
     one = row(data={"a": 1}, priority="high", tags=["x"], traceparent=trace)
     assert send(gateway.http, one) == (202, [{"index": 0, "task_id": one["task_id"], "status": "pending"}])
     shown = gateway.show(one["task_id"])
-    assert (shown["data"], shown["priority"], shown["tags"]) == ({"a": 1}, "high", ["x"])
+    assert (shown["data"], shown["queue"], shown["tags"]) == ({"a": 1}, "high", ["x"])
     assert shown["trace_parent"] == trace
 
 

@@ -20,16 +20,16 @@ def test_a_task_is_taken_and_found_again_where_location_points(http: FlaskClient
     answer = http.post("/tasks", json={"type": "process", "data": {"a": [1, None]}, "priority": "high"})
     assert answer.status_code == 202
     body = answer.get_json()
-    assert body == {"task_id": body["task_id"], "status": "pending", "type": "process", "priority": "high"}
+    assert body == {"task_id": body["task_id"], "status": "pending", "type": "process", "queue": "high"}
     found = http.get(answer.headers["Location"]).get_json()
-    assert (found["task_id"], found["status"], found["priority"]) == (body["task_id"], "pending", "high")
+    assert (found["task_id"], found["status"], found["queue"]) == (body["task_id"], "pending", "high")
     assert found["data"] == {"a": [1, None]}
 
 
 @pytest.mark.parametrize("priority", [{}, {"priority": None}, {"priority": "default"}, {"priority": "normal"}])
 def test_default_means_the_default_priority(http: FlaskClient, priority: dict[str, Any]) -> None:
     answer = http.post("/tasks", json={"type": "process", "data": 1, **priority})
-    assert answer.get_json()["priority"] == "normal"
+    assert answer.get_json()["queue"] == "normal"
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_cron_schedule_says_its_times_in_the_zone_that_was_named(http: FlaskCl
     assert answer.status_code == 201
     assert answer.json is not None
     assert {item[11:] for item in answer.json["next_times"]} <= {"02:30:00Z", "03:30:00Z"}
-    assert answer.json["priority"] == "high"
+    assert answer.json["queue"] == "high"
 
 
 @pytest.mark.parametrize(

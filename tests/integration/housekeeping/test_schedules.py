@@ -181,7 +181,7 @@ def test_cancelling_the_older_asks_the_worker_that_runs_it(machine: Machine) -> 
 
 
 def test_a_full_queue_makes_the_due_time_wait(machine: Machine) -> None:
-    schedule_store = ScheduleStore(machine.scripts, max_queue_length=1)
+    schedule_store = ScheduleStore(machine.scripts, "1")
     schedule_store.put(schedule())
     machine.advance(60)
     assert fire(machine, schedule_store).tasks == 1
@@ -211,7 +211,7 @@ def test_more_schedules_of_one_due_time_than_a_round_looks_at_have_their_tasks_a
 
 
 def test_schedules_that_wait_are_not_checked_at_once_again(machine: Machine) -> None:
-    schedule_store = ScheduleStore(machine.scripts, max_queue_length=1)
+    schedule_store = ScheduleStore(machine.scripts, "1")
     for number in range(105):
         schedule_store.put(schedule(f"s{number}"))
     machine.advance(60)

@@ -15,7 +15,9 @@ from tests.integration.model.reference import Model, Task
 from tests.support.keys import keys
 
 S = TaskState
-QUEUES = ("high", "normal")
+CONFIGURED = ("high",)
+QUEUES = (*CONFIGURED, "normal", "gpu.0")
+MOST_QUEUES = 2
 LANES = tuple(lane for queue in QUEUES for lane in (queue, f"{queue}+"))
 _EVERYTHING = """
 local readers = {
@@ -91,6 +93,7 @@ def check(store: Store, model: Model, lost_tickets: set[str]) -> None:
     _check_indexes(store, model)
     for queue in QUEUES:
         _check_queue(store, model, queue, lost_tickets)
+    _check_register(store, model)
     _check_limits(store, model)
     _check_batches(store, model)
     _check_causes(store, model)
@@ -152,6 +155,11 @@ def _check_queue(store: Store, model: Model, queue: str, lost_tickets: set[str])
     for lane in (queue, f"{queue}+"):
         here = _ids(task for task in pending if task.lane == lane)
         assert here - throttled <= set(store.tickets(lane)) | lost_tickets, "a task without a ticket in its lane"
+
+
+def _check_register(store: Store, model: Model) -> None:
+    in_use = {task.queue for task in model.of(S.PENDING, S.SCHEDULED, S.RETRYING)}
+    assert in_use <= store.members(keys.QUEUES), "tasks in a queue that no part knows"
 
 
 def _check_limits(store: Store, model: Model) -> None:
@@ -228,6 +236,7 @@ def _check_owners(store: Store, model: Model) -> None:
         keys.FAILURE_GROUP_OF,
         keys.DEFERRED_WORK,
         keys.CONCURRENT_TYPES,
+        keys.QUEUES,
     }
     owned |= {keys.LIMITS, keys.LIMITS_DUE, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES}
     owned |= {keys.ended(state) for state in S if state.ended}

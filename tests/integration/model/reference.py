@@ -114,10 +114,12 @@ class Model:
 
     # --- submission ---
 
-    def submit(self, new: Task, conflict: str, max_length: int) -> str:
+    def submit(self, new: Task, conflict: str, max_length: int, may_have_queue: bool) -> str:
         """What the sender is told: a state, or why not."""
         if refusal := self._refusal(new):
             return refusal
+        if not may_have_queue:
+            return "many"
         holder = self.tasks[self.unique[new.unique]] if new.unique in self.unique else None
         if holder and not (conflict == "replace" and holder.state is not S.RUNNING):
             return f"{'existing' if conflict == 'existing' else 'conflict'} {holder.id}"

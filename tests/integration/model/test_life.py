@@ -39,7 +39,7 @@ from taskqueue.shared.stores.batches import Batches, BatchTerms, batch_close, ba
 from taskqueue.shared.stores.dead_letters import purge, requeue
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now
-from tests.integration.model.recount import LANES, QUEUES, Store, check
+from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
@@ -78,6 +78,7 @@ class Life(RuleBasedStateMachine):
         self.handed_out: list[tuple[str, str, str]] = []
         self.without_entry: set[str] = set()
         self.numbers = 0
+        self.by_pattern = False
 
     # --- helpers ---
 
@@ -192,14 +193,25 @@ class Life(RuleBasedStateMachine):
             on_parent_failure=task.policy,
             batch=BatchPlace(batch_id=batch.id, index=self.numbers) if batch else None,
         )
-        queues = Queues(self.scripts, dict.fromkeys(QUEUES, 1), room)
+        queues = Queues(self.scripts, dict.fromkeys(CONFIGURED, 1), room, MOST_QUEUES)
+        known = self.store.members(keys.QUEUES)
+        may_have_queue = task.queue in known | {*CONFIGURED} or len(known) < MOST_QUEUES
         [said] = queues.submit([new])
-        assert _in_words(said) == self.model.submit(task, conflict, room)
+        assert _in_words(said) == self.model.submit(task, conflict, room, may_have_queue)
         if again and said.state is not None:
             before = Store(self.redis).found
             [second] = queues.submit([new])
             assert (second.id, second.state) == (said.id, said.state)
             assert Store(self.redis).found == before
+
+    @rule(age=seconds)
+    def prune_queues(self, age: int) -> None:
+        before = self.store.members(keys.QUEUES)
+        removed = maintenance.queues_prune(self.scripts, CONFIGURED, age)
+        left = Store(self.redis).members(keys.QUEUES)
+        assert len(before - left) == removed
+        gone = {task.queue for task in self.model.tasks.values() if not task.state.ended} & (before - left)
+        assert not gone, "a queue was removed that has tasks"
 
     # --- batches ---
 
@@ -250,15 +262,16 @@ class Life(RuleBasedStateMachine):
         change(keys.CONCURRENT_TYPES, "nap")
 
     @rule(worker=st.sampled_from("vw"), want=st.sampled_from((1, 1, 2, 10)), first=queues,
-          suffix=st.sampled_from(("", "+")), again=st.booleans())  # fmt: skip
-    def claim(self, worker: str, want: int, first: str, suffix: str, again: bool) -> None:
+          suffix=st.sampled_from(("", "+")), by_pattern=st.booleans(), again=st.booleans())  # fmt: skip
+    def claim(self, worker: str, want: int, first: str, suffix: str, by_pattern: bool, again: bool) -> None:
         """Of both lanes of a worker each has claims of its own."""
+        self.by_pattern = by_pattern
         token = self.next_name("token")
         order = [queue + suffix for queue in sorted(QUEUES, key=lambda name: name != first)]
         self.model.pay()
         owed_nothing = not self.store.found.get(keys.DEFERRED_WORK)
         certain = owed_nothing and not self.limited() and not self.claim_may_free_others()
-        expected = self.first_in_line(order, want) if certain else None
+        expected = self.first_in_line(order, want) if certain and not by_pattern else None
         taken, more = self.ask(worker, token, want, order)
         assert len(set(taken)) == len(taken) <= want
         after = Store(self.redis)
@@ -269,7 +282,10 @@ class Life(RuleBasedStateMachine):
             left = [
                 task
                 for task in self.model.of(S.PENDING)
-                if task.id not in self.without_entry and _place(task, after) in order
+                if task.id not in self.without_entry
+                and _place(task, after) in order
+                # A worker names a queue with throttled tasks after its next look.
+                and not (by_pattern and task.queue not in CONFIGURED and task.id in after.throttled(task.queue))
             ]
             assert not [task for task in left if self.model.may_start(task)], "somebody could have been started"
         self.claims.append((worker, token, order, taken))
@@ -279,6 +295,10 @@ class Life(RuleBasedStateMachine):
 
     def ask(self, worker: str, token: str, want: int, order: Sequence[str]) -> tuple[list[str], bool]:
         turns = [part for lane in order for part in (lane, want if lane == order[0] else 0)]
+        if self.by_pattern:  # the queues that are not configured come by a pattern
+            named = [lane for lane in order if lane.rstrip("+") in CONFIGURED]
+            turns = [part for lane in named for part in (lane, want)]
+            turns += ["*+" if order[0].endswith("+") else "*", "^normal$ ^gpu%..*$"]
         _, unreadable, more, tasks, _ = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, *turns)
         assert unreadable == []
         return [row[0].decode() for row in tasks], bool(more)
@@ -470,6 +490,8 @@ def _in_words(said: Submitted) -> str:
         return f"missing {said.missing_parent}"
     if said.batch_closed:
         return "closed"
+    if said.too_many_queues:
+        return "many"
     return "full" if said.state is None else said.state
 
 

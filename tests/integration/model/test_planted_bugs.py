@@ -58,6 +58,9 @@ BUGS = {
         "if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end\n",
         "",
     ),
+    "a claim leaves out the queues that it does not name": Bug("claim", "if patterns and #tasks < want and", "if false and"),
+    "a queue is removed under its tasks": Bug("queues_prune", "if is_used(queue) or", "if false and is_used(queue) or"),
+    "there are as many queues as anyone wants": Bug("_prelude", "redis.call('ZCARD', keys.QUEUES) >= most", "false"),
     "a stopped batch goes on": Bug("claim", "return not why", "return true"),
     "a claim sent again takes more": Bug("claim", "last and string.sub(last, 1, #token) == token", "false"),
     "the newest goes first": Bug(

@@ -168,7 +168,7 @@ def test_rows_for_a_full_queue_wait_and_stop_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(module, "ROWS", 2)
-    sender.receiver.receipts.limit = 1
+    sender.receiver.receipts.bounds = "1"
     first, *waiting = write(1, 2, 3)
     high = write(4, priority="high")
     for _ in range(4):
@@ -176,7 +176,7 @@ def test_rows_for_a_full_queue_wait_and_stop_no_others(
     assert stored(redis_client) == [first]
     assert stored(redis_client, "high") == high
     assert table.backlog().waiting == 2
-    sender.receiver.receipts.limit = 0
+    sender.receiver.receipts.bounds = "0"
     drain(relay)
     assert stored(redis_client) == [first, *waiting]
 

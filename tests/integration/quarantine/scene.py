@@ -44,6 +44,7 @@ from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report
 from taskqueue.worker.housekeeping.main import build
 from tests.support.attempt_ends import ENDS
+from tests.support.queue_names import claimed_queues
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 WORKER = "w1"
@@ -221,7 +222,7 @@ class Scene:
 
     def work(self) -> None:
         """A worker takes what it can get and completes all of it."""
-        session, claims = RedisSession(self.scripts, WORKER, 30.0), LaneClaims(WORKER, WEIGHTS)
+        session, claims = RedisSession(self.scripts, WORKER, 30.0), LaneClaims(WORKER, claimed_queues(WEIGHTS))
         for _ in range(20):
             result = session.sync([ClaimOrder(claims, 100)], [])
             for claimed in result.claimed:

@@ -454,6 +454,81 @@ def many_types_wait(store: Store) -> tuple[Any, ...]:
     return ()
 
 
+@worst("queues_prune", 1500)
+def many_queues_without_a_task(store: Store) -> tuple[Any, ...]:
+    store.redis.zadd(keys.QUEUES, {f"queue-{at}": 1 for at in range(200)})
+    store.redis.sadd(keys.RQ_QUEUES, *(keys.rq_queue(f"other-{at}") for at in range(200)))
+    return ("", "", 60_000_000, "high", "normal")
+
+
+def among_many_queues(store: Store) -> None:
+    """Two hundred queues of both lanes, of which few have tasks; those that have wait for many limits and types."""
+    behind_lines_that_it_cannot_serve(store)
+    limits_whose_lines_are_elsewhere(store)
+    store.redis.sadd(keys.RQ_QUEUES, *(keys.rq_queue(f"queue-{at}{lane}") for at in range(200) for lane in ("", "+")))
+    store.redis.zadd(keys.QUEUES, {f"queue-{at}": 1 for at in range(200)})
+
+
+@worst("claim", 2600)
+def one_among_many_queues(store: Store) -> tuple[Any, ...]:
+    among_many_queues(store)
+    return claim(1)
+
+
+@worst("claim", 2600)
+def many_queues_with_tasks_that_it_does_not_name(store: Store) -> tuple[Any, ...]:
+    for at in range(200):
+        store.submit(20, f"queue-{at}")
+    return ("w", new_task_id(), LEASE, 500, 4 << 20, "normal", 500, "*", "^.*$", "", new_task_id())
+
+
+@worst("claim", 2600)
+def many_queues_of_others_with_tasks(store: Store) -> tuple[Any, ...]:
+    many_queues_with_tasks_that_it_does_not_name(store)
+    return ("w", new_task_id(), LEASE, 500, 4 << 20, "normal", 500, "*", "^gpu%-.*$", "", new_task_id())
+
+
+@worst("queues_look", 10)
+def many_empty_queues(store: Store) -> tuple[Any, ...]:
+    store.redis.zadd(keys.QUEUES, {f"queue-{at}": 1 for at in range(200)})
+    return ()
+
+
+@worst("queues_look", 900)
+def every_other_queue_has_tasks(store: Store) -> tuple[Any, ...]:
+    for at in range(0, 200, 2):
+        store.submit(1, f"queue-{at:03}")
+    store.redis.zadd(keys.QUEUES, {f"queue-{at:03}": 1 for at in range(200)})
+    return ()
+
+
+@worst("types_waiting", 4500)
+def types_that_wait_among_many_queues(store: Store) -> tuple[Any, ...]:
+    among_many_queues(store)
+    return ()
+
+
+@worst("refused", 1500)
+def refused_among_many_queues(store: Store) -> tuple[Any, ...]:
+    among_many_queues(store)
+    return ("", "", 50)
+
+
+@worst("limit_read", 300)
+def limits_among_many_queues(store: Store) -> tuple[Any, ...]:
+    among_many_queues(store)
+    for at in range(20):
+        Limits(store.scripts).put(f"key:k{at}", Limit(concurrency=1))
+    return ()
+
+
+@worst("page", 100)
+def a_page_of_many_empty_queues(store: Store) -> tuple[Any, ...]:
+    store.submit()
+    indexes = [key(f"queue-{at}") for at in range(200) for key in (keys.pending, keys.throttled)]
+    return ("", "", 50, 1000, *[""] * 6, keys.pending("normal"), *indexes)
+
+
 # --- scripts that do one thing, whatever there is ---
 
 TASK = submit_arguments(noop())

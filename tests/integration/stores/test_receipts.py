@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def receipts(store: Store) -> Receipts:
-    return Receipts(store.scripts, DAY, limit=3)
+    return Receipts(store.scripts, DAY, bounds="3")
 
 
 def task(**options: object) -> NewTask:

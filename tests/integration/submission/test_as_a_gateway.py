@@ -74,7 +74,7 @@ def record(redis: Redis, task_id: str) -> dict[str, str]:
 @pytest.mark.parametrize("body", STORED, ids=" ".join)
 def test_a_record_is_the_same(gateway: Gateway, queue: Any, redis_client: Redis, body: dict[str, Any]) -> None:
     ours = queue.submit(body["type"], **{name: value for name, value in body.items() if name != "type"})
-    assert (ours.type, ours.priority) == (body["type"], body.get("priority", "normal"))
+    assert (ours.type, ours.queue) == (body["type"], body.get("priority", "normal"))
     mine = record(redis_client, ours.task_id)
     if "unique_key" in body:
         redis_client.delete(keys.unique_for("process:k"))
@@ -114,7 +114,7 @@ def test_a_repetition_is_answered_even_when_its_type_is_gone(make_queue: MakeQue
 
 def test_limits_are_those_of_the_settings(make_queue: MakeQueue) -> None:
     queue = make_queue(patience=0, max_queue_length=1, max_body_bytes=1024, max_json_depth=5, default_priority="low")
-    assert queue.submit("process", 1).priority == "low"
+    assert queue.submit("process", 1).queue == "low"
     for data, words in ((1, "is full"), ("x" * 1100, "MAX_BODY_BYTES"), ([[[[[]]]]], "nested more than 5")):
         with pytest.raises(Problem, match=words):
             queue.submit("process", data)

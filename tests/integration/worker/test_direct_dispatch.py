@@ -23,6 +23,7 @@ from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Repo
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
+from tests.support.queue_names import claimed_queues
 
 WEIGHTS = {"normal": 1}
 LEASE = 15.0
@@ -35,7 +36,7 @@ class Idle:
         self.redis = redis
         self.scripts = Scripts(redis)
         self.session = RedisSession(self.scripts, name, LEASE)
-        self.claims = LaneClaims(name, {queue: 1})
+        self.claims = LaneClaims(name, claimed_queues({queue: 1}))
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.direct_dispatch(name))
         self.channel.get_message(timeout=1)

@@ -84,7 +84,7 @@ def test_a_worker_runs_its_own_hooks_in_its_main_process(system: System, notes: 
     worker.terminate()
     assert worker.wait(30) == 0
     order = noted(notes, "started", "run", "stopped")
-    assert [order[0], order[-1]] == [f"started {info.name} 4", f"stopped {info.name}"]
+    assert [order[0], order[-1]] == [f"started {info.name} 5", f"stopped {info.name}"]
     assert order[1].startswith("run ")
 
 

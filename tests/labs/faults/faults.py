@@ -412,7 +412,7 @@ def _claim_all(scene: Scene) -> None:
 
 def _submit(scene: Scene, number: int, queue: str) -> None:
     asked = [
-        scene.ledger.ask("quick", {"type": "lab", "data": {"kind": "quick"}, "priority": queue}, keyed=False)
+        scene.ledger.ask("quick", {"type": "lab", "data": {"kind": "quick"}, "queue": queue}, keyed=False)
         for _ in range(number)
     ]
     for each in asked:

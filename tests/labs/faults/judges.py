@@ -375,7 +375,7 @@ def no_worker_exceeds_its_queue_executors(case: Case) -> Iterator[str]:
     """
     running: dict[tuple[int, str], list[Execution]] = defaultdict(list)
     for each in case.run.ledger.executions():
-        queue = case.tasks[each.task_id]["priority"] if each.task_id in case.tasks and not each.concurrent else ""
+        queue = case.tasks[each.task_id]["queue"] if each.task_id in case.tasks and not each.concurrent else ""
         most = case.run.site.queue_executors(each.worker).get(queue)
         if most is None:
             continue

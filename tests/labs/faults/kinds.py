@@ -62,7 +62,8 @@ WAYS = {"lab": 4, "lab-waiting": 5, "lab-thread": 1}
 """How often each of these types is chosen for the kinds that are no type's own: most of these run beside others."""
 RETRIES = {"fail": 1, "flaky": 3, "later": 3, "overdue": 1, "stubborn": 0, "stuck": 0}
 MAX_CRASHES = 4
-QUEUES = ("critical", "high", "normal", "low")
+QUEUES = ("critical", "high", "normal", "low", "gpu-1", "gpu-2")
+"""The configured ones, and two that the first task creates."""
 LANES = tuple(lane for queue in QUEUES for lane in (queue, f"{queue}+"))
 UNIQUE_KEYS = 4
 ENDLESS = 25.0
@@ -84,7 +85,7 @@ def choose(dice: Random, shares: Mapping[str, float]) -> str:
 def about(kind: str, dice: Random, known: Sequence[str]) -> dict[str, Any]:
     """All of the request but the number in its data; `known` are tasks that it may depend on."""
     data: dict[str, Any] = {"kind": kind}
-    body: dict[str, Any] = {"type": choose(dice, WAYS), "data": data, "priority": dice.choice(QUEUES)}
+    body: dict[str, Any] = {"type": choose(dice, WAYS), "data": data, "queue": dice.choice(QUEUES)}
     if kind in RETRIES:
         body["max_retries"] = RETRIES[kind]
     if kind in OVERDUE:

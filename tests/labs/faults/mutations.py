@@ -94,9 +94,9 @@ MUTATIONS: Sequence[Mutation] = (
         "an answer before Redis has the task",
         KEPT,
         "shared/stores/queues.py",
-        "            return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]\n",
+        "            return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]\n",
         "            try:\n"
-        "                return [self.scripts.run_accepted(submission(tasks[0], self.max_length))]\n"
+        "                return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]\n"
         "            except Exception:\n"
         "                return [read_submitted(tasks[0].id, b'pending')]\n",
         _AWAY,

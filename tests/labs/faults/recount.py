@@ -21,7 +21,7 @@ ENDED = {str(state) for state in TaskState if state.ended}
 FIELDS = ("state", "status", "origin", "description", "batch", "token", "unique")
 
 STAYS = (
-    keys.rq_job("*"), keys.rq_results("*"), keys.RQ_QUEUES, keys.RQ_WORKERS, keys.rq_workers("*"),
+    keys.rq_job("*"), keys.rq_results("*"), keys.RQ_QUEUES, keys.QUEUES, keys.RQ_WORKERS, keys.rq_workers("*"),
     keys.rq_finished("*"), keys.rq_failed("*"), keys.rq_canceled("*"), keys.FORMAT, keys.TASKS, keys.tasks_of_type("*"),
     *(keys.ended(state) for state in ENDED), keys.FAILURE_GROUPS, keys.failure_group("*"), keys.FAILURE_GROUP_OF,
     keys.LIMITS,

@@ -27,7 +27,7 @@ def complaints(*executions: Execution) -> list[str]:
     ledger = SimpleNamespace(executions=lambda: sorted(executions, key=lambda each: each.start_ns))
     case = SimpleNamespace(
         run=SimpleNamespace(site=site, ledger=ledger),
-        tasks={each.task_id: {"priority": each.task_id.split("-")[0]} for each in executions},
+        tasks={each.task_id: {"queue": each.task_id.split("-")[0]} for each in executions},
     )
     return list(no_worker_exceeds_its_queue_executors(cast("Case", case)))
 

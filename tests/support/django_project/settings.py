@@ -45,7 +45,7 @@ LOGGING_CONFIG = None
 TASKS = {
     "default": {
         "BACKEND": "taskqueue.django.TaskQueueBackend",
-        "QUEUES": ["default", "critical", "unknown"],
+        "QUEUES": ["default", "critical", "reports", "not a name"],
         "OPTIONS": {"DASHBOARD_URL": "http://dashboard.example"},
     },
     "patient": {

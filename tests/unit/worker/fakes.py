@@ -16,6 +16,7 @@ from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.redis_session import ClaimOrder, Report, SyncResult
 from taskqueue.worker.executors import ipc
+from tests.support.queue_names import claimed_queues
 
 
 class FakeTime:
@@ -232,7 +233,7 @@ class FakeSession:
 
     def sync(self, orders: Sequence[ClaimOrder], extending: Sequence[ClaimedTask]) -> SyncResult:
         """Writes everything and claims; a claim without an answer in `answers` finds nothing and is parked."""
-        serial = next((each for each in orders if not each.claims.round_robin.order[0].endswith("+")), None)
+        serial = next((each for each in orders if not each.claims.suffix), None)
         self.sizes.append(serial.size if serial else None)
         found = self.answers.popleft() if self.answers else Found(SyncResult())
         if isinstance(found, Exception):
@@ -336,6 +337,6 @@ def close(*fds: int) -> None:
 def lanes_of(pool: FakePool, time: FakeTime, limits: Mapping[str, int] | None = None, max_crashes: int = 3) -> Lanes:
     """The lanes of a worker with these executors and one queue."""
     members: Any = pool
-    weights = {"critical": 1, "high": 1, "normal": 1, "low": 1}
-    serial = SerialLane(members, LaneClaims("w", weights), dict(limits or {}), max_crashes, time)
-    return Lanes(serial, ConcurrentLane(members, LaneClaims("w", weights, "+"), time))
+    queues = claimed_queues({"critical": 1, "high": 1, "normal": 1, "low": 1})
+    serial = SerialLane(members, LaneClaims("w", queues), dict(limits or {}), max_crashes, time)
+    return Lanes(serial, ConcurrentLane(members, LaneClaims("w", queues, "+"), time))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 
 from taskqueue.shared.domain.clock import to_us
@@ -34,7 +34,7 @@ class Recovery:
     def __init__(
         self,
         scripts: Scripts,
-        queues: Sequence[str],
+        queues: Iterable[str],
         interval: timedelta,
         grace: timedelta,
         tasks_per_run: int = 0,
@@ -83,10 +83,11 @@ class Recovery:
         return found
 
     def _note_foreign(self) -> None:
+        queues = list(self.queues)
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
-            for queue in self.queues:
+            for queue in queues:
                 pipeline.zcard(self.scripts.keys.foreign(queue))
-            counts = dict(zip(self.queues, pipeline.execute(), strict=True))
+            counts = dict(zip(queues, pipeline.execute(), strict=True))
         for queue, count in counts.items():
             if count > self.foreign.get(queue, 0):
                 log.warning(

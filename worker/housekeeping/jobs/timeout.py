@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 
 from taskqueue.shared.domain.clock import to_us
@@ -35,7 +35,7 @@ class Timeout:
         self,
         scripts: Scripts,
         workers: Workers,
-        queues: Sequence[str],
+        queues: Iterable[str],
         interval: timedelta,
         max_crashes: int,
         lease: timedelta,

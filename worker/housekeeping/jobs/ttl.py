@@ -1,11 +1,12 @@
 """ttl: expires tasks too old to start, removes records past their retention, and batches without tasks.
 
-Also fails tasks that no live version of their type takes, and removes types that no worker has had for long.
+Also fails tasks that no live version of their type takes, and removes types that no worker has had for long, and queues
+that had no task for long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -36,10 +37,14 @@ class Ttl:
         retention: Mapping[TaskState, timedelta],
         interval: timedelta,
         type_retention: timedelta = timedelta(days=7),
+        configured_queues: Iterable[str] = (),
+        queue_retention: timedelta = timedelta(hours=1),
     ) -> None:
         self.scripts = scripts
         self.retention = retention
         self.type_retention = type_retention
+        self.configured_queues = tuple(configured_queues)
+        self.queue_retention = queue_retention
         self.interval = interval
 
     def run(self, held: HeldLock) -> RunResult:
@@ -50,6 +55,10 @@ class Ttl:
         keep_types = to_us(self.type_retention)
         done += until_done(
             held, lambda: maintenance.types_prune(self.scripts, keep_types, BATCH, held.fencing_token), BATCH, ROUNDS
+        )
+        keep_queues = to_us(self.queue_retention)
+        done += RunResult(
+            maintenance.queues_prune(self.scripts, self.configured_queues, keep_queues, held.fencing_token)
         )
         step = partial(
             maintenance.batch_prune, self.scripts, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.fencing_token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -32,22 +32,23 @@ class Unlock:
     name = "unlock"
 
     def __init__(
-        self, scripts: Scripts, queues: Sequence[str], interval: timedelta, parallelism: int, lateness: Lateness
+        self, scripts: Scripts, queues: Iterable[str], interval: timedelta, parallelism: int, lateness: Lateness
     ) -> None:
         self.scripts = scripts
         self.queues = queues
         self.interval = interval
         self.lateness = lateness
-        self._pool = ThreadPoolExecutor(max_workers=min(parallelism, len(queues)), thread_name_prefix="unlock")
+        self._pool = ThreadPoolExecutor(max_workers=parallelism, thread_name_prefix="unlock")
 
     def run(self, held: HeldLock) -> RunResult:
         held.check()
-        queues = maintenance.due(self.scripts, self.queues)  # one call; mostly there are none
+        known = list(self.queues)
+        queues = maintenance.due(self.scripts, known)  # one call; mostly there are none
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
         errors = {queue: error for queue, (_, error) in zip(queues, answers, strict=True) if error}
         # A lost lock ends the run for all queues; an error of all queues is an error of the run.
         lost = next((error for error in errors.values() if isinstance(error, LockLost)), None)
-        if errors and (lost or len(errors) == len(self.queues)):
+        if errors and (lost or len(errors) == len(known)):
             raise lost or errors[queues[0]]
         for queue, error in errors.items():
             log.error("unlock of queue %s failed: %s", queue, error)

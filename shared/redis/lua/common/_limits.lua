@@ -11,6 +11,45 @@ local known_limits = {}
 local served = 0
 
 local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. group) end
+
+local lanes_known
+local function all_lanes()
+  if not lanes_known then
+    lanes_known = redis.call('SMEMBERS', keys.RQ_QUEUES)
+    for at, key in ipairs(lanes_known) do lanes_known[at] = lane_of_key(key) end
+  end
+  return lanes_known
+end
+
+-- Returns the lanes in which tenants wait for a limit, or waited.
+local function lanes_with_tenants(group)
+  local of_key, names = {}, {}
+  for at, lane in ipairs(all_lanes()) do
+    names[at] = tenants_key(lane, group)
+    of_key[names[at]] = lane
+  end
+  local lanes = existing_keys(names)
+  for at, key in ipairs(lanes) do lanes[at] = of_key[key] end
+  return lanes
+end
+
+-- Returns the lanes of the queues with throttled tasks, for steps that only read.
+local function throttled_lanes()
+  local of_key, names, lanes = {}, {}, {}
+  for _, lane in ipairs(all_lanes()) do
+    local key = keys.throttled(queue_of(lane))
+    if not of_key[key] then
+      of_key[key] = {}
+      names[#names + 1] = key
+    end
+    table.insert(of_key[key], lane)
+  end
+  for _, key in ipairs(existing_keys(names)) do
+    for _, lane in ipairs(of_key[key]) do lanes[#lanes + 1] = lane end
+  end
+  return lanes
+end
+
 local function wait_queue_name(lane, group, tenant) return lane .. '|' .. group .. '|' .. tenant end
 
 local function read_limit(name, text)
@@ -79,13 +118,7 @@ end
 -- Wakes a worker of each lane in which tasks wait for this limit.
 local lanes_of = {}
 local function wake_for_limit(name)
-  if not lanes_of[name] then
-    lanes_of[name] = {}
-    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
-      local lane = lane_of_key(key)
-      if redis.call('EXISTS', tenants_key(lane, name)) == 1 then table.insert(lanes_of[name], lane) end
-    end
-  end
+  lanes_of[name] = lanes_of[name] or lanes_with_tenants(name)
   for _, lane in ipairs(lanes_of[name]) do notify_workers(1, lane) end
 end
 
@@ -123,7 +156,7 @@ local function enter_wait_queue(id, lane, group, tenant, score)
   redis.call('ZADD', tenants_key(lane, group), 'NX', num(now + served), tenant)
   redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
   redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+  list_lane(lane)
   if group == '' then redis.call('SADD', keys.FAIR, lane)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end

@@ -75,6 +75,64 @@ local function lane_for(queue, task_type)
   return redis.call('SISMEMBER', keys.CONCURRENT_TYPES, task_type) == 1 and queue .. '+' or queue
 end
 
+-- Returns those of these keys that exist, found by halving: one command when there are none.
+local function existing_keys(names)
+  local found = {}
+  local function look(first, last)
+    local there = redis.call('EXISTS', unpack(names, first, last))
+    if there == last - first + 1 then
+      for at = first, last do found[#found + 1] = names[at] end
+    elseif there > 0 then
+      local middle = math.floor((first + last) / 2)
+      look(first, middle)
+      look(middle + 1, last)
+    end
+  end
+  if #names > 0 then look(1, #names) end
+  return found
+end
+
+-- Returns whether a queue matches one of these patterns, which are separated by spaces.
+local function matches_one(patterns, queue)
+  for pattern in string.gmatch(patterns, '%S+') do
+    if string.find(queue, pattern) then return true end
+  end
+  return false
+end
+
+-- Makes idle workers claim: the wake-up lists that they wait for may lack a new lane.
+local function announce_lane(but)
+  for _, claimant in ipairs(redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 31)) do
+    local worker = queue_of(claimant) -- a claimant has the suffix of its lane
+    if worker ~= but then
+      redis.call('RPUSH', keys.control(worker), 'look')
+      redis.call('EXPIRE', keys.control(worker), 3600)
+    end
+  end
+end
+
+-- Lists a lane that gets an entry for RQ, and registers the queue of a new one. A worker that gets the first task by direct
+-- dispatch learns of the lane by that; a claim would cross it.
+local function list_lane(lane, dispatched_to)
+  if redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane)) == 0 then return end
+  redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue_of(lane))
+  announce_lane(dispatched_to)
+end
+
+-- Registers the queue of a new task, and its use once a minute. Returns false when it is one too many. `bounds` is how
+-- many pending tasks a queue may hold, and where it has them, how many queues there may be and the configured ones, which
+-- there may be in any case: "1000 200 |normal|low|".
+local function register_queue(queue, bounds)
+  local used = redis.call('ZSCORE', keys.QUEUES, queue)
+  if used and tonumber(used) > now - 60000000 then return true end
+  local most = not used and tonumber(string.match(bounds, '^%d+ (%d+)'))
+  if most and redis.call('ZCARD', keys.QUEUES) >= most and not string.find(bounds, '|' .. queue .. '|', 1, true) then
+    return false
+  end
+  redis.call('ZADD', keys.QUEUES, NOW, queue)
+  return true
+end
+
 -- Returns the index of our own for tasks of this state.
 local function index_key(state, queue)
   if state == 'pending' then return keys.pending(queue) end
@@ -240,6 +298,7 @@ end
 local function enter_due(id, state, queue, due)
   redis.call('ZADD', index_key(state, queue), num(due), id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, num(math.floor(due / 1000000)), id)
+  redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue)
 end
 
 -- Registers the expiry of a task for the expire script.
@@ -288,7 +347,7 @@ local function enter_queue(id, queue, place, lane)
   local before = entered[queue] or 0
   entered[queue] = before + 1
   redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(lane), id)
-  redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+  list_lane(lane)
   redis.call('ZADD', keys.pending(queue), place or before == 0 and NOW or num(now + before), id)
   if before < 64 then notify_workers(1, lane) end
 end

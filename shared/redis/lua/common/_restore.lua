@@ -13,7 +13,7 @@ local function restore_entries(queue, ids)
   end
   for lane, entries in pairs(of_lane) do
     redis.call('LPUSH', keys.rq_queue(lane), unpack(entries))
-    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+    list_lane(lane)
     notify_workers(#entries, lane)
   end
 end

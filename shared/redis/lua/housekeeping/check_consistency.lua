@@ -131,6 +131,14 @@ local function list(id, t)
   end
 end
 
+-- A task in a queue that no part knows would never be seen.
+local registered = {}
+local function keep_registered(queue)
+  if registered[queue] then return end
+  registered[queue] = true
+  redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue)
+end
+
 local function inspect(id)
   local t = record(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data',
     'limit_key', 'webhook', 'delivered_end', 'ended_at')
@@ -142,6 +150,7 @@ local function inspect(id)
     dead_letter_corrupt(id, KNOWN[state] and state or listed, queue or where)
     return inspect(id)
   end
+  if not ENDED[state] then keep_registered(queue) end
   local home
   for _, other in ipairs(STATES) do
     local there = redis.call('ZSCORE', index_key(other, queue), id)

@@ -38,7 +38,7 @@ local function promote(state, most)
   redis.call('ZADD', keys.pending(queue), unpack(scores))
   for lane, entries in pairs(lanes) do
     redis.call('RPUSH', keys.rq_queue(lane), unpack(entries))
-    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+    list_lane(lane)
     notify_workers(#entries, lane)
   end
   promoted = promoted + #ids

@@ -20,7 +20,10 @@ for at = 4, #ARGV, 2 do
   local name, wanted = ARGV[at], ARGV[at + 1]
   if string.sub(name, -1) ~= ':' then look_at(name, wanted)
   else
-    for _, queue in ipairs(queues) do look_at(name .. lane_of_key(queue), wanted) end
+    for _, queue in ipairs(queues) do
+      local lane = lane_of_key(queue)
+      if wanted == 'list' or queue_of(lane) == lane then look_at(name .. lane, wanted) end -- the rest is by queue
+    end
   end
 end
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', keys.QUARANTINE, '-inf', num(now - 604800000000))) do

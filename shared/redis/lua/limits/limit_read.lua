@@ -6,10 +6,11 @@ local names = {unpack(ARGV, 2)}
 if #names == 0 then names = redis.call('HKEYS', keys.LIMITS) end
 table.sort(names)
 
+local lanes = throttled_lanes()
+
 local function waiting(name)
   local sum = 0
-  for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
-    local lane = lane_of_key(key)
+  for _, lane in ipairs(lanes) do
     for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(lane, name), 0, 999)) do
       sum = sum + redis.call('ZCARD', keys.wait_queue(wait_queue_name(lane, name, tenant)))
     end

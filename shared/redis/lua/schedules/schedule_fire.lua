@@ -4,8 +4,9 @@
 -- ARGV: now, lock and token of the caller, name, revision, due time, next time ("" for none), how many due times are
 --   skipped without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),
 --   then nothing more (no task for this due time), or the arguments of `submit.lua` for one task.
--- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue is full,
---   nothing was changed), or "changed": it was fired, changed, paused or removed meanwhile.
+-- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue is full) or
+--   "many" (its queue would be one too many; for both, nothing was changed), or "changed": it was fired, changed, paused
+--   or removed meanwhile.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 local name, due, passed, overlap = ARGV[4], ARGV[6], tonumber(ARGV[8]), ARGV[9]
 local key = keys.schedule(name)
@@ -25,7 +26,8 @@ if #ARGV > 9 then
     outcome = 'overlap'
     redis.call('HINCRBY', key, 'overlaps', 1)
   else
-    if submit({ARGV[1], unpack(ARGV, 10)})[1] == 'full' then return 'full' end
+    local said = submit({ARGV[1], unpack(ARGV, 10)})[1]
+    if said == 'full' or said == 'many' then return said end
     if busy and overlap == 'cancel' then cancel({ARGV[1], last, 'the next run of schedule ' .. name .. ' began'}) end
     outcome = 'fired'
     redis.call('HSET', key, 'last_task', id, 'last_due', due)

@@ -39,7 +39,7 @@ local function newer(a, b)
 end
 
 local sources = {}
-for at = 12, #ARGV do sources[#sources + 1] = source_of(ARGV[at]) end
+for at, key in ipairs(existing_keys({unpack(ARGV, 12)})) do sources[at] = source_of(key) end
 
 local function next_entry()
   local best

@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- @step cancel
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
--- ARGV: now, the most pending tasks a queue may hold (0: any number), then nine per task:
+-- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
@@ -10,12 +10,14 @@
 --   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
 --   (see `_webhooks.lua`).
--- Returns per task: its state, or "full" when its queue is full; for a task stored before its state.
+-- Returns per task: its state, "full" when its queue is full, or "many" when that would be one too many; for a task stored
+--   before its state.
 -- Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
 -- {"existing", that task's id, its state, its queue}.
 -- "missing ID" when a parent does not exist. For a task of a batch also "closed" when the batch takes no more; and for
 -- one stored before "=" and its state, "=removed" when its record is removed, "differs" when its data is not the same.
-local limit = tonumber(ARGV[2])
+local bounds = ARGV[2]
+local limit = tonumber(string.match(bounds, '^%d+'))
 local stamp = iso(now)
 local by_lane, listed, room, answer, created = {}, {}, {}, {}, 0
 
@@ -23,6 +25,12 @@ local function moment(text)
   if text == '' then return nil end
   if string.sub(text, 1, 1) == '+' then return now + tonumber(string.sub(text, 2)) end
   return tonumber(text)
+end
+
+local registered = {}
+local function is_registered(queue)
+  if registered[queue] == nil then registered[queue] = register_queue(queue, bounds) end
+  return registered[queue]
 end
 
 local function has_room(queue)
@@ -81,7 +89,7 @@ end
 -- Enqueues the tasks that may run now, and adds all of them to their indexes.
 local function enqueue_all()
   for lane, ids in pairs(by_lane) do
-    redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+    list_lane(lane)
     for at = 1, #ids, 1000 do
       redis.call('RPUSH', keys.rq_queue(lane), unpack(ids, at, math.min(at + 999, #ids)))
     end
@@ -304,6 +312,7 @@ local function take(at)
   -- For a task of a batch this was checked before.
   if not known and not (relations and relations.batch) then known = redis.call('HGET', keys.rq_job(id), 'state') end
   if known then return known end
+  if not is_registered(queue) then return 'many' end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, relations) end
   if not has_room(queue) then return 'full' end

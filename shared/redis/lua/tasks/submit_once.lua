@@ -16,7 +16,7 @@ if v.fingerprint and v.task then
 end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
-if existing or (type(said) == 'string' and said ~= 'full' and string.sub(said, 1, 8) ~= 'missing ') then
+if existing or (type(said) == 'string' and said ~= 'full' and said ~= 'many' and string.sub(said, 1, 8) ~= 'missing ') then
   redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer',
     cjson.encode(said))
   redis.call('PEXPIRE', key, ARGV[4])

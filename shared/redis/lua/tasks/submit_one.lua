@@ -3,15 +3,16 @@
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
 -- call, most of all on an idle server. Limits of other types and tenants of other queues do not matter to it.
 -- ARGV: now, then as for `submit.lua` with one task, up to its extra fields.
--- Returns its state or "full"; nothing where a limit of its type or tenants apply: then nothing was stored, and
+-- Returns its state, "full" or "many"; nothing where a limit of its type or tenants apply: then nothing was stored, and
 --   `submit.lua` has to.
-local limit, id, queue, task_type, data, tags, extra = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
+local limit, id, queue, task_type, data, tags, extra = tonumber(string.match(ARGV[2], '^%d+')), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
 local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
 
 -- Most tasks while workers are busy: new, without terms, limits of any kind and idle workers. The rest of this script
 -- would do the same with twice the commands.
 if limit == 0 and ARGV[7] .. ARGV[8] .. tags .. extra == '' and
   redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PARKED_CLAIMS, keys.rq_job(id)) == 0 then
+  if not register_queue(queue, ARGV[2]) then return 'many' end
   local stamp = iso(now)
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
@@ -34,6 +35,7 @@ if known and not stopped then return known end
 if limit > 0 and redis.call('ZCARD', keys.pending(queue)) + redis.call('ZCARD', keys.throttled(queue)) >= limit then
   return 'full'
 end
+if not register_queue(queue, ARGV[2]) then return 'many' end
 
 local function moment(text)
   if text == '' then return nil end
@@ -57,9 +59,14 @@ local function has_type(worker)
   return version or not first
 end
 
+-- Returns whether a parked claim names the lane, or has a pattern for it; `!` marks lanes of which it takes no more.
 local function serves(order)
+  local any_lane = '*' .. string.sub(lane, #queue + 1)
   for at = 6, #order, 2 do
-    if order[at] == lane then return tonumber(order[5]) >= #data end
+    if order[at] == '!' .. lane then return false end
+    if order[at] == lane or (order[at] == any_lane and matches_one(order[at + 1], queue)) then
+      return tonumber(order[5]) >= #data
+    end
   end
 end
 
@@ -115,7 +122,7 @@ end
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane))
+list_lane(lane, worker)
 set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)

@@ -13,7 +13,7 @@ if v.fingerprint and v.task then
 end
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
-if said ~= 'full' then
+if said ~= 'full' and said ~= 'many' then
   redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer', cjson.encode(said))
   redis.call('PEXPIRE', key, ARGV[4])
 end

@@ -2,7 +2,7 @@
 -- @step cancel submit
 -- Stores tasks of an outbox, each at most once, also when its record has been removed since: each leaves a receipt. A
 -- receipt stays until its row cannot be sent again, however long the relay was off.
--- ARGV: now, the most pending tasks a queue may hold, how long a receipt is kept and how long a settled one, in
+-- ARGV: now, the bounds of queues (see `register_queue`), how long a receipt is kept and how long a settled one, in
 --   milliseconds, the number of ids whose rows are settled, these ids, then for each task what submit.lua takes.
 -- Returns per task what submit.lua does; for one with a receipt "=" and its state, or "=removed".
 local keep, keep_settled, settled = ARGV[3], ARGV[4], tonumber(ARGV[5])

@@ -4,7 +4,8 @@
 --   stack and the latency of other clients are bounded), how many bytes of data at most, then alternating lane (see the
 --   prelude) and quota: first every lane gives up to its quota, then the rest is filled in order. A quota such as 4/1
 --   means that the worker may take one task of that lane at most. All lanes are of one kind, and a worker has one claim
---   for each kind.
+--   for each kind. In place of a lane, "*" (for that kind "*+") comes with patterns, separated by spaces: other registered
+--   queues that match one fill the rest of the claim.
 --   A last pair of "" and the token of the worker's next claim leaves a parked claim when too few tasks were found:
 --   `submit_one.lua` may answer that claim before it is sent.
 -- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
@@ -36,46 +37,50 @@ local function waiting_task(id)
   if not t.err then return t end
 end
 
--- Returns a task's parents' results: {id, state, result (as RQ has it) or error} of each parent, and the counts of the
--- batch that it follows. What exceeds the size of a claim is left out, which is marked; other tasks of this claim do
--- not count, but it leaves less room for later ones.
-local function parent_results(id)
-  local t = record(id, 'parents', 'after_batch')
-  local results, left = {}, tonumber(ARGV[6])
-  if t.parents then
-    results.parents = {}
-    for at, parent in ipairs(parents_of(t.parents)) do
-      spend(2)
-      local state, found = state_of(parent[1]), ''
-      if state == 'completed' then
-        found = result_of(parent[1]) or ''
-      elseif state == 'failed' then
-        found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or ''
+local describe
+do -- Lua has room for 200 local names at a time.
+  -- Returns a task's parents' results: {id, state, result (as RQ has it) or error} of each parent, and the counts of the
+  -- batch that it follows. What exceeds the size of a claim is left out, which is marked; other tasks of this claim do
+  -- not count, but it leaves less room for later ones.
+  local function parent_results(id)
+    local t = record(id, 'parents', 'after_batch')
+    local results, left = {}, tonumber(ARGV[6])
+    if t.parents then
+      results.parents = {}
+      for at, parent in ipairs(parents_of(t.parents)) do
+        spend(2)
+        local state, found = state_of(parent[1]), ''
+        if state == 'completed' then
+          found = result_of(parent[1]) or ''
+        elseif state == 'failed' then
+          found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or ''
+        end
+        left = left - #found
+        if left < 0 then left, state, found = 0, state .. ' too-large', '' end
+        room = room - #found
+        results.parents[at] = {parent[1], state, found}
       end
-      left = left - #found
-      if left < 0 then left, state, found = 0, state .. ' too-large', '' end
-      room = room - #found
-      results.parents[at] = {parent[1], state, found}
     end
+    if t.after_batch then
+      results.batch = {id = t.after_batch}
+      local b = redis.pcall('HGETALL', keys.batch(t.after_batch))
+      for i = 1, #b, 2 do results.batch[b[i]] = b[i + 1] end
+    end
+    return (results.parents or results.batch) and cjson.encode(results) or ''
   end
-  if t.after_batch then
-    results.batch = {id = t.after_batch}
-    local b = redis.pcall('HGETALL', keys.batch(t.after_batch))
-    for i = 1, #b, 2 do results.batch[b[i]] = b[i + 1] end
+
+  function describe(id, queue, t, attempt, enqueued)
+    local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
+    return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
+      number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[RELATIONS] and parent_results(id) or '',
+      number_of(t[SUSPICIONS]) or 0}
   end
-  return (results.parents or results.batch) and cjson.encode(results) or ''
 end
 
-local function describe(id, queue, t, attempt, enqueued)
-  local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
-  return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
-    number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[RELATIONS] and parent_results(id) or '',
-    number_of(t[SUSPICIONS]) or 0}
-end
-
-local claimant = string.sub(ARGV[7], -1) == '+' and worker .. '+' or worker
+local kind = string.sub(ARGV[7], -1) == '+' and '+' or ''
+local claimant, any_lane = worker .. kind, '*' .. kind
 local claim_key = keys.claim(claimant)
-redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
+local was_idle = redis.call('ZREM', keys.PARKED_CLAIMS, claimant) == 1
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
 for _, last in ipairs(redis.call('MGET', claim_key, keys.dispatched(claimant))) do
   if last and string.sub(last, 1, #token) == token then
@@ -89,40 +94,6 @@ for _, last in ipairs(redis.call('MGET', claim_key, keys.dispatched(claimant))) 
     end
     return {NOW, unreadable, 1, tasks, -1}
   end
-end
-
--- A corrupt record must not stop the queue: it is moved to the dead letters, where it is shown.
-local function dead_letter_corrupt(id, queue, t)
-  spend(COST.ended)
-  unreadable[#unreadable + 1] = id
-  if not t then enter_ended(id, 'failed', queue)
-  elseif t[STATE] or t[TYPE] or t[DATA] then
-    transition(id, 'pending', 'failed', queue, nil, 'error',
-      '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
-  else
-    redis.call('ZREM', keys.TASKS, id)
-    return
-  end
-  count('failed', 1)
-  if t then moved(id, 'pending', 'failed') end
-end
-
-local function expire(id, queue, relations)
-  spend(COST.ended)
-  transition(id, 'pending', 'expired', queue)
-  count('expired', 1)
-  if relations then moved(id, 'pending', 'expired') end
-end
-
--- Returns whether a task with relations may start; the batch of one that may not was stopped.
-local function may_start(id, queue)
-  local batch = redis.call('HGET', keys.rq_job(id), 'batch')
-  local why = batch and stopped(batch)
-  if why then
-    spend(COST.ended)
-    cancel_waiting(id, 'pending', queue, why)
-  end
-  return not why
 end
 
 -- Writes for started tasks are collected, so they cost the same few commands however many there are.
@@ -151,61 +122,76 @@ end
 
 local looked_at, queue_of_lane = {}, {}
 
--- Returns whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
 local own_set = redis.call('HGET', keys.TYPES_OF, worker)
 if own_set == '-' then own_set = false end
-local function lacks(task_type, refused)
-  local version = not own_set or version_of(own_set, task_type)
-  if not version then return is_published(own_set) end
-  return own_set and refused and string.find(refused, version, 1, true)
-end
 
 -- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
 local function tenant_of(id, t)
   return t[FAIR_KEY] or t[TYPE] == 'taskqueue.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
 end
 
--- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
-local function wait_queue_for(id, t)
-  if t[FAIR_KEY] and t[FAIR_KEY] ~= '' then return '', t[FAIR_KEY] end
-  local names = limit_names(t[TYPE], t[LIMIT_KEY])
-  local limit = limit_in_the_way(names)
-  if limit then
-    looked_at[limit] = true
-    return limit, tenant_of(id, t)
+local startable
+do
+  -- A corrupt record must not stop the queue: it is moved to the dead letters, where it is shown.
+  local function dead_letter_corrupt(id, queue, t)
+    spend(COST.ended)
+    unreadable[#unreadable + 1] = id
+    if not t then enter_ended(id, 'failed', queue)
+    elseif t[STATE] or t[TYPE] or t[DATA] then
+      transition(id, 'pending', 'failed', queue, nil, 'error',
+        '{"type":"CorruptRecord","message":"the stored record lacks its type or its data and cannot be run"}')
+    else
+      redis.call('ZREM', keys.TASKS, id)
+      return
+    end
+    count('failed', 1)
+    if t then moved(id, 'pending', 'failed') end
   end
-  spend(take_part(id, names))
-end
 
--- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
-local function make_way(id, lane, t, score)
-  if not lacks(t[TYPE], t[REFUSED]) then return false end
-  if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
-    dead_letter_corrupt(id, queue_of_lane[lane], t)
-  else
-    spend(COST.throttled + wait_for_worker(id, lane, t[TYPE], t[REFUSED], tenant_of(id, t), score))
+  local function expire(id, queue, relations)
+    spend(COST.ended)
+    transition(id, 'pending', 'expired', queue)
+    count('expired', 1)
+    if relations then moved(id, 'pending', 'expired') end
   end
-  return true
-end
 
--- Returns a pending task that may start; one that may not is ended or moved.
-local function startable(id, lane, score)
-  local t, queue = waiting_task(id), queue_of_lane[lane]
-  if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
-  if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end
-  if t[RELATIONS] and not may_start(id, queue) then return end
-  if not make_way(id, lane, t, score) then return t end
-end
+  -- Returns whether a task with relations may start; the batch of one that may not was stopped.
+  local function may_start(id, queue)
+    local batch = redis.call('HGET', keys.rq_job(id), 'batch')
+    local why = batch and stopped(batch)
+    if why then
+      spend(COST.ended)
+      cancel_waiting(id, 'pending', queue, why)
+    end
+    return not why
+  end
 
--- Takes the next task out of the list: it is started unless it cannot be or is throttled.
-local function take_one(id, lane, score)
-  local t = startable(id, lane, score)
-  if not t then return end
-  local group, tenant
-  if limited then group, tenant = wait_queue_for(id, t) end
-  if not group then return begin(id, queue_of_lane[lane], t, score) end
-  spend(COST.throttled)
-  enter_wait_queue(id, lane, group, tenant, score)
+  -- Returns whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
+  local function lacks(task_type, refused)
+    local version = not own_set or version_of(own_set, task_type)
+    if not version then return is_published(own_set) end
+    return own_set and refused and string.find(refused, version, 1, true)
+  end
+
+  -- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
+  local function make_way(id, lane, t, score)
+    if not lacks(t[TYPE], t[REFUSED]) then return false end
+    if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
+      dead_letter_corrupt(id, queue_of_lane[lane], t)
+    else
+      spend(COST.throttled + wait_for_worker(id, lane, t[TYPE], t[REFUSED], tenant_of(id, t), score))
+    end
+    return true
+  end
+
+  -- Returns a pending task that may start; one that may not is ended or moved.
+  function startable(id, lane, score)
+    local t, queue = waiting_task(id), queue_of_lane[lane]
+    if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
+    if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end
+    if t[RELATIONS] and not may_start(id, queue) then return end
+    if not make_way(id, lane, t, score) then return t end
+  end
 end
 
 -- Removes entries that lead to no pending task; parks the foreign ones among them first.
@@ -217,24 +203,50 @@ local function park_foreign_entries(lane, ids, scores)
   spend(park_foreign(queue_of_lane[lane], strange))
 end
 
--- Starts up to `most` of them; returns how many it started and how many were stale or throttled. Valid entries that were
--- not examined go back to the front in their order. Reading stops when the data would exceed the requested size.
-local function start(lane, ids, scores, most)
-  local gone, left, before, stale = {}, {}, #tasks, 0
-  for i, id in ipairs(ids) do
-    if not scores[i] or taken[id] then
-      stale = stale + 1
-    elseif room <= 0 or patience <= 0 or #tasks - before >= most then
-      table.insert(left, 1, id)
-    else
-      taken[id] = true
-      gone[#gone + 1] = id
-      take_one(id, lane, scores[i])
+local start
+do
+  -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
+  local function wait_queue_for(id, t)
+    if t[FAIR_KEY] and t[FAIR_KEY] ~= '' then return '', t[FAIR_KEY] end
+    local names = limit_names(t[TYPE], t[LIMIT_KEY])
+    local limit = limit_in_the_way(names)
+    if limit then
+      looked_at[limit] = true
+      return limit, tenant_of(id, t)
     end
+    spend(take_part(id, names))
   end
-  if #left > 0 then redis.call('LPUSH', keys.rq_queue(lane), unpack(left)) end
-  if #gone > 0 then redis.call('ZREM', keys.pending(queue_of_lane[lane]), unpack(gone)) end
-  return #tasks - before, stale + #gone - (#tasks - before)
+
+  -- Takes the next task out of the list: it is started unless it cannot be or is throttled.
+  local function take_one(id, lane, score)
+    local t = startable(id, lane, score)
+    if not t then return end
+    local group, tenant
+    if limited then group, tenant = wait_queue_for(id, t) end
+    if not group then return begin(id, queue_of_lane[lane], t, score) end
+    spend(COST.throttled)
+    enter_wait_queue(id, lane, group, tenant, score)
+  end
+
+  -- Starts up to `most` of them; returns how many it started and how many were stale or throttled. Valid entries that were
+  -- not examined go back to the front in their order. Reading stops when the data would exceed the requested size.
+  function start(lane, ids, scores, most)
+    local gone, left, before, stale = {}, {}, #tasks, 0
+    for i, id in ipairs(ids) do
+      if not scores[i] or taken[id] then
+        stale = stale + 1
+      elseif room <= 0 or patience <= 0 or #tasks - before >= most then
+        table.insert(left, 1, id)
+      else
+        taken[id] = true
+        gone[#gone + 1] = id
+        take_one(id, lane, scores[i])
+      end
+    end
+    if #left > 0 then redis.call('LPUSH', keys.rq_queue(lane), unpack(left)) end
+    if #gone > 0 then redis.call('ZREM', keys.pending(queue_of_lane[lane]), unpack(gone)) end
+    return #tasks - before, stale + #gone - (#tasks - before)
+  end
 end
 
 -- Entries may be stale (cancelled, expired, delivered twice), so a queue is read until it gave enough or is empty; after
@@ -264,10 +276,11 @@ local deferred = any_deferred_or_paused and redis.call('EXISTS', keys.DEFERRED_W
 if deferred then spend(deferred * COST.deferred) end
 
 -- The requested lanes, and those of them that may give something.
-local asked, lanes, next_token = {}, {}, nil
+local asked, lanes, next_token, patterns = {}, {}, nil, nil
 local any_paused = any_deferred_or_paused and redis.call('EXISTS', keys.PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
+  elseif ARGV[at] == any_lane then patterns = ARGV[at + 1]
   else
     local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
     local lane = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
@@ -283,7 +296,7 @@ end
 -- the list and of each wait queue that may move goes first, so that a limit delays only its own tasks.
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
-local MOST_LIMITS, MOST_LOOKS = 32, 500
+local MOST_LIMITS, MOST_LOOKS = 32, math.max(32, math.min(500, math.floor(16000 / math.max(1, #lanes))))
 local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0, MOST_LOOKS) or {}
 local due, elsewhere = {}, {}
 
@@ -303,7 +316,7 @@ local has_tenants = {}
 for _, lane in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do has_tenants[lane] = true end
 
 local take_by_age
-do -- Lua has room for 200 local names at a time.
+do
   -- Returns the next task in the wait queues of a limit; nil when they are empty.
   local function first_waiting(lane, group)
     while patience > 0 do
@@ -423,8 +436,39 @@ local function take(lane, n)
   lane.most = lane.most - (#tasks - before)
 end
 
+-- One command where there is nothing: an idle worker claims every few seconds.
+if was_idle and #lanes > 0 then
+  local lists = {}
+  for at, lane in ipairs(lanes) do lists[at] = keys.rq_queue(lane.name) end
+  if redis.call('EXISTS', unpack(lists)) == 0 then
+    for _, lane in ipairs(lanes) do empty[lane.name] = true end
+  end
+end
+
 for _, lane in ipairs(lanes) do take(lane, lane.quota) end
 for _, lane in ipairs(lanes) do take(lane, want) end
+
+-- Fills the claim from queues that it does not name: few commands where these are empty, however many there are.
+if patterns and #tasks < want and room > 0 and patience > 0 then
+  local of_key, lists = {}, {}
+  for _, queue in ipairs(redis.call('ZRANGE', keys.QUEUES, 0, -1)) do
+    local name = queue .. kind
+    if not queue_of_lane[name] then
+      lists[#lists + 1] = keys.rq_queue(name)
+      of_key[lists[#lists]] = {name = name, quota = 0, most = math.huge}
+    end
+  end
+  for _, key in ipairs(existing_keys(lists)) do
+    local lane = of_key[key]
+    local queue = queue_of(lane.name)
+    spend(3)
+    if matches_one(patterns, queue) and not (any_paused and redis.call('HEXISTS', keys.PAUSED, queue) == 1) then
+      queue_of_lane[lane.name] = queue
+      lanes[#lanes + 1] = lane
+      take(lane, want)
+    end
+  end
+end
 
 keep_leases()
 if #tasks > 0 then
@@ -434,35 +478,43 @@ if #tasks > 0 then
 end
 local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', keys.DEFERRED_WORK) == 1)
 
--- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
-local function settle_limit(name)
-  local limit, wait_queues = limit_of(name), {}
-  for at, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
-    wait_queues[at] = tenants_key(lane_of_key(key), name)
-  end
-  if #wait_queues == 0 or redis.call('EXISTS', unpack(wait_queues)) == 0 then
-    redis.call('ZREM', keys.LIMITS_DUE, name)
-    return false
-  end
-  redis.call('ZADD', keys.LIMITS_DUE, due_of(limit), name)
-  return lets_start(limit) and waited_for_here(name)
-end
-
--- Skipped limits are examined last the next time; the wait queues of some may be removed altogether.
-local function settle_elsewhere()
-  local latest = {}
-  for at, name in ipairs(elsewhere) do
-    if at <= MOST_LIMITS then settle_limit(name)
-    else
-      latest[#latest + 1] = NOW
-      latest[#latest + 1] = name
-    end
-  end
-  if #latest > 0 then redis.call('ZADD', keys.LIMITS_DUE, unpack(latest)) end
-end
-
 local again_in, tasks_wait = -1, false
 if limited then
+  -- Returns whether tasks wait for a limit in lanes that this claim does not name: true where it has looked at as many keys
+  -- as it may, and one of the next claims has to look again.
+  local lookups = 3000
+  local function waited_for_elsewhere(name)
+    if lookups <= 0 then return true end
+    local wait_queues = {}
+    for at, lane in ipairs(all_lanes()) do wait_queues[at] = tenants_key(lane, name) end
+    lookups = lookups - #wait_queues
+    return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
+  end
+
+  -- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.
+  local function settle_limit(name)
+    local limit, here = limit_of(name), waited_for_here(name)
+    if not here and not waited_for_elsewhere(name) then
+      redis.call('ZREM', keys.LIMITS_DUE, name)
+      return false
+    end
+    redis.call('ZADD', keys.LIMITS_DUE, due_of(limit), name)
+    return here and lets_start(limit)
+  end
+
+  -- Skipped limits are examined last the next time; the wait queues of some may be removed altogether.
+  local function settle_elsewhere()
+    local latest = {}
+    for at, name in ipairs(elsewhere) do
+      if at <= MOST_LIMITS then settle_limit(name)
+      else
+        latest[#latest + 1] = NOW
+        latest[#latest + 1] = name
+      end
+    end
+    if #latest > 0 then redis.call('ZADD', keys.LIMITS_DUE, unpack(latest)) end
+  end
+
   for _, name in ipairs(due) do looked_at[name] = true end
   for name in pairs(looked_at) do tasks_wait = settle_limit(name) or tasks_wait end
   settle_elsewhere()
@@ -489,7 +541,14 @@ if next_token and #tasks < want and not more then
     if lane.most > 0 then
       order[#order + 1] = lane.name
       order[#order + 1] = lane.quota
+    elseif patterns then
+      order[#order + 1] = '!' .. lane.name
+      order[#order + 1] = 0
     end
+  end
+  if patterns then
+    order[#order + 1] = any_lane
+    order[#order + 1] = patterns
   end
   redis.call('SET', keys.parked_claim(claimant), cjson.encode(order), 'EX', 60)
   redis.call('ZADD', keys.PARKED_CLAIMS, NOW, claimant)

@@ -48,12 +48,9 @@ local function end_wait_queue(lane, group)
   end
 end
 
-local lanes = redis.call('SMEMBERS', keys.RQ_QUEUES)
-
 local function look_at(group)
   local hopeless, waits = is_hopeless(group), false
-  for _, key in ipairs(lanes) do
-    local lane = lane_of_key(key)
+  for _, lane in ipairs(lanes_with_tenants(group)) do
     if hopeless then end_wait_queue(lane, group) end
     waits = waits or first_of(lane, group) or redis.call('EXISTS', tenants_key(lane, group)) == 1
   end

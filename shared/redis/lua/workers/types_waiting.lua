@@ -21,12 +21,13 @@ local function look(task_type, lane, group)
   end
 end
 
+local lanes = throttled_lanes()
 local groups = redis.call('ZRANGE', keys.LIMITS_DUE, 0, 499)
 learn_versions(sets, groups)
 for _, group in ipairs(groups) do
   local task_type = worker_queue_parts(group)
   if task_type and not is_served(group, sets) then
-    for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do look(task_type, lane_of_key(key), group) end
+    for _, lane in ipairs(lanes) do look(task_type, lane, group) end
   end
 end
 return answer

@@ -497,7 +497,7 @@ class _Stream:
 
 def test_a_stream_that_goes_silent_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    task = b'data: {"task_id":"x","type":"t","priority":"normal","status":"%b"}\n'
+    task = b'data: {"task_id":"x","type":"t","queue":"normal","status":"%b"}\n'
     streams = iter([_Stream(task % b"running", b"\n"), _Stream(b"event: end\n", task % b"completed", b"\n"), _Stream()])
 
     @asynccontextmanager

@@ -85,10 +85,18 @@ def test_the_address_of_redis_is_made_of_its_parts() -> None:
     assert url == "redis://:a%2Fb@store:7000/0"
 
 
-def test_queues_must_contain_what_refers_to_them() -> None:
+def test_queues_must_contain_the_default_priority() -> None:
     assert "DEFAULT_PRIORITY" in mistakes({"QUEUES": "fast:1"})[0]
-    assert "WORKER_QUEUES" in mistakes({"WORKER_QUEUES": "fast"})[0]
-    assert "QUEUE_EXECUTORS: fast is not in QUEUES" in mistakes({"QUEUE_EXECUTORS": "fast:1"})[0]
+
+
+def test_a_worker_takes_from_any_names_and_patterns_with_weights() -> None:
+    settings = load({"WORKER_QUEUES": "gpu-*:5, default, mail.eu:1", "QUEUE_EXECUTORS": "gpu-1:2, video:1"})
+    assert settings.worker_queues == {"gpu-*": 5, "default": None, "mail.eu": 1}
+    assert settings.queue_selection.names == ("gpu-1", "normal", "mail.eu")
+    assert settings.claimed_queue_executors == {"gpu-1": 2}
+    assert "'a/b' is not a name of a queue" in mistakes({"WORKER_QUEUES": "a/b"})[0]
+    assert "WORKER_QUEUES" in mistakes({"WORKER_QUEUES": "gpu:fast"})[0]
+    assert "'gpu-*' is not a name of a queue" in mistakes({"QUEUE_EXECUTORS": "gpu-*:1"})[0]
 
 
 def test_executors_of_a_queue_are_a_number_of_each_queue_that_the_worker_takes_from() -> None:

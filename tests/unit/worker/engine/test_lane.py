@@ -221,3 +221,9 @@ def test_a_task_from_the_other_lane_waits_for_the_executors_of_its_queue(about: 
     executors[0].assigned.clear()
     lanes.serial.hand_out(lambda _: True)
     assert [second] in [list(each.assigned.values()) for each in executors]
+
+
+def test_a_queue_name_that_is_not_text_disturbs_no_lane() -> None:
+    task = claimed("damaged", FakeTime(), queue=b"\xff\xfe")
+    lanes_of(FakePool(), FakeTime()).serial.on_ended(task, 0.01)
+    assert task.queue_name == "\ufffd\ufffd"

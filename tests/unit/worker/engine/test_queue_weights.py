@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from taskqueue.worker.engine.queue_weights import WeightedRoundRobin
+from taskqueue.worker.engine.queue_weights import Strict, WeightedRoundRobin
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
+
+
+def round_robin(weights: Mapping[str, int]) -> WeightedRoundRobin:
+    turns = WeightedRoundRobin()
+    turns.set(weights)
+    return turns
 
 
 def dealt(turns: WeightedRoundRobin, size: int) -> dict[str, int]:
@@ -15,11 +22,11 @@ def dealt(turns: WeightedRoundRobin, size: int) -> dict[str, int]:
 
 
 def test_a_large_claim_is_dealt_by_weight() -> None:
-    assert dealt(WeightedRoundRobin(WEIGHTS), 140) == {"critical": 60, "high": 40, "normal": 30, "low": 10}
+    assert dealt(round_robin(WEIGHTS), 140) == {"critical": 60, "high": 40, "normal": 30, "low": 10}
 
 
 def test_one_at_a_time_every_queue_has_its_turn() -> None:
-    turns = WeightedRoundRobin(WEIGHTS)
+    turns = round_robin(WEIGHTS)
     first: Counter[str] = Counter()
     for _ in range(140):
         [name] = [name for name, quota in dealt(turns, 1).items() if quota]
@@ -28,5 +35,23 @@ def test_one_at_a_time_every_queue_has_its_turn() -> None:
 
 
 def test_quotas_add_up_to_what_is_wanted() -> None:
-    turns = WeightedRoundRobin(WEIGHTS)
+    turns = round_robin(WEIGHTS)
     assert all(sum(dealt(turns, size).values()) == size for size in range(1, 200))
+
+
+def test_a_queue_that_joins_gets_its_share_and_the_others_keep_their_credit() -> None:
+    turns = round_robin({"a": 1, "b": 1})
+    [first] = [name for name, quota in dealt(turns, 1).items() if quota]
+    turns.set({"a": 1, "b": 1, "gpu": 2})
+    taken = Counter({first: 1})
+    for _ in range(40):
+        taken.update(dealt(turns, 1))
+    assert abs(taken["a"] - taken["b"]) <= 1
+    assert taken["gpu"] == 20
+
+
+def test_strict_order_offers_the_whole_claim_to_each_queue_in_turn() -> None:
+    strict = Strict()
+    strict.set({"gpu": 1, "low": 9})
+    assert strict.quotas(5) == ["gpu", 5, "low", 5]
+    assert strict.quotas(5, {"low": 2}) == ["gpu", 5, "low", "5/2"]

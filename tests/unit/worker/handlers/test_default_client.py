@@ -22,7 +22,7 @@ from taskqueue.worker.handlers.default_client import (
     use_client,
 )
 
-ACCEPTED = Accepted(task_id="1", status=TaskState.PENDING, type="it", priority="normal")
+ACCEPTED = Accepted(task_id="1", status=TaskState.PENDING, type="it", queue="normal")
 
 
 class InThread:

@@ -36,7 +36,7 @@ class FakeClient:
 
     def submit(self, task_type: str, data: Any = None, **options: Any) -> Accepted:
         self.submitted.append((task_type, data, {name: it for name, it in options.items() if it is not None}))
-        return Accepted(task_id="1", status=TaskState.PENDING, type=task_type, priority="normal")
+        return Accepted(task_id="1", status=TaskState.PENDING, type=task_type, queue="normal")
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+-- @include _prelude
+-- Removes queues that are not configured, hold nothing and were not used for some time; registers those that the register
+-- lacks and that hold something.
+-- ARGV: now, lock and token of the caller, for how long a queue was not used in microseconds, then the configured ones.
+-- Returns how many were removed. It looks at a hundred; the others follow in the next runs.
+if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
+write_even_when_full()
+local configured, removed = {}, 0
+for at = 5, #ARGV do configured[ARGV[at]] = true end
+
+local function is_used(queue)
+  return redis.call('EXISTS', keys.pending(queue), keys.throttled(queue), keys.scheduled(queue), keys.retrying(queue),
+    keys.rq_started(queue), keys.rq_deferred(queue), keys.foreign(queue)) > 0
+end
+
+local function holds_entries(queue)
+  return redis.call('EXISTS', keys.rq_queue(queue), keys.rq_queue(queue .. '+')) > 0
+end
+
+local function drop(queue)
+  redis.call('ZREM', keys.QUEUES, queue)
+  for _, lane in ipairs({queue, queue .. '+'}) do
+    redis.call('SREM', keys.RQ_QUEUES, keys.rq_queue(lane))
+    redis.call('SREM', keys.FAIR, lane)
+    redis.call('DEL', keys.wakeup(lane))
+  end
+  redis.call('DEL', keys.rq_workers(queue))
+  removed = removed + 1
+end
+
+local before = num(now - tonumber(ARGV[4]))
+for _, queue in ipairs(redis.call('ZRANGEBYSCORE', keys.QUEUES, '-inf', before, 'LIMIT', 0, 100)) do
+  if is_used(queue) or holds_entries(queue) or redis.call('HEXISTS', keys.PAUSED, queue) == 1 then
+    redis.call('ZADD', keys.QUEUES, NOW, queue)
+  elseif not configured[queue] then drop(queue) end
+end
+local listed = redis.call('SMEMBERS', keys.RQ_QUEUES)
+for at, key in ipairs(listed) do listed[at] = queue_of(lane_of_key(key)) end
+local known = #listed > 0 and redis.call('ZMSCORE', keys.QUEUES, unpack(listed)) or {}
+for at, queue in ipairs(listed) do
+  if not known[at] and is_used(queue) then redis.call('ZADD', keys.QUEUES, NOW, queue) end
+end
+return removed
